@@ -14,10 +14,13 @@ local admitted_key, door_key, member = KEYS[1], KEYS[2], ARGV[1]
 if #member ~= 12 then
   return redis.error_reply('BADARG leave_room')
 end
+local door = redis.call('GET', door_key)
+if door and door:find('^[\16-\255]') then
+  return redis.error_reply('NEWER door')
+end
 if redis.call('ZREM', admitted_key, member) == 0 then
   return { 'NOT_THERE' }
 end
-local door = redis.call('GET', door_key)
 if door then
   local bought = struct.unpack('>I6', door, 19)
   redis.call('SET', door_key, door:sub(1, 18) .. struct.pack('>I6', bought + 1) .. door:sub(25))

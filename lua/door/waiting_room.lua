@@ -25,7 +25,7 @@
 --         {'NOT_OPEN', state}  closed, or draft while the shard is loading
 -- Retry:  a shopper who waits or is admitted gets the same answer again. A ticket's place counts only if another line,
 --         which was lost, gave it, and only once. A place of this line that is not in it has been used.
--- Caller: src/stock/room.rs
+-- Caller: src/stock/room.rs (the packed layouts are written down in src/stock/record.rs)
 
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local shard_key, room_key, admitted_key, door_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -66,7 +66,9 @@ end
 -- The line's name is the time when it began. `level` is how many the rate lets in by now, in millionths of a shopper.
 local room, at, level, bought, gone, span_at, span, span_before = now, now, 1000000, 0, 0, now, 0, 0
 local door = call('GET', door_key)
-if door then
+if door and door:find('^[\16-\255]') then
+  return redis.error_reply('NEWER door')
+elseif door then
   room, at, level, bought, gone, span_at, span, span_before = read('>I6I6I6I6I6I6I4I4', door)
 end
 

@@ -3,7 +3,7 @@
 -- Invariant: a counter expires with its window, and no request changes when; no count is above its limit.
 -- Around the end of a window, twice the limit may pass within less than a window: see docs/limits.md.
 --
--- KEYS[1] {limit:id}:counter  string  6 bytes: the window's end in ms; 4 bytes: the count; expires a second after it
+-- KEYS[1] {limit:id}:counter  string  the window's end and its count; expires a second after the end
 -- ARGV[1] limit      1..1000000000 in a window
 -- ARGV[2] window_ms  1..86400000
 -- ARGV[3] cost       1..limit: how much this request counts
@@ -11,7 +11,7 @@
 -- Returns {'PASSED', used}      so much of the limit is used, with this request
 --         {'LIMITED', wait_ms}  the window ends after wait_ms; nothing was counted
 -- Retry:  each run counts.
--- Caller: src/stock/limit.rs
+-- Caller: src/stock/limit.rs (the packed layouts are written down in src/stock/record.rs)
 
 local pack, unpack = struct.pack, struct.unpack
 local counter_key = KEYS[1]
@@ -28,7 +28,9 @@ end
 
 local counter = redis.call('GET', counter_key)
 local ends_at, used = now + window_ms, 0
-if counter and #counter == 10 then
+if counter and counter:find('^[\16-\255]') then
+  return redis.error_reply('NEWER counter')
+elseif counter and #counter == 10 then
   local its_end, its_count = unpack('>I6I4', counter)
   -- A counter that ends later than a window that begins now is ignored: the clock was set back, or the window was
   -- longer.

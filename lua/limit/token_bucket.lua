@@ -3,7 +3,7 @@
 -- Invariant: level and time are stored together; the level never exceeds the burst and never falls below zero. So in
 --   any span of t seconds at most burst + rate * t pass.
 --
--- KEYS[1] {limit:id}:bucket  string  8 bytes: the level; 6 bytes: its time in ms; expires once the bucket would be full
+-- KEYS[1] {limit:id}:bucket  string  the level and its time; expires once the bucket would be full
 -- ARGV[1] rate    tokens a second, above 0, at most 1000000; may be a fraction
 -- ARGV[2] burst   how many tokens the bucket holds, 1..1000000
 -- ARGV[3] cost    tokens that this request takes, above 0, at most the burst; may be a fraction
@@ -12,7 +12,7 @@
 -- Returns {'PASSED', taken, left}  tokens that were taken and that are left, in thousandths
 --         {'LIMITED', wait_ms}     the bucket has at_least tokens after wait_ms; nothing was taken
 -- Retry:  each run takes tokens.
--- Caller: src/stock/limit.rs
+-- Caller: src/stock/limit.rs (the packed layouts are written down in src/stock/record.rs)
 
 local pack, unpack = struct.pack, struct.unpack
 local bucket_key = KEYS[1]
@@ -29,7 +29,9 @@ if not now then
 end
 
 local level, at, bucket = burst, now, redis.call('GET', bucket_key)
-if bucket and #bucket == 14 then
+if bucket and (bucket:byte(9) or 0) >= 16 then
+  return redis.error_reply('NEWER bucket')
+elseif bucket and #bucket == 14 then
   local its_level, its_time = unpack('>dI6', bucket)
   -- A clock that was set back adds no tokens, also when it passes the same moments again.
   at = math.max(now, its_time)

@@ -31,6 +31,13 @@ elseif not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unp
   return { 'CHANGED' }
 end
 for at = 3, #KEYS do
+  -- As in restore_buyers.lua: MGET finds nothing in a value of another type.
+  local units = redis.call('MGET', KEYS[at])[1]
+  if units and units:find('^[\1-\31]') then
+    return redis.error_reply('NEWER item')
+  end
+end
+for at = 3, #KEYS do
   redis.call('SET', KEYS[at], ARGV[at])
 end
 for at = #KEYS + 1, #ARGV do

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Restore buyers: write shoppers of a shard that is being rebuilt.
--- Invariant: a shard that sells, or has another epoch, is not written.
+-- Invariant: a shard that sells, or has another epoch, is not written. If one of the rows has a newer version, none is
+--   written.
 -- allow-oom: a damaged shard must be rebuilt also when memory is short.
 --
 -- KEYS[1]   {sale:shard}:shard         string  the shard, loading
@@ -21,6 +22,14 @@ if shard and shard:find('^[\4-\31]') then
   return redis.error_reply('NEWER shard')
 elseif not shard or #shard < 45 or struct.unpack('>B', shard) ~= 0 or struct.unpack('>I6', shard, 37) ~= epoch then
   return { 'CHANGED' }
+end
+for at = 2, #KEYS do
+  -- GET would fail on a value of another type; MGET finds nothing, and the row replaces it. The upper four bits of
+  -- byte 7 are the row's version.
+  local row = redis.call('MGET', KEYS[at])[1]
+  if row and (row:byte(8) or 0) >= 16 then
+    return redis.error_reply('NEWER shopper')
+  end
 end
 for at = 2, #KEYS do
   redis.call('SET', KEYS[at], ARGV[at])

@@ -13,7 +13,7 @@
 //! | `{sale:shard}:room` | sorted set | waiting shoppers, by place ([`super::room`]) |
 //! | `{sale:shard}:admitted` | sorted set | admitted shoppers, by the end of their admission |
 //! | `{sale:shard}:returned` | set | shoppers who took the place that they had in a lost line |
-//! | `{sale:shard}:door` | string | the state of admission, as in `lua/door/waiting_room.lua` |
+//! | `{sale:shard}:door` | string | the state of admission ([`super::record`]) |
 //! | `{sale:shard}:halt` | string | empty; while it exists, no permit is given ([`super::permit`]) |
 //! | `{sale:shard}:barrier` | string | empty; written before each `WAIT` ([`super::replicate`]) |
 //!

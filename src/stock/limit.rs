@@ -1,6 +1,7 @@
 //! Limiters: they decide by Redis's clock how many requests may pass. This file calls `lua/limit/fixed_window.lua`,
 //! `lua/limit/sliding_window.lua` and `lua/limit/token_bucket.lua`, which know nothing of sales. A limiter whose key Redis has lost
-//! counts from zero.
+//! counts from zero. A counter of a newer version stays as it is: the call ends with `Newer`, and the callers let the
+//! request pass, as while Redis is away.
 
 use super::Stock;
 use super::script::{FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};

@@ -2,14 +2,31 @@
 //!
 //! Each record carries its version, which is 0 today, at a place that is the same in every version:
 //!
-//! | record | version | a newer version |
-//! | --- | --- | --- |
-//! | a shard | byte 0, above its two lowest bits | byte 0 is 4 to 31 |
-//! | an item, an event's value, a transfer's value | byte 0 | byte 0 is 1 to 31 |
-//! | a shopper | byte 7, its upper four bits | byte 7 is 16 or more |
+//! | record | key | version | a newer version |
+//! | --- | --- | --- | --- |
+//! | a shard | `shard` | byte 0, above its two lowest bits | byte 0 is 4 to 31 |
+//! | an item | `item:<sku>` | byte 0 | byte 0 is 1 to 31 |
+//! | a shopper | `buyer:<user>` | byte 7, its upper four bits | byte 7 is 16 or more |
+//! | a waiting room's door | `door` | byte 0, its upper four bits | byte 0 is 16 or more |
+//! | a fixed window's counter | `counter` | byte 0, its upper four bits | byte 0 is 16 or more |
+//! | a token bucket | `bucket` | byte 8, its upper four bits | byte 8 is 16 or more |
+//! | an event's value | in `events` | byte 0 | byte 0 is 1 to 31 |
+//! | a transfer's value | in `transfers` | byte 0 | byte 0 is 1 to 31 |
+//!
+//! The version of a door, a counter and a bucket is the upper four bits of a time. The time has 6 bytes, and needs only
+//! 44 bits until the year 2527.
 //!
 //! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
-//! unavailable to this instance, which never rebuilds it. A record with a higher byte is damaged, not newer.
+//! unavailable to this instance, which never rebuilds it. A shard, item, event or transfer with a higher byte 0 is
+//! damaged, not newer. Only [`super::retire`] removes records of any version: it removes the whole sale.
+//!
+//! These strings carry no version:
+//!
+//! | key | because |
+//! | --- | --- |
+//! | `halt` | it is empty: that it exists is all it says |
+//! | `barrier` | it is empty, and no script reads it |
+//! | `answer` | it lives for minutes. An instance that cannot read it refuses that one challenge |
 //!
 //! A change of a record that version 0 cannot express takes two releases: the first reads the new version, the second
 //! writes it. ARCHITECTURE.md, *Upgrades*, has the full rule.
@@ -55,6 +72,33 @@
 //!
 //! A shopper's row is one string because a script pays more for each field of a hash than for the bytes of a string. To
 //! keep the row short, an order that is decided while the row is longer than 4 KiB is left to the ledger.
+//!
+//! A waiting room's door, in `door`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 6 | version, 4 bits; when the line began, 44 bits of milliseconds, which is also the line's name |
+//! | 6 | 6 | time of the level, milliseconds |
+//! | 12 | 6 | level: how many more the rate lets in, in millionths of a shopper |
+//! | 18 | 6 | admitted shoppers who have bought |
+//! | 24 | 6 | admitted shoppers who did not buy in time |
+//! | 30 | 6 | when the span began in which admissions are counted, milliseconds |
+//! | 36 | 4 | admissions in this span |
+//! | 40 | 4 | admissions in the span before |
+//!
+//! A fixed window, in `{limit:id}:counter`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 6 | version, 4 bits; the window's end, 44 bits of milliseconds |
+//! | 6 | 4 | count |
+//!
+//! A token bucket, in `{limit:id}:bucket`:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 8 | level, a floating-point number |
+//! | 8 | 6 | version, 4 bits; time of the level, 44 bits of milliseconds |
 //!
 //! An event's value, under the field `reserved`: version, an order's record from its item up to *resolved at*, the
 //! order's id, the idempotency key, a newline, the user. If the request is traced, a second field `origin` has 16 bytes

@@ -91,7 +91,8 @@ impl Stock {
     /// waits.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made again.
+    /// `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made again. `Newer` when
+    /// a newer version of the program has written a row of a shard that is being rebuilt; other rows may be gone.
     pub async fn forget_buyers(&self, shards: &[(ShardKey, Option<i64>)]) -> Result<(), Fault> {
         let keys: Vec<ShardKey> = shards.iter().map(|(shard, _)| *shard).collect();
         let mut servers: HashMap<String, Vec<(ShardKey, Option<i64>)>> = HashMap::new();
@@ -157,7 +158,8 @@ impl Stock {
     /// Writes shoppers' rows on a shard that is being rebuilt to `epoch`.
     ///
     /// # Errors
-    /// `Unavailable` when the shard has changed. After another fault, the rows may be missing.
+    /// `Unavailable` when the shard has changed; `Newer` when a newer version of the program has written one of the
+    /// rows. Then no row is written. After another fault, the rows may be missing.
     pub async fn restore_buyers(
         &self,
         shard: ShardKey,
@@ -292,7 +294,10 @@ impl Stock {
     }
 
     /// Reads the next shoppers of shards that are on one server, and the cursor to go on from. Cursor 0 is the start
-    /// and the end. A row that cannot be read is left out. Each call is a small step, so that no other call waits.
+    /// and the end. A damaged row is left out. Each call is a small step, so that no other call waits.
+    ///
+    /// # Errors
+    /// `Newer` when a newer version of the program has written one of the rows.
     pub async fn buyers(&self, shards: &[ShardKey], at: u64) -> Result<(u64, Vec<Buyer>), Fault> {
         let Some(any) = shards.first() else {
             return Ok((0, Vec::new()));
@@ -308,15 +313,21 @@ impl Stock {
             let mut read = redis::cmd("MGET");
             read.arg(&keys);
             let rows: Vec<Option<Vec<u8>>> = self.command(&read).await?;
-            found.extend(keys.into_iter().zip(rows).filter_map(|(key, row)| {
-                let user = std::str::from_utf8(key).ok()?.strip_prefix(&prefix)?.parse().ok()?;
-                let row = BuyerRecord::decode(&row?).ok()?;
-                Some(Buyer {
-                    shard: *shard,
-                    user,
-                    row,
-                })
-            }));
+            for (key, row) in keys.into_iter().zip(rows) {
+                let name = std::str::from_utf8(key).ok().and_then(|it| it.strip_prefix(&prefix));
+                let Some((user, row)) = name.and_then(|it| it.parse().ok()).zip(row) else {
+                    continue;
+                };
+                match BuyerRecord::decode(&row) {
+                    Ok(row) => found.push(Buyer {
+                        shard: *shard,
+                        user,
+                        row,
+                    }),
+                    Err(fault @ Fault::Newer(_)) => return Err(fault),
+                    Err(_) => {}
+                }
+            }
         }
         Ok((next, found))
     }

@@ -52,7 +52,8 @@ impl Stock {
     /// Gives a shopper a place on the home shard, or returns the standing that the shopper has there.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: a repeated call finds the same place.
+    /// `Unavailable` when Redis does not answer: a repeated call finds the same place. `Newer` when a newer version of
+    /// the program has written the shard, the shopper or the state of admission.
     pub async fn wait(&self, shard: ShardKey, user: &UserId, waiting: &Waiting) -> Result<RoomAnswer, Fault> {
         let mut call = WAITING_ROOM.prepare_invoke();
         call.key(shard.shard())
@@ -100,7 +101,8 @@ impl Stock {
     /// Notes that an admitted shopper has bought. Returns whether the shopper still counted as admitted.
     ///
     /// # Errors
-    /// `Unavailable` when Redis does not answer: then the shopper counts until the admission ends.
+    /// `Unavailable` when Redis does not answer, `Newer` when a newer version of the program has written the state of
+    /// admission: then the shopper counts until the admission ends.
     pub async fn leave_room(&self, shard: ShardKey, member: &Member) -> Result<bool, Fault> {
         let mut call = LEAVE_ROOM.prepare_invoke();
         call.key(shard.admitted()).key(shard.door()).arg(&member.id);

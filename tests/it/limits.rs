@@ -310,6 +310,32 @@ async fn no_traffic_puts_an_expiry_off_or_takes_it_away() {
 }
 
 #[tokio::test]
+async fn a_counter_of_a_newer_version_is_refused_and_stays_as_it_is() {
+    let window = Duration::from_secs(60);
+    for (limit, kind, offset) in [
+        (Limit::FixedWindow { limit: 3, window }, "counter", 0),
+        (Limit::TokenBucket { rate: 0.5, burst: 3.0 }, "bucket", 8),
+    ] {
+        let who = Limited::new().await;
+        let asking = Asking {
+            id: &who.id,
+            request: [0; 16],
+            now: Some(START),
+        };
+        who.ask(&limit, [0; 16], START).await;
+        for version in 1..=15_u8 {
+            let mut change = redis::cmd("SETRANGE");
+            change.arg(who.key(kind)).arg(offset).arg(&[(version << 4) | 1][..]);
+            let _length: i64 = who.raw.call(&mut change);
+            let before = who.raw.dump(&who.key(kind));
+            let answer = who.stock.pass(&limit, &asking).await;
+            assert!(matches!(answer, Err(Fault::Newer(_))), "{kind} {version}: {answer:?}");
+            assert_eq!(who.raw.dump(&who.key(kind)), before, "{kind} {version}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn by_redis_s_own_clock_a_limit_holds_and_ends() {
     let who = Limited::new().await;
     let asking = Asking {

@@ -685,6 +685,72 @@ fn every_key_and_argument_of_a_script_is_documented_and_used() {
     }
 }
 
+/// Scripts and the records in which they need no version.
+const NO_VERSION_NEEDED: &[(&str, &str)] = &[
+    // It writes only where no key exists.
+    ("preload", "shard"),
+    ("preload", "item"),
+    // It asks only for the keys' types.
+    ("permit", "item"),
+    // Its caller decodes them.
+    ("read_shard", "shard"),
+    ("read_shard", "item"),
+];
+
+/// The strings that `src/stock/record.rs` lists: by key, the record's name, or nothing for a string without a version.
+fn listed_strings() -> BTreeMap<String, Option<String>> {
+    let text = fs::read_to_string(root().join("src/stock/record.rs")).unwrap();
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | ")?.strip_suffix(" |"));
+    let listed = rows.filter_map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let (record, key) = match cells[..] {
+            [record, key, _, _] => (record.split(' ').next_back(), key),
+            [key, _] => (None, key),
+            _ => return None,
+        };
+        let key = key.strip_prefix('`')?.strip_suffix('`')?.split(':').next()?;
+        Some((key.to_owned(), record.map(str::to_owned)))
+    });
+    listed.collect()
+}
+
+#[test]
+fn every_string_that_scripts_share_is_listed_and_no_script_misreads_its_newer_version() {
+    let listed = listed_strings();
+    let mut used = BTreeSet::new();
+    for lua in scripts() {
+        let name = &lua.name;
+        let code = lua.code.join("\n");
+        let mut has_record = false;
+        for line in lua.header.iter().filter(|line| line.starts_with("KEYS[")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words[2] != "string" {
+                continue;
+            }
+            let key = words[1].split("}:").last().unwrap().split(':').next().unwrap();
+            let record = listed.get(key);
+            let record = record.unwrap_or_else(|| panic!("{name}.lua: src/stock/record.rs does not list {key}"));
+            used.insert(key.to_owned());
+            let Some(record) = record else {
+                continue;
+            };
+            has_record = true;
+            assert_ne!(
+                code.contains(&format!("'NEWER {record}'")),
+                NO_VERSION_NEEDED.contains(&(name, key)),
+                "{name}.lua: the version of {key}"
+            );
+        }
+        assert!(
+            has_record || !code.contains("pack("),
+            "{name}.lua packs no listed record"
+        );
+    }
+    assert_eq!(used, listed.into_keys().collect());
+}
+
 #[test]
 fn a_script_touches_only_the_keys_that_it_was_given() {
     for lua in scripts() {

@@ -169,7 +169,8 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
     for (server, reaches) in servers {
         let has_gap = reaches.keys().any(|shard| gaps.contains_key(shard));
         let mut orders = match read_orders(app, sale.id, &reaches).await {
-            Err(fault) if !has_gap => {
+            // A server that is away may stay away. A newer row is different: a newer instance reads it.
+            Err(fault) if !has_gap && !matches!(fault, Fault::Newer(_)) => {
                 tracing::warn!(%fault, sale = %sale.id, "a recovery leaves out decisions of this server's shards");
                 continue;
             }

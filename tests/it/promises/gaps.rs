@@ -4,6 +4,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_a
 use crate::support::poll::within;
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
+use flashsale::domain::fault::Fault;
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -191,6 +192,39 @@ async fn a_unit_that_came_back_on_one_shard_and_was_sold_on_another_is_sold_once
     assert_eq!(count(revoked).await, 0);
     let cancelled = "select count(*) from orders where sale_id = $1 and state = 'cancelled'";
     assert_eq!(count(cancelled).await, 1);
+    assert_eq!(lab.lost_orders().await, 0);
+}
+
+/// A recovery that left such a row out would count its order as lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_commits_come_back_only_when_every_row_can_be_read() {
+    let mut lab = Lab::start(&Terms::of(2, 1)).await;
+    lab.standby().await;
+    let order = bought(&lab.world.app, &lab.sale, "u", "k", 1).await;
+    lab.world.settled(&lab.sale).await;
+    let raw = Raw::connect(&lab.world.redis);
+    let row = key(&lab.sale, 0).buyer(&"u".parse().unwrap());
+    let set_version = |version: u8| {
+        let mut change = redis::cmd("SETRANGE");
+        let _length: i64 = raw.call(change.arg(&row).arg(7).arg(&[version << 4][..]));
+    };
+    set_version(1);
+    lab.promote_standby().await;
+    within(
+        PATIENCE,
+        "the recovery meets the row",
+        async || match flow::recover::attend::rebuild_sale(&lab.world.app, lab.sale.id).await {
+            Err(Fault::Newer(_)) => true,
+            Err(_) => false,
+            Ok(rebuilt) => panic!("{rebuilt:?}"),
+        },
+    )
+    .await;
+    assert_eq!(lab.lost_orders().await, 0);
+
+    set_version(0);
+    lab.has_orders(1).await;
+    assert_eq!(lab.replayed("u").await.id, order.id);
     assert_eq!(lab.lost_orders().await, 0);
 }
 

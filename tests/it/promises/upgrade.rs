@@ -1,12 +1,13 @@
 //! The present version starts on the state that an earlier one left behind: `tests/state/make` keeps it.
 
 use crate::support::app::{Client, Instance, Who, environment, sale};
-use crate::support::crowd::{Terms, World, bought, cancel, drain_all};
+use crate::support::crowd::{Terms, World, bought, cancel, drain_all, try_buy};
 use crate::support::poll;
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, database_of_dump};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
+use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
 use serde_json::Value;
@@ -249,6 +250,51 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
             .unwrap();
         assert!(drained.confirmed);
     }
+}
+
+/// An older instance that rebuilds a shard meets a shopper's row of a newer version. It leaves the row as it is, and an
+/// instance that can read the row finishes the rebuild.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_leaves_the_row_of_a_newer_version_to_a_newer_worker() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    let key = ShardKey {
+        sale: sale.id,
+        shard: 0,
+    };
+    let order = bought(&world.app, &sale, "u", "k", 1).await;
+    drain_all(&world.app).await.unwrap();
+    let raw = Raw::connect(&world.redis);
+    let row = key.buyer(&"u".parse().unwrap());
+    let set_version = |version: u8| {
+        let mut change = redis::cmd("SETRANGE");
+        let _length: i64 = raw.call(change.arg(&row).arg(7).arg(&[version << 4][..]));
+    };
+    set_version(1);
+    let newer: Vec<u8> = raw.call(redis::cmd("GET").arg(&row));
+    let patience = std::time::Duration::from_secs(10);
+    poll::within(
+        patience,
+        "the rebuild meets the row",
+        async || match flow::recover::attend::rebuild_sale(&world.app, sale.id).await {
+            Err(Fault::Newer(_)) => true,
+            Err(_) => false,
+            Ok(rebuilt) => panic!("{rebuilt:?}"),
+        },
+    )
+    .await;
+    assert_eq!(raw.call::<Vec<u8>>(redis::cmd("GET").arg(&row)), newer);
+
+    // This stands for a version that reads the row.
+    set_version(0);
+    poll::within(patience, "the order is found again", async || {
+        match try_buy(&world.app, &sale, "u", "k", 1).await {
+            Ok(PurchaseOutcome::Replayed(found)) => found.id == order.id,
+            _ => false,
+        }
+    })
+    .await;
+    world.settled(&sale).await;
 }
 
 /// A message whose kind or names this version does not know is postponed. After an hour it is listed as refused, and a worker

@@ -1,6 +1,6 @@
 //! Every script and decoder meets each record that it reads in a newer version: it says so, and writes nothing.
 
-use super::{NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
+use super::{END, NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
 use crate::support::raw::Dump;
 use flashsale::domain::ban::{Ban, BannedBy};
 use flashsale::domain::fault::Fault;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 const SENT: Uuid = Uuid::from_u128(0x0001);
 const LEFT: Uuid = Uuid::from_u128(0x0002);
+const MEMBER: &[u8; 12] = b"twelve bytes";
 
 /// What is read: where its version stands, and a byte there that the next version may write.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +26,11 @@ enum Record {
     Item,
     Lent,
     Shopper,
+    Door,
     Transfer(Uuid),
     Event,
 }
-use Record::{Event, Item, Lender, Lent, Shard, Shopper, Transfer};
+use Record::{Door, Event, Item, Lender, Lent, Shard, Shopper, Transfer};
 
 /// Two shards that sell; one holds ada's order, and two transfers have left it.
 async fn selling() -> Shop {
@@ -66,6 +68,12 @@ fn make_newer(shop: &Shop, record: Record) {
         Item => shop.damage(&item(1), 0, &[1]),
         Lent => shop.damage(&item(0), 0, &[1]),
         Shopper => shop.damage(&shop.key.buyer(&user("ada")), 7, &[16]),
+        Door => {
+            // Whoever is admitted stays admitted.
+            let mut admit = redis::cmd("ZADD");
+            let _new: i64 = shop.raw.call(admit.arg(shop.key.admitted()).arg(END).arg(MEMBER));
+            shop.put(&shop.key.door(), b"\x10of another shape");
+        }
         Transfer(id) => {
             let mut set = redis::cmd("HSET");
             set.arg(shop.key.transfers())
@@ -114,10 +122,7 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
         change: 1,
     };
     let waiting = Waiting {
-        member: Member {
-            id: *b"twelve bytes",
-            lot: 1,
-        },
+        member: Member { id: *MEMBER, lot: 1 },
         rate: 1.0,
         stay_ms: 1000,
         free: 1.0,
@@ -138,9 +143,13 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
         .stock
         .ban(shop.key, &ban, None)
         .await);
-    refuses!("waiting_room", selling, [Lender, Shopper], |shop| {
+    refuses!("waiting_room", selling, [Lender, Shopper, Door], |shop| {
         shop.stock.wait(shop.key, &user("ada"), &waiting).await
     });
+    refuses!("leave_room", selling, [Door], |shop| shop
+        .stock
+        .leave_room(shop.key, &waiting.member)
+        .await);
     refuses!("set_state", selling, [Lender], |shop| shop
         .stock
         .set_state(&shop.sale, 0)
@@ -174,15 +183,15 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
     refuses!("begin_restore", selling, [Lender], |shop| {
         shop.stock.begin_restore(&shop.sale, 0, (0, 2), 1, &[]).await
     });
-    refuses!("restore_buyers", loading, [Lender], |shop| {
+    refuses!("restore_buyers", loading, [Lender, Shopper], |shop| {
         shop.stock
             .restore_buyers(shop.key, 2, &[(user("ada"), BuyerRecord::default())])
             .await
     });
-    refuses!("end_restore", loading, [Lender], |shop| {
+    refuses!("end_restore", loading, [Lender, Lent], |shop| {
         shop.stock.end_restore(&shop.sale, 0, 2, &BTreeMap::new(), &[]).await
     });
-    refuses!("forget_buyers", loading, [Lender], |shop| shop
+    refuses!("forget_buyers", loading, [Lender, Shopper], |shop| shop
         .stock
         .forget_buyers(&[(shop.key, Some(2))])
         .await);
@@ -198,6 +207,15 @@ async fn a_reader_that_meets_a_newer_record_says_so() {
         .stock
         .read_buyer(shop.key, &user("ada"))
         .await);
+    refuses!("buyers", selling, [Shopper], |shop| {
+        let mut cursor = 0;
+        loop {
+            match shop.stock.buyers(&[shop.key], cursor).await {
+                Ok((next, _)) if next != 0 => cursor = next,
+                last => break last,
+            }
+        }
+    });
     refuses!("transfers", selling, [Lender, Transfer(LEFT)], |shop| {
         shop.stock.transfers(shop.sale.id, shop.sale.shards).await
     });
