@@ -38,7 +38,8 @@ export function limitsView(view) {
     const now = element('p', { class: 'muted', id: 'limits-now' });
     // Values that were typed but are not in force.
     const typed = begunIn('flashsale.limits');
-    let last = null;
+    /** @type {Limits} */
+    let last;
 
     const table = listTable({
         caption: 'limits',
