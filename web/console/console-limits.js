@@ -45,6 +45,7 @@ export function limitsView(view) {
         caption: 'limits',
         columns: ['setting', 'configured', 'changed', 'effective', 'action'],
         path: () => GUARDS,
+        /** @param {Limits} guards */
         pageOf(guards) {
             last = guards;
             sayNow();

@@ -206,15 +206,17 @@ async function admission(attempt, world, counted) {
             return { kind: 'refused', code: 'sale_not_open', state: 'closed' };
         } else if (answer.isOk) {
             misses = 0;
-            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = answer.body;
-            room = { ticket: ticket ?? room.ticket, admission: answer.body.admission, until: answer.body.expires_at };
+            /** @type {RoomStanding} */
+            const standing = answer.body;
+            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = standing;
+            room = { ticket: ticket ?? room.ticket, admission: standing.admission, until: standing.expires_at };
             keepRoom(world.id, world.user, room);
             if (room.admission) {
                 return { admission: room.admission };
             }
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
-            seconds = answer.body.ask_again_seconds ?? 2;
+            seconds = standing.ask_again_seconds ?? 2;
             world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
             // The shopper keeps the place.
@@ -281,9 +283,11 @@ async function solution(attempt, world) {
             ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
             : refusal(posed, attempt, world);
     }
+    /** @type {PosedChallenge} */
+    const challenge = posed.body;
     let answer;
-    if (posed.body.kind === 'captcha') {
-        const read = await world.letters(posed.body.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
+    if (challenge.kind === 'captcha') {
+        const read = await world.letters(challenge.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
         if (read === null) {
             return { kind: 'stopped' };
         }
@@ -296,7 +300,7 @@ async function solution(attempt, world) {
         }
     } else {
         world.show({ kind: 'proving' });
-        answer = await solve(posed.body.altcha, world.signal);
+        answer = await solve(challenge.altcha, world.signal);
         if (answer === null) {
             attempt.isUnseen = false;
         }
@@ -307,7 +311,7 @@ async function solution(attempt, world) {
             return { kind: 'unsolvable' };
         }
     }
-    attempt.solved = { id: posed.body.id, answer };
+    attempt.solved = { id: challenge.id, answer };
     world.keep();
     return attempt.solved;
 }

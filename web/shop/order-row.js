@@ -10,6 +10,11 @@ const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired
 // - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
 // - `mayPay()`: true in development mode;
 // - `payLink(id)`: the shop's payment page, or null.
+/**
+ * @typedef {(id: string) => Promise<string>} Change
+ * @param {string} id
+ * @param {{ cancel: Change, pay: Change, mayPay: () => boolean, payLink: (id: string) => string | null }} act
+ */
 export function orderRow(id, act) {
     const name = element('h3');
     const state = element('span', { class: 'pill' });
