@@ -29,6 +29,7 @@ const paymentsNotFound = new Trend('payments_not_found');
 
 webhookSecret();
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -81,6 +82,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
+/** @param {RunSale} sale */
 export default function cluster({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const answer = buyPatiently(saleId, user(n % SHOPPERS), key(run, n), { instance: n });
@@ -95,10 +97,12 @@ export default function cluster({ id: saleId, run }) {
   }
 }
 
+/** @param {RunSale} sale */
 export function watch({ id: saleId }) {
   watchStock(saleId);
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
   checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: [SKU] });

@@ -30,6 +30,7 @@ const HOT = 'HOT';
 
 const othersServed = new Rate('others_served');
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -68,6 +69,7 @@ export function setup() {
   });
 }
 
+/** @param {RunSale} sale */
 export function buyHot({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const answer = buy(saleId, user(n % SHOPPERS), hotKey(run, n), { instance: n, sku: HOT });
@@ -80,6 +82,7 @@ export function buyHot({ id: saleId, run }) {
 }
 
 // The same shoppers now and then want something else.
+/** @param {RunSale} sale */
 export function buyOther({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const sku = otherSku(n);
@@ -94,10 +97,12 @@ export function buyOther({ id: saleId, run }) {
   expect(order.sku === sku, `${sku} was asked for, not ${order.sku}`);
 }
 
+/** @param {RunSale} sale */
 export function watch({ id: saleId }) {
   watchStock(saleId);
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const { run } = sale;
   const keys = (n) => [

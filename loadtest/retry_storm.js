@@ -29,6 +29,7 @@ const SELLS_OUT = PLANNED * 0.9 > STOCK;
 const keysWithTwoOrders = new Counter('keys_with_two_orders');
 const keysCreatedTwice = new Counter('keys_created_twice');
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -64,6 +65,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
+/** @param {RunSale} sale */
 export default function retryStorm({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const name = user(n % SHOPPERS);
@@ -75,7 +77,7 @@ export default function retryStorm({ id: saleId, run }) {
   const later = judgePurchase(buyPatiently(saleId, name, key(run, n), { name: 'buy_later', instance: n }));
   noteSoldOut(later.outcome);
 
-  const ids = new Set([...twins, later].filter(({ order }) => order !== undefined).map(({ order }) => order.id));
+  const ids = new Set([...twins, later].flatMap(({ order }) => (order === undefined ? [] : [order.id])));
   const created = [...twins, later].filter(({ outcome }) => outcome === 'reserved');
   keysWithTwoOrders.add(ids.size > 1 ? 1 : 0);
   keysCreatedTwice.add(created.length > 1 ? 1 : 0);
@@ -87,6 +89,7 @@ export default function retryStorm({ id: saleId, run }) {
   }
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
   checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: SELLS_OUT ? [SKU] : [] });

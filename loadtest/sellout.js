@@ -20,6 +20,7 @@ const VUS = whole('VUS', Math.min(40, DEMAND), 1, 10000);
 const DURATION = seconds('DURATION', '5m');
 const SOLD_OUT_SEEN_SECONDS = 5;
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -53,6 +54,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
+/** @param {RunSale} sale */
 export default function sellout({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const answer = buyPatiently(saleId, user(n % SHOPPERS), key(run, n), { instance: n });
@@ -63,6 +65,7 @@ export default function sellout({ id: saleId, run }) {
   }
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, DEMAND, (at) => key(sale.run, at));
   const last = judgePurchase(buyPatiently(sale.id, user(SHOPPERS), key(sale.run, 'last'), {}));

@@ -31,6 +31,7 @@ const SHOPPERS = 2;
 
 webhookSecret();
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: { [SCENARIO]: { executor: 'per-vu-iterations', vus: 1, iterations: 1, maxDuration: '60s' } },
@@ -55,6 +56,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, step) => `${SCENARIO}-${run}-${step}`;
 
+/** @param {RunSale} sale */
 export default function smoke({ id: saleId, run }) {
   expect(readProbe('/healthz').status === 200, 'the process is not healthy');
   expect(readProbe('/readyz').status === 200, 'the server is not ready');
@@ -73,6 +75,7 @@ export default function smoke({ id: saleId, run }) {
   expect(another.outcome === 'purchase_limit_reached', `above the limit of 1: ${another.outcome}`);
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const steps = ['first', 'second', 'third', 'keyless', 'nameless'];
   checkSale(sale, { shoppers: SHOPPERS, user, keys: () => steps.map((step) => key(sale.run, step)) });
@@ -102,7 +105,7 @@ function askWrongly(saleId, run) {
 function reserve(saleId, orderKey) {
   const answer = buy(saleId, user(0), orderKey);
   const { outcome, order } = judgePurchase(answer);
-  if (outcome !== 'reserved') {
+  if (outcome !== 'reserved' || order === undefined) {
     throw new Error(`buying: ${describe(answer)}`);
   }
   acknowledge();
@@ -126,7 +129,8 @@ function buyAndReplay(saleId, orderKey) {
   expect(list !== null && list.data.length === 1 && list.data[0].id === order.id, 'the list is not that one order');
 
   const again = judgePurchase(buy(saleId, user(0), orderKey));
-  expect(again.outcome === 'replayed' && again.order.id === order.id, `the same key again: ${again.outcome}`);
+  const isSame = again.order !== undefined && again.order.id === order.id;
+  expect(again.outcome === 'replayed' && isSame, `the same key again: ${again.outcome}`);
   const changed = buy(saleId, user(0), orderKey, { quantity: 2, expected: [422] });
   expectRefusal(changed, 422, 'idempotency_key_reused', 'the same key with another body');
   return order;

@@ -58,6 +58,7 @@ const serverTimeGrowth = new Gauge('server_purchase_growth');
 
 webhookSecret();
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   teardownTimeout: '1h',
@@ -116,6 +117,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
+/** @param {RunSale} sale */
 export default function soak({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const answer = buyPatiently(saleId, user(n % SHOPPERS), key(run, n), { instance: n });
@@ -145,6 +147,7 @@ function cancelPatiently(name, order) {
 }
 
 // Reads stock and server from beginning to end, and judges whether anything has grown that should not.
+/** @param {RunSale} sale */
 export function watch({ id: saleId }) {
   const end = Date.now() + DURATION * 1000;
   const readings = [read(saleId)];
@@ -159,6 +162,7 @@ export function watch({ id: saleId }) {
   judgeDrift(readings.slice(quarter, quarter * 2), readings.slice(-quarter));
 }
 
+/** @type {(saleId: string) => { server: ServerReading, orders: number, meanMs?: number }} */
 function read(saleId) {
   const sheet = watchStock(saleId);
   const server = readServer();
@@ -193,6 +197,7 @@ function mebibytes(bytes) {
   return bytes / 1048576;
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const { orders } = waitUntilDecided(sale.id, PAYMENT_WINDOW + CHECK_WAIT_SECONDS);
   paymentsNotFound.add(-orders.paid);

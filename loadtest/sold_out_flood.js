@@ -40,6 +40,7 @@ const refusalByProbe = new Trend('refusal_by_probe');
 const pairs = new Counter('refusals_compared');
 const serverMean = new Gauge('server_purchase_mean_ms');
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -111,7 +112,7 @@ export function repeat({ id: saleId, run, orders }) {
   const n = exec.scenario.iterationInTest % STOCK;
   const answer = buy(saleId, user(n), key(run, n), { name: 'buy_again', instance: n });
   const { outcome, order } = judgePurchase(answer);
-  const isOwn = outcome === 'replayed' && order.id === orders[n];
+  const isOwn = outcome === 'replayed' && order !== undefined && order.id === orders[n];
   toldOrder.add(isOwn);
   expect(isOwn || isWorthRetrying(answer), `a buyer's own key, for order ${orders[n]}: ${describe(answer)}`);
 }
@@ -128,6 +129,7 @@ export function probe(sale) {
   }
 }
 
+/** @param {ReturnType<typeof setup>} sale */
 export function teardown(sale) {
   serverMean.add(meanPurchaseMs(sale.server, readPurchases()));
   const floodKeys = (n) => keysByTurn(n - STOCK, FLOODERS, ASKED_MAX, (at) => key(sale.run, STOCK + at));

@@ -24,6 +24,7 @@ const PER_USER_LIMIT = 2;
 // By what is certain to be asked for, though some is dropped or refused otherwise, and as far as shoppers may buy.
 const SELLS_OUT = Math.min(RATE * DURATION, SHOPPERS * PER_USER_LIMIT) * 0.9 - DROPPED_MAX > STOCK;
 
+/** @type {import('k6/options').Options} */
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
@@ -70,6 +71,7 @@ export function setup() {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
+/** @param {RunSale} sale */
 export default function spike({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
   const { outcome, order } = judgePurchase(buy(saleId, user(n % SHOPPERS), key(run, n), { instance: n }));
@@ -79,10 +81,12 @@ export default function spike({ id: saleId, run }) {
   }
 }
 
+/** @param {RunSale} sale */
 export function watch({ id: saleId }) {
   watchStock(saleId);
 }
 
+/** @param {RunSale} sale */
 export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, PLANNED + RATE, (at) => key(sale.run, at));
   checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: SELLS_OUT ? [SKU] : [] });

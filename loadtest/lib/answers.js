@@ -54,6 +54,7 @@ export function expect(holds, text) {
 }
 
 // True when the answer is an error of this status and code, in the form that every error has.
+/** @type {(response: LoadAnswer, status: number, code: string, what: string) => boolean} */
 export function expectRefusal(response, status, code, what) {
   const problem = json(response);
   const isProblem = (header(response, 'Content-Type') || '').startsWith('application/problem+json');
@@ -64,6 +65,7 @@ export function expectRefusal(response, status, code, what) {
 }
 
 // An answer in a few words.
+/** @param {LoadAnswer} response */
 export function describe(response) {
   if (response.status === 0) {
     return `no answer (${response.error})`;
@@ -73,6 +75,7 @@ export function describe(response) {
 
 // Judges and counts the answer to a purchase: {outcome, order}. The outcome is `reserved`, `replayed`, the error's
 // code, `unanswered` or `unknown`; there is an order with the first two.
+/** @type {(response: LoadAnswer) => Judged} */
 export function judgePurchase(response) {
   if (response.status === 0) {
     unanswered.add(1);
@@ -91,6 +94,7 @@ export function judgePurchase(response) {
   return { outcome: judgeRefusal(response, body.code) };
 }
 
+/** @type {(response: LoadAnswer, order: Order) => Judged} */
 function judgeOrder(response, order) {
   if (order === null || typeof order.id !== 'string' || !ORDER_STATES.includes(order.state)) {
     breach(`an order without an id or a state: ${describe(response)}`);
@@ -111,6 +115,7 @@ function judgeOrder(response, order) {
   return { outcome: 'reserved', order };
 }
 
+/** @type {(response: LoadAnswer, code: string) => string} */
 function judgeRefusal(response, code) {
   if (response.status === 409 && code === 'sold_out') {
     soldOut.add(1);

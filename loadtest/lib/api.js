@@ -28,7 +28,9 @@ export const COMMON_OPTIONS = {
 };
 
 // One request as http.batch takes it. `instance` picks one of the addresses in BASE_URL.
+/** @type {(name: string, method: string, path: string, options?: RequestOptions) => LoadRequest} */
 function request(name, method, path, { bearer, body, headers, instance = 0, expected } = {}) {
+  /** @type {LoadRequest['params']} */
   const params = { tags: { name }, headers: { ...headers }, timeout: REQUEST_TIMEOUT };
   if (bearer) {
     params.headers.Authorization = `Bearer ${bearer}`;
@@ -43,11 +45,13 @@ function request(name, method, path, { bearer, body, headers, instance = 0, expe
   return { method, url, body: body === undefined ? null : body, params };
 }
 
+/** @type {(request: LoadRequest) => LoadAnswer} */
 function send({ method, url, body, params }) {
   return http.request(method, url, body, params);
 }
 
 // The body of an answer, or null when it is not JSON.
+/** @type {(response: LoadAnswer) => any} */
 export function json(response) {
   try {
     return response.body ? JSON.parse(response.body) : null;
@@ -57,6 +61,7 @@ export function json(response) {
 }
 
 // A header's value whatever its case, or undefined.
+/** @type {(response: LoadAnswer, name: string) => string | undefined} */
 export function header(response, name) {
   const wanted = name.toLowerCase();
   const found = Object.keys(response.headers).find((candidate) => candidate.toLowerCase() === wanted);
@@ -81,6 +86,7 @@ function admin(name, method, path, body, headers) {
 
 // Creates, preloads and opens a sale, and returns what the shoppers need of it. It has one item with `stock` units,
 // or the `items`, each {sku, stock}.
+/** @type {(scenario: string, terms: SaleTerms) => RunSale} */
 export function openSale(
   scenario,
   { stock, items = [{ sku: SKU, stock }], shards, perUserLimit, purchaseRate, paymentWindowSeconds = 900, openSeconds },
@@ -127,6 +133,7 @@ export function openSale(
   return { id, run, scenario, items, shards, durability: DURABILITY };
 }
 
+/** @type {(id: string) => SaleState} */
 function saleState(id) {
   return demand(admin('read_sale', 'GET', `/sales/${id}`), 'reading the sale').state;
 }
@@ -135,10 +142,12 @@ export function closeSale(id) {
   return demand(admin('close_sale', 'POST', `/sales/${id}/close`), 'closing the sale');
 }
 
+/** @type {(id: string) => Stats} */
 export function stats(id) {
   return demand(admin('stats', 'GET', `/sales/${id}/stats`), 'reading the stats');
 }
 
+/** @type {(id: string) => Audit} */
 export function audit(id) {
   return demand(admin('audit', 'GET', `/sales/${id}/audit`), 'auditing the sale');
 }
@@ -146,6 +155,7 @@ export function audit(id) {
 // Shoppers
 
 // A purchase as http.batch takes it.
+/** @type {(saleId: string, user: string, key: string, options?: PurchaseOptions) => LoadRequest} */
 export function purchaseRequest(saleId, user, key, { name = 'buy', quantity = 1, sku = SKU, instance, expected } = {}) {
   return request(name, 'POST', `/v1/sales/${saleId}/orders`, {
     bearer: shopperToken(user),
@@ -156,12 +166,14 @@ export function purchaseRequest(saleId, user, key, { name = 'buy', quantity = 1,
   });
 }
 
+/** @type {(saleId: string, user: string, key: string, options?: PurchaseOptions) => LoadAnswer} */
 export function buy(saleId, user, key, options) {
   return send(purchaseRequest(saleId, user, key, options));
 }
 
 // Buys as a patient shopper does: no answer, 429 and 503 are asked again with the same key, after Retry-After, but
 // no more than `attemptsMax` times in all.
+/** @type {(saleId: string, user: string, key: string, options?: PurchaseOptions, attemptsMax?: number) => LoadAnswer} */
 export function buyPatiently(saleId, user, key, options, attemptsMax = 5) {
   let response = buy(saleId, user, key, options);
   for (let attempts = 1; attempts < attemptsMax && isWorthRetrying(response); attempts += 1) {
@@ -171,30 +183,36 @@ export function buyPatiently(saleId, user, key, options, attemptsMax = 5) {
   return response;
 }
 
+/** @param {LoadAnswer} response */
 export function isWorthRetrying(response) {
   return response.status === 0 || response.status === 429 || response.status === 503;
 }
 
 // Waits as long as Retry-After says, within a bound.
+/** @param {LoadAnswer} response */
 export function waitAsTold(response) {
   const told = Number(header(response, 'Retry-After'));
   sleep(Math.min(told > 0 ? told : 1, RETRY_WAIT_SECONDS_MAX));
 }
 
+/** @type {(user: string, orderId: string, options?: RequestOptions) => LoadAnswer} */
 export function readOrder(user, orderId, options) {
   return send(request('read_order', 'GET', `/v1/orders/${orderId}`, { bearer: shopperToken(user), ...options }));
 }
 
 // A page of a shopper's orders in a sale, as http.batch takes it.
+/** @type {(saleId: string, user: string, afterId?: string) => LoadRequest} */
 export function ordersRequest(saleId, user, afterId) {
   const page = afterId === undefined ? '' : `&starting_after=${afterId}`;
   return request('list_orders', 'GET', `/v1/orders?sale_id=${saleId}${page}`, { bearer: shopperToken(user) });
 }
 
+/** @type {(saleId: string, user: string, afterId?: string) => LoadAnswer} */
 export function listOrders(saleId, user, afterId) {
   return send(ordersRequest(saleId, user, afterId));
 }
 
+/** @type {(user: string, orderId: string, options?: RequestOptions) => LoadAnswer} */
 export function cancel(user, orderId, options) {
   return send(request('cancel', 'POST', `/v1/orders/${orderId}/cancel`, { bearer: shopperToken(user), ...options }));
 }
@@ -204,6 +222,7 @@ export function readSale(saleId) {
 }
 
 // A purchase without a token or without a key, for the one who looks at how it is refused.
+/** @type {(saleId: string, options: { user?: string, key?: string, expected: number[] }) => LoadAnswer} */
 export function buyIncompletely(saleId, { user, key, expected }) {
   return send(
     request('buy_incomplete', 'POST', `/v1/sales/${saleId}/orders`, {
@@ -218,6 +237,7 @@ export function buyIncompletely(saleId, { user, key, expected }) {
 // The payment provider
 
 // Sends the webhook that says `order` was paid. The same payment id twice is the same payment.
+/** @type {(order: Order, paymentId: string, options?: { forged?: boolean, expected?: number[] }) => LoadAnswer} */
 export function pay(order, paymentId, { forged = false, expected } = {}) {
   const sentAt = Date.now();
   const body = JSON.stringify({
@@ -235,6 +255,7 @@ export function pay(order, paymentId, { forged = false, expected } = {}) {
 }
 
 // As a payment provider does it: the same payment again until it is answered. True when the money was taken.
+/** @type {(order: Order, paymentId: string, triesMax?: number) => boolean} */
 export function payPatiently(order, paymentId, triesMax = 5) {
   let answer = pay(order, paymentId);
   for (let tries = 1; tries < triesMax && isWorthRetrying(answer); tries += 1) {
@@ -251,6 +272,7 @@ export function payPatiently(order, paymentId, triesMax = 5) {
 
 // Machines
 
+/** @type {(path: string, instance?: number) => LoadAnswer} */
 export function readProbe(path, instance) {
   return send(request('probe', 'GET', path, { instance }));
 }

@@ -21,6 +21,8 @@ import {
 } from './api.js';
 import { CHECK_USERS, CHECK_WAIT_SECONDS } from './config.js';
 
+/** @typedef {Map<string, Order & { n: number }>} Orders by id, each with the number of its shopper */
+
 const BATCH = 20;
 const RETRY_ROUNDS_MAX = 5;
 const PAGES_MAX = 1000;
@@ -70,6 +72,7 @@ export const ordersThreshold = (shoppers, orders) => ({
 // keys(n)   every idempotency key that the n-th may have bought under, one unit each: a key for one of the item SKU, or
 //           {key, sku}
 // soldOut   the SKUs of the items for which demand was certainly above the stock: nothing of them may be left
+/** @type {(sale: RunSale, check: SaleCheck) => void} */
 export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
   waitUntilSettled(sale.id);
   const before = stats(sale.id);
@@ -97,6 +100,7 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
 }
 
 // The units of all items together.
+/** @param {Stats} sheet */
 export function unitsOf(sheet) {
   if (sheet.items.length === 0) {
     throw new Error(`the stats know no item: ${JSON.stringify(sheet)}`);
@@ -110,6 +114,7 @@ export function unitsOf(sheet) {
   return sum;
 }
 
+/** @param {Stats} sheet */
 function orderTotal(sheet) {
   return Object.values(sheet.orders).reduce((sum, count) => sum + count, 0);
 }
@@ -143,6 +148,7 @@ function waitUntilSettled(saleId) {
 }
 
 // One unit an order, so units held are orders reserved and units sold are orders paid.
+/** @param {Stats} sheet */
 function isSettled(sheet) {
   const units = unitsOf(sheet);
   return (
@@ -154,7 +160,9 @@ function isSettled(sheet) {
 }
 
 // Every order that the shoppers say is theirs, by id.
+/** @type {(saleId: string, shoppers: number, user: (n: number) => string) => Orders} */
 function ordersOfShoppers(saleId, shoppers, user) {
+  /** @type {Orders} */
   const orders = new Map();
   for (let first = 0; first < shoppers; first += BATCH) {
     const names = [];
@@ -175,7 +183,9 @@ function ordersOfShoppers(saleId, shoppers, user) {
   return orders;
 }
 
+/** @type {(saleId: string, name: string, firstAnswer: LoadAnswer) => Order[]} */
 function allPages(saleId, name, firstAnswer) {
+  /** @type {Order[]} */
   const orders = [];
   let answer = firstAnswer;
   for (let pages = 0; pages < PAGES_MAX; pages += 1) {
@@ -193,6 +203,7 @@ function allPages(saleId, name, firstAnswer) {
 }
 
 // The shoppers' own lists against the operators' count, state by state.
+/** @type {(sheet: Stats, orders: Orders, complete: boolean) => void} */
 function checkCounts(sheet, orders, complete) {
   const listed = { reserved: 0, paid: 0, cancelled: 0, expired: 0, revoked: 0 };
   for (const { id, state, confirmed } of orders.values()) {
@@ -215,6 +226,7 @@ function checkCounts(sheet, orders, complete) {
 }
 
 // Each item's units against the shoppers' orders for it.
+/** @type {(sheet: Stats, orders: Orders) => void} */
 function checkItems(sheet, orders) {
   const listed = {};
   for (const { sku, state } of orders.values()) {
@@ -230,12 +242,14 @@ function checkItems(sheet, orders) {
 }
 
 // Counts what is out of place in one reading of the stock: {over, gone}.
+/** @param {ItemStats} reading */
 function unitDifferences({ total, available, held, sold, in_transit: inTransit }) {
   const sum = available + held + sold + inTransit;
   return { over: Math.max(0, held + sold - total, sum - total), gone: Math.max(0, total - sum) };
 }
 
 // Of each item, the worst of the readings before and after the sale was closed.
+/** @type {(before: Stats, after: Stats, soldOut: string[]) => void} */
 function checkUnits(before, after, soldOut) {
   for (const sku of soldOut) {
     if (!after.items.some((item) => item.sku === sku)) {
@@ -280,6 +294,7 @@ export function watchStock(saleId) {
 }
 
 // Every key of every shopper who has an order is asked again. Each order has to come back under exactly one key.
+/** @type {(saleId: string, orders: Orders, shoppers: number, user: (n: number) => string, keys: SaleCheck['keys']) => number} */
 function checkKeys(saleId, orders, shoppers, user, keys) {
   const owners = new Set();
   for (const { n } of orders.values()) {
@@ -306,6 +321,7 @@ function checkKeys(saleId, orders, shoppers, user, keys) {
   return keyOf.size;
 }
 
+/** @type {(answer: LoadAnswer, ask: { n: number, key: string, sku: string }, orders: Orders, keyOf: Map<string, string>) => void} */
 function checkReplay(answer, { n, key, sku }, orders, keyOf) {
   const body = json(answer);
   if (answer.status === 409 && body !== null && body.code === 'sale_not_open') {
@@ -336,6 +352,7 @@ function checkAudit(saleId) {
 }
 
 // Sends requests together and asks again, as told and within a bound, those that were put off.
+/** @type {(requests: LoadRequest[]) => LoadAnswer[]} */
 function askAll(requests) {
   const answers = http.batch(requests);
   for (let round = 0; round < RETRY_ROUNDS_MAX; round += 1) {

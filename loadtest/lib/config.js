@@ -51,6 +51,7 @@ export function seconds(name, fallback, min = 1, max = 24 * 3600) {
 }
 
 // A scenario that calls `name` so often in a second for so many seconds, whatever the answers take.
+/** @type {(name: string, duration: number, rate: number, vus: number, vusMax: number) => import('k6/options').Scenario} */
 export const steady = (name, duration, rate, vus, vusMax) => ({
   executor: 'constant-arrival-rate',
   exec: name,

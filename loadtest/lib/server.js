@@ -14,6 +14,7 @@ const sum = (one, other) => one + other;
 const NEVER_ZERO = ['memory', 'redisMemory', 'redisServers'];
 
 // What is read, by its metric without labels, and what the values of several instances come to.
+/** @type {Record<string, [string, (one: number, other: number) => number]>} */
 const METRICS = {
   memory: ['flashsale_resident_memory_bytes', sum],
   redisMemory: ['flashsale_redis_memory_bytes', Math.max],
@@ -24,6 +25,7 @@ const METRICS = {
 
 // {memory, redisMemory, redisServers, purchases, purchaseSeconds}, or those of them that are named. One that no instance
 // tells is no zero: whoever compares it would find that all is well.
+/** @type {(...names: (keyof ServerReading)[]) => ServerReading} */
 export function readServer(...names) {
   const server = readTold();
   for (const name of names.length > 0 ? names : Object.keys(METRICS)) {
@@ -35,6 +37,7 @@ export function readServer(...names) {
 }
 
 function readTold() {
+  /** @type {any} */
   const server = {};
   for (let instance = 0; instance < BASE_URLS.length; instance += 1) {
     const answer = readMetrics(instance);
@@ -54,6 +57,7 @@ function readTold() {
 }
 
 // Waits until the server tells of its memory and of Redis, which it does some seconds after its start.
+/** @type {() => ServerReading} */
 export function waitForServer() {
   for (let waited = 0; waited <= TELLS_AFTER_SECONDS_MAX; waited += 1) {
     const server = readTold();
@@ -66,6 +70,7 @@ export function waitForServer() {
 }
 
 // Milliseconds that the server took for a purchase, on average between two readings.
+/** @type {(before: ServerReading, after: ServerReading) => number} */
 export function meanPurchaseMs(before, after) {
   const purchases = after.purchases - before.purchases;
   if (!(purchases > 0)) {

@@ -38,6 +38,7 @@ const UNITS = [
 //
 // latencies  further ones to show, [label, metric] each
 // figures    what the scenario measured beyond the others, [label, metric, value] each
+/** @type {(scenario: string, settings: object, lines?: SummaryLines) => (data: any) => Record<string, string>} */
 export function summaryOf(scenario, settings, { latencies = [], figures = [] } = {}) {
   return (data) => {
     const report = reportOf(scenario, settings, data);

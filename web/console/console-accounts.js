@@ -26,6 +26,7 @@ function alertsTable(limit, ban) {
         columns: ['when', 'account', 'what', 'action'],
         path: (last) => `/v1/admin/alerts?limit=${limit}${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (entry) => entry.id,
+        /** @param {GuardWarning} entry */
         row(entry) {
             const button = element('button', { type: 'button' }, say('banThis'));
             setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
@@ -38,7 +39,10 @@ function alertsTable(limit, ban) {
     });
 }
 
-// The bans in force, each with a button to lift it. `lift(user, button)` handles the button.
+/**
+ * The bans in force, each with a button to lift it. `lift(user, button)` handles the button.
+ * @param {Pick<Listing<Ban>, 'caption' | 'path' | 'mayGrow'> & Partial<Listing<Ban>>} listing
+ */
 function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
     return listTable({
         caption,

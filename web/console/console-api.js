@@ -17,7 +17,9 @@ const OPEN_MAX = 20;
 // Refusals that the server decides after it checks the idempotency key. They also settle an earlier request with that key.
 const DECIDED_CODES = ['insufficient_stock', 'idempotency_key_reused'];
 
+/** @type {string | null} */
 let token = null;
+/** @type {string | null} */
 let operator = null;
 let changed = () => {};
 
@@ -64,6 +66,7 @@ export async function whyRefused(path) {
     return !isOk && typeof body.detail === 'string' ? body.detail : '';
 }
 
+/** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
 export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS } = {}) {
     const send = () => {
         const all = method === 'GET' ? headers : { ...headers, [HEADER]: token ?? '' };

@@ -6,11 +6,12 @@ import { apart, say } from './language.js';
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
 
-// The enabled guards of a sale, each in words.
+/** The enabled guards of a sale, each in words. @param {Partial<SaleGuards>} guards */
 export function guardsTold(guards) {
     const told = [];
     const add = (isOn, key, values) => isOn && told.push(say(key, values));
-    const { purchase_token: token, challenge, captcha_proof_cost: instead, holds_max: holds, unpaid_cooldown_seconds: pause } = guards;
+    const { purchase_token: token, challenge, captcha_proof_cost: instead = 0 } = guards;
+    const { holds_max: holds = 0, unpaid_cooldown_seconds: pause = 0 } = guards;
     add(token === true, 'on_token');
     add(challenge === 'captcha', 'on_captcha');
     add(challenge === 'captcha' && instead > 0, 'on_captcha_proof', { n: instead });
@@ -21,9 +22,10 @@ export function guardsTold(guards) {
     return told.length > 0 ? told.join(', ') : say('on_none');
 }
 
+/** @param {Partial<AdminSale['purchase_rate']>} rate */
 export const rateTold = ({ limit, window_ms: window }) => say('rateTold', { n: limit, ms: window });
 
-// An item of a sale, in one line.
+/** An item of a sale, in one line. @param {Partial<Item>} item */
 export function itemTold(item) {
     if (!isObject(item)) {
         return apart(item);

@@ -15,6 +15,7 @@ const NOTE_MAX = 200;
 
 // The units that an event or a message concerns, as far as it states them. All of it is text from outside.
 function unitsTold({ user, sku, units }) {
+    /** @type {(Node | string)[]} */
     const parts = [user, sku].filter((it) => it !== null).map(code);
     if (units !== null) {
         parts.push(`× ${units}`);
@@ -47,6 +48,7 @@ export function attentionView(view, id) {
             return `${path}/dead-letters?limit=100${SETTLED[settled.select.value]}${after}`;
         },
         idOf: (entry) => entry.position,
+        /** @param {DeadLetter} entry */
         row: (entry) => [
             momentExact(entry.created_at),
             code(entry.position),
@@ -65,6 +67,7 @@ export function attentionView(view, id) {
         columns: ['since', 'shard', 'what', 'about', 'order', 'why'],
         path: (last) => `${path}/refused-messages?limit=100${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (entry) => entry.id,
+        /** @param {RefusedMessage} entry */
         row: (entry) => [
             momentExact(entry.since),
             String(entry.shard),

@@ -9,6 +9,13 @@ import { explained, write } from './problem.js';
 // cancels.
 // With `act`, the dialog stays open until `act(value)` succeeds. If `act` returns text, that text is the error, and the
 // operator can correct the value.
+/**
+ * @param {string} question
+ * @param {string} text
+ * @param {string} yes
+ * @param {Pick<Field, 'node' | 'control' | 'read'> & Partial<Field> | null} field
+ * @param {((value: any) => Promise<string | Words | null>) | null} act
+ */
 export function sure(question, text, yes, field = null, act = null) {
     return new Promise((resolve) => {
         let value = true;
@@ -25,7 +32,7 @@ export function sure(question, text, yes, field = null, act = null) {
         async function actOn(typed) {
             setPressable(ok, false);
             setBusy(dialog, true);
-            const wrong = await act(typed);
+            const wrong = await act?.(typed);
             setPressable(ok, true);
             setBusy(dialog, false);
             return wrong;
@@ -34,10 +41,10 @@ export function sure(question, text, yes, field = null, act = null) {
             value = field ? field.read() : true;
             const wrong = act && value !== undefined ? await actOn(value) : null;
             if (wrong) {
-                field.complain(wrong);
+                field?.complain?.(wrong);
             }
             if (wrong || value === undefined) {
-                field.control.focus();
+                field?.control.focus();
             } else {
                 dialog.close('yes');
             }
@@ -61,10 +68,12 @@ export function sure(question, text, yes, field = null, act = null) {
 
 // The text for a failed action. If the outcome is unknown, the API's own text is for programs, and a text of ours replaces
 // it.
+/** @type {(answer: Answer, unknown?: string) => Words} */
 export function wordsOf(answer, unknown = 'unknownAction') {
     if (answer.body?.nothing_done === true) {
         return { text: say('nothingDone') };
     }
+    /** @type {Words} */
     const words = isUnknown(answer) ? { text: say(unknown) } : explained(answer);
     return words.text || words.more ? words : { text: say('refusedAction') };
 }
@@ -76,6 +85,7 @@ export function resultLine() {
     const away = element('button', { class: 'quiet', type: 'button' });
     const node = element('div', { class: 'result' }, text, away);
     show(node, false);
+    /** @type {any} */
     let from = null;
     const tell = (tone, words) => {
         const said = write(text, words);

@@ -48,6 +48,7 @@ const KINDS = {
     switch: (_field, text) => ({ value: text === CONFIGURED ? null : text === 'yes' }),
 };
 
+/** @param {Omit<FieldDefinition, 'label'>} definition */
 function input({ id, kind, options = [], prefix }) {
     if (kind === 'switch') {
         return input({ id, kind: 'choice', options: [CONFIGURED, 'no', 'yes'], prefix: 'switch' });
@@ -126,11 +127,13 @@ export function begunIn(name) {
 // `field` has `id`, `label`, `kind`, and what the kind needs:
 // - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
 // - choices: `options`, and the `prefix` of their texts.
+/** @type {(field: FieldDefinition) => Field} */
 export function fieldOf(field) {
     const control = input(field);
     const wrong = element('p', { class: 'wrong', id: `${field.id}-wrong` });
     const about = [wrong.id];
     const label = word('label', field.label, { for: field.id });
+    /** @type {HTMLElement[]} */
     const parts = [label, control];
     if (field.hint) {
         about.push(`${field.id}-hint`);

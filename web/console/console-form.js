@@ -82,10 +82,13 @@ function newSale() {
     };
 }
 
+/** @typedef {{ items: Record<string, string>[], [name: string]: any }} Texts the texts of all fields, by name */
+
 const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value));
 
-// Turns a sale from the API into field texts.
+/** Turns a sale from the API into field texts. @type {(sale: AdminSale) => Texts} */
 function textsOf(sale) {
+    /** @type {any} */
     const texts = {};
     for (const { name, kind } of [...SALE, ...GUARDS]) {
         const value = name.split('.').reduce((inner, part) => inner[part], sale);
@@ -111,7 +114,9 @@ function placeOf(detail) {
 
 export function formView(view, id) {
     const kept = `flashsale.form.${id ?? 'new'}`;
+    /** @type {Map<string, Field>} */
     const fields = new Map();
+    /** @type {{ own: Map<string, Field>, node: HTMLElement, remove: HTMLElement, show: () => void }[]} */
     const items = [];
     const title = word('h1', id ? 'editSale' : 'newSale');
     const restored = element('p', { class: 'note', role: 'status' });
@@ -146,15 +151,19 @@ export function formView(view, id) {
     show(clash, false);
     view.append(title, element('div', { class: 'actions' }, restored, anew), form);
     const once = onceOnly('flashsale.create');
+    /** @type {Texts} */
     let stored = newSale();
     // The draft's times to the millisecond. The fields show seconds only, and are ambiguous when the clocks are set back.
+    /** @type {Record<string, string>} */
     let instants = {};
     // `latest`: the draft as last read. `version`: the version that the typed values are based on.
+    /** @type {Answer | null} */
     let latest = null;
+    /** @type {string | null | undefined} */
     let version = null;
     let isLoaded = false;
     let isLoading = false;
-    let loadingAgain = null;
+    let loadingAgain;
     let nextItem = 0;
 
     function addItem(texts) {
@@ -167,11 +176,11 @@ export function formView(view, id) {
         const remove = word('button', 'removeItem', { class: 'quiet', type: 'button' });
         const fieldsOfItem = [...own.values()].map((field) => field.node);
         const node = element('div', { class: 'panel item' }, grid(...fieldsOfItem), price, remove);
-        const item = { own, node, show: showPrice };
+        const item = { own, node, remove, show: showPrice };
         function showPrice() {
-            const amount = Number(own.get('price_minor').text());
-            const currency = own.get('currency').text();
-            const isPrice = own.get('price_minor').text() !== '' && Number.isFinite(amount) && /^[A-Z]{3}$/.test(currency);
+            const [typed, currency] = ['price_minor', 'currency'].map((name) => own.get(name)?.text() ?? '');
+            const amount = Number(typed);
+            const isPrice = typed !== '' && Number.isFinite(amount) && /^[A-Z]{3}$/.test(currency);
             setText(price, isPrice ? say('priceIs', { price: money(amount, currency) }) : '');
         }
         for (const [name, field] of own) {
@@ -194,7 +203,7 @@ export function formView(view, id) {
             items.map((item) => item.node),
         );
         for (const item of items) {
-            show(item.node.querySelector('button'), items.length > 1);
+            show(item.remove, items.length > 1);
         }
         setPressable(add, items.length < ITEMS_MAX);
     }
@@ -212,6 +221,7 @@ export function formView(view, id) {
     }
 
     function texts() {
+        /** @type {Record<string, any>} */
         const all = Object.fromEntries([...fields].map(([name, field]) => [name, field.text()]));
         all.items = items.map(({ own }) => Object.fromEntries([...own].map(([name, field]) => [name, field.text()])));
         return all;
@@ -223,7 +233,7 @@ export function formView(view, id) {
     // Restores the values that this tab stored, if they differ from the draft, with the version that they are based on.
     function takeUp() {
         fill(stored);
-        let typed = null;
+        let typed;
         try {
             typed = JSON.parse(ofTab.get(kept) ?? 'null');
         } catch {
@@ -239,11 +249,11 @@ export function formView(view, id) {
     }
 
     // Bases the form on the draft as last read.
-    function take() {
-        stored = textsOf(latest.body);
-        const { starts_at, ends_at } = latest.body;
+    function take(draft) {
+        stored = textsOf(draft.body);
+        const { starts_at, ends_at } = draft.body;
         instants = { starts_at, ends_at };
-        version = latest.tag;
+        version = draft.tag;
         sayClash();
     }
 
@@ -258,10 +268,10 @@ export function formView(view, id) {
     function startOver() {
         ofTab.remove(kept);
         if (latest) {
-            take();
+            take(latest);
         }
         takeUp();
-        fields.get('name').control.focus();
+        fields.get('name')?.control.focus();
     }
 
     // Reads the draft after a failed store: another operator may have changed it, or it is no draft any more.
@@ -286,8 +296,9 @@ export function formView(view, id) {
         location.assign(`/console/sales/${id}`);
     }
 
-    // The request body; undefined if a field is wrong, which is then shown beside it.
+    // The request body; null if a field is wrong, which is then shown beside it.
     function read() {
+        /** @type {Record<string, any>} */
         const body = { items: [] };
         let isRight = true;
         const into = (target, name, field) => {
@@ -299,7 +310,7 @@ export function formView(view, id) {
                 return;
             }
             const parts = name.split('.');
-            const last = parts.pop();
+            const last = parts.pop() ?? '';
             const place = parts.reduce((inner, part) => (inner[part] ??= {}), target);
             place[last] = value;
         };
@@ -315,19 +326,19 @@ export function formView(view, id) {
     // `detail` is the API's own text; it names the field.
     function complain(words, detail = '') {
         const place = placeOf(detail);
-        const [number, name] = place.split('.');
+        const [number, name = ''] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
-        const last = place.split('.').at(-1);
+        const last = place.split('.').at(-1) ?? '';
         field?.complain(words.more && JUDGED.includes(last) ? { ...words, text: say(`must_${last}`) } : words);
         write(wrong, field ? say('somethingWrong') : words);
         (field?.control ?? wrong).focus();
     }
 
     onPress(add, () => {
-        const item = addItem({ ...NEW_ITEM, currency: items.at(-1)?.own.get('currency').text() ?? 'EUR' });
+        const item = addItem({ ...NEW_ITEM, currency: items.at(-1)?.own.get('currency')?.text() ?? 'EUR' });
         arrange();
         keep();
-        item.own.get('sku').control.focus();
+        item.own.get('sku')?.control.focus();
     });
     onPress(anew, async () => {
         if (await sure(say('sureStartOver'), say('aboutLoad'), say('startOver'))) {
@@ -341,7 +352,7 @@ export function formView(view, id) {
     });
     onPress(storeOver, () => {
         // Overwrites only the version that the operator was warned about, not a newer one.
-        version = latest.tag;
+        version = latest?.tag;
         sayClash();
         keep();
         form.requestSubmit(store);
@@ -361,12 +372,13 @@ export function formView(view, id) {
         const body = read();
         if (!body) {
             setText(wrong, say('somethingWrong'));
-            form.querySelector('[aria-invalid="true"]').focus();
+            /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid="true"]'))?.focus();
             return;
         }
         setPressable(store, false);
         setBusy(form, true);
         announce(say('working'));
+        /** @type {Record<string, string>} */
         const headers = version ? { 'If-Match': version } : {};
         // One key for this form: it creates one sale, even if the values change between attempts.
         const answer = await (id
@@ -408,7 +420,7 @@ export function formView(view, id) {
         }
         isLoaded = true;
         latest = answer;
-        take();
+        take(answer);
         setPressable(store, answer.body.state === 'draft');
         takeUp();
         sayClash();
@@ -420,7 +432,7 @@ export function formView(view, id) {
         load();
     } else {
         takeUp();
-        fields.get('name').control.focus();
+        fields.get('name')?.control.focus();
     }
     function translate() {
         items.forEach((item) => item.show());

@@ -38,12 +38,14 @@ export function limitsView(view) {
     const now = element('p', { class: 'muted', id: 'limits-now' });
     // Values that were typed but are not in force.
     const typed = begunIn('flashsale.limits');
-    let last = null;
+    /** @type {Limits} */
+    let last;
 
     const table = listTable({
         caption: 'limits',
         columns: ['setting', 'configured', 'changed', 'effective', 'action'],
         path: () => GUARDS,
+        /** @param {Limits} guards */
         pageOf(guards) {
             last = guards;
             sayNow();

@@ -15,8 +15,9 @@ const MISSES_MAX = 2;
 // ends it for good.
 export function followSale(id, { heard, course, changed }) {
     const path = `/v1/admin/sales/${id}/live`;
+    /** @type {EventSource | null} */
     let source = null;
-    let timer = null;
+    let timer;
     let misses = 0;
     let why = '';
     let isEnded = false;
@@ -66,9 +67,10 @@ export function followSale(id, { heard, course, changed }) {
             return;
         }
         lastHeard = performance.now();
-        source = new EventSource(path);
+        const opened = new EventSource(path);
+        source = opened;
         const on = (name, act) =>
-            source.addEventListener(name, (event) => {
+            opened.addEventListener(name, (event) => {
                 lastHeard = performance.now();
                 act(JSON.parse(event.data));
             });
@@ -80,7 +82,7 @@ export function followSale(id, { heard, course, changed }) {
         });
         on('sample', heard);
         on('signed_out', again);
-        source.addEventListener('error', lose);
+        opened.addEventListener('error', lose);
     }
 
     setInterval(() => {

@@ -18,7 +18,7 @@ const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const REFERENCE_MAX = 200;
 
 export function moneyView(view) {
-    const wanted = new URLSearchParams(location.search).get('outcome');
+    const wanted = new URLSearchParams(location.search).get('outcome') ?? '';
     const outcome = choiceOf({
         id: 'outcome',
         label: 'paymentsThatAre',
@@ -45,6 +45,7 @@ export function moneyView(view) {
             return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}${after}`;
         },
         idOf: (entry) => entry.payment_id,
+        /** @param {Payment} entry */
         row: (entry) => [
             momentExact(entry.received_at),
             money(entry.amount_minor, entry.currency),

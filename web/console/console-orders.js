@@ -33,7 +33,8 @@ function paymentsOf(order) {
 }
 
 export function ordersView(view) {
-    const asked = new URLSearchParams(location.search);
+    const query = new URLSearchParams(location.search);
+    const asked = (name) => query.get(name) ?? '';
     const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text' });
     // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text' });
@@ -59,6 +60,7 @@ export function ordersView(view) {
     );
 
     // The search; null before the first one.
+    /** @type {URLSearchParams | null} */
     let wanted = null;
 
     function path(last) {
@@ -76,8 +78,9 @@ export function ordersView(view) {
         columns: ['when', 'order', 'state', 'account', 'ofSale', 'what', 'amount', 'payments'],
         path,
         // The API returns one order without a list around it.
-        pageOf: (body) => (wanted.has('order') ? { data: [body], has_more: false } : body),
+        pageOf: (body) => (wanted?.has('order') ? { data: [body], has_more: false } : body),
         idOf: (entry) => entry.id,
+        /** @param {OwnedOrder} entry */
         row: (entry) => [
             momentExact(entry.created_at),
             orderLink(entry.id),
@@ -143,14 +146,14 @@ export function ordersView(view) {
     }
 
     async function begin() {
-        order.set(asked.get('order') ?? '');
-        user.set(asked.get('user') ?? '');
-        if (asked.get('sale_id')) {
-            offer(asked.get('sale_id'), asked.get('sale_id'));
-            sale.value = asked.get('sale_id');
+        order.set(asked('order'));
+        user.set(asked('user'));
+        if (asked('sale_id')) {
+            offer(asked('sale_id'), asked('sale_id'));
+            sale.value = asked('sale_id');
         }
-        state.value = STATES.includes(asked.get('state')) ? asked.get('state') : '';
-        if (['order', 'user', 'sale_id'].some((name) => asked.get(name))) {
+        state.value = STATES.includes(asked('state')) ? asked('state') : '';
+        if (['order', 'user', 'sale_id'].some(asked)) {
             look();
         }
         await offerSales();

@@ -78,6 +78,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     }
 
     // `points` are in time order, each with `at` and `values` by key. A missing value breaks the line.
+    /** @param {{ at: number, values: Record<string, number | null> }[]} all */
     function update(all, names) {
         const end = all.at(-1)?.at ?? 0;
         const span = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (all[0]?.at ?? end)));

@@ -41,7 +41,7 @@ const GOOD = ['reserved', 'replayed'];
 function tiles() {
     const list = element('dl', { class: 'tiles' });
     const all = new Map();
-    function update(name, value, tone = '', link = null) {
+    function update(name, value, tone = '', link = '') {
         if (!all.has(name)) {
             const text = element(link ? 'a' : 'span', link ? { href: link } : {});
             const node = element('div', {}, word('dt', `tile_${name}`), element('dd', {}, text));
@@ -83,13 +83,18 @@ export function saleView(view, id) {
     const remove = word('button', 'deleteDraft', { type: 'button', id: 'do-delete' });
     const buttons = new Map();
 
+    /** @type {AdminSale | null} */
     let sale = null;
     let isMissing = false;
+    /** @type {Partial<LiveSale> & Pick<LiveSample, 'health' | 'fault'> | null} */
     let live = null;
+    /** @type {boolean | null} */
     let isConnected = null;
     // Why there is no stream, if the API gave a reason.
     let refusal = '';
+    /** @type {LivePoint[]} */
     let points = [];
+    /** @type {SaleState | null} */
     let toldState = null;
 
     const timing = element('div', { class: 'until' }, until, countdown, times);
@@ -117,10 +122,10 @@ export function saleView(view, id) {
         const answer = await call('GET', path);
         if (answer.isOk) {
             const isFirst = sale === null;
-            sale = answer.body;
+            sale = /** @type {AdminSale} */ (answer.body);
             hear(sale.server_time, answer.sent, answer.received);
             restock.learn(sale);
-            renderDetails();
+            renderDetails(sale);
             if (isFirst) {
                 render();
             }
@@ -154,8 +159,6 @@ export function saleView(view, id) {
         }
     }
 
-    const stateNow = () => (sale === null ? null : stateAt({ ...sale, state: live?.state ?? sale.state }, now()));
-
     function render() {
         setTitle(`${sale ? apart(sale.name) : say(isMissing ? 'noSale' : 'sale')} · ${say('console')}`);
         if (isMissing) {
@@ -166,7 +169,7 @@ export function saleView(view, id) {
         if (!sale) {
             return;
         }
-        const at = stateNow();
+        const at = stateAt({ ...sale, state: live?.state ?? sale.state }, now());
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
@@ -221,7 +224,7 @@ export function saleView(view, id) {
     }
 
     async function act(action) {
-        if (!(await sure(say(`sure_${action}`, { name: sale.name }), say(`about_${action}`), say(`do_${action}`)))) {
+        if (!(await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), say(`do_${action}`)))) {
             return;
         }
         await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
@@ -229,6 +232,12 @@ export function saleView(view, id) {
 
     // Only the pressed button waits: a rebuild takes long, and an operator may have to pause the sale meanwhile. If the
     // action ends the page, `over` runs, and the page stops polling.
+    /**
+     * @param {HTMLElement} button
+     * @param {string} done
+     * @param {() => Promise<Answer>} request
+     * @param {(() => void) | null} over
+     */
     async function run(button, done, request, over = null) {
         result.busy();
         setPressable(button, false);
@@ -257,7 +266,7 @@ export function saleView(view, id) {
     }
 
     onPress(rebuild, async () => {
-        if (await sure(say('sure_rebuild', { name: sale.name }), say('about_rebuild'), say('rebuild'))) {
+        if (await sure(say('sure_rebuild', { name: sale?.name }), say('about_rebuild'), say('rebuild'))) {
             await run(rebuild, say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
         }
     });
@@ -271,12 +280,13 @@ export function saleView(view, id) {
     }
 
     onPress(remove, async () => {
-        if (await sure(say('sure_delete', { name: sale.name }), say('about_delete'), say('doDelete'))) {
+        if (await sure(say('sure_delete', { name: sale?.name }), say('about_delete'), say('doDelete'))) {
             await run(remove, say('did_delete'), () => call('DELETE', path), leave);
         }
     });
 
-    function renderDetails() {
+    /** @param {AdminSale} sale */
+    function renderDetails(sale) {
         const facts = [
             ['saleId', id],
             ['shards', String(sale.shards)],
@@ -293,12 +303,13 @@ export function saleView(view, id) {
         details.replaceChildren(...rows);
     }
 
+    /** @param {LiveSample} sample */
     function heard(sample) {
         isConnected = true;
         live = { ...(sample.sale ? {} : { state: live?.state, starts_at: live?.starts_at }), ...sample.sale, health: sample.health, fault: sample.fault };
         add([sample.point]);
         if (sample.sale) {
-            renderNumbers(sample);
+            renderNumbers(sample.sale, sample.point);
             units.update(sample.sale);
             renderStopped(sample.sale.stopped);
         } else if (sample.stock) {
@@ -312,11 +323,12 @@ export function saleView(view, id) {
     }
 
     // The instances that the refusals and latencies come from.
+    /** @param {LiveSample} sample */
     function renderInstances({ instances: all, others_fault: fault }) {
         const silent = all.filter((one) => one.silent_seconds !== null);
         const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
         for (const one of silent) {
-            words.push(say('silentInstance', { name: one.name, n: Math.round(one.silent_seconds) }));
+            words.push(say('silentInstance', { name: one.name, n: Math.round(one.silent_seconds ?? 0) }));
         }
         if (fault) {
             words.push(say('othersUnknown'));
@@ -326,9 +338,11 @@ export function saleView(view, id) {
     }
 
     // Merges the points from before and after a reconnect, in order and without duplicates.
+    /** @param {LivePoint[]} more */
     function add(more) {
         const known = new Set(points.map(({ at }) => at));
         points = [...points, ...more.filter(({ at }) => !known.has(at))].sort((a, b) => a.at - b.at).slice(-POINTS_MAX);
+        /** @type {(point: LivePoint, count: number | null) => number | null} */
         const perSecond = (point, count) => (count === null ? null : count / Math.max(point.seconds, 0.1));
         rates.update(
             points.map((point) => ({ at: point.at, values: { accepted: perSecond(point, point.accepted) } })),
@@ -348,7 +362,8 @@ export function saleView(view, id) {
         );
     }
 
-    function renderNumbers({ sale: stats, point }) {
+    /** @type {(stats: LiveSale, point: LivePoint) => void} */
+    function renderNumbers(stats, point) {
         const { orders, alerts: due } = stats;
         const a = (count) => (count === null ? '–' : String(Math.round(count / Math.max(point.seconds, 0.1))));
         const refused = Object.entries(point.answers).reduce((sum, [code, count]) => (GOOD.includes(code) ? sum : sum + count), 0);
@@ -377,6 +392,7 @@ export function saleView(view, id) {
         numbers.update('undrained', String(events), events > 10_000 ? 'is-bad' : '');
     }
 
+    /** @param {LiveSample['health']} health */
     function renderHealth(health) {
         for (const server of ['redis', 'postgres']) {
             const { milliseconds, fault } = health[server];
@@ -427,7 +443,7 @@ export function saleView(view, id) {
             trail.again();
             accounts.again();
             if (sale) {
-                renderDetails();
+                renderDetails(sale);
             }
         },
         tick: render,

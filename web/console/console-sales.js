@@ -15,6 +15,7 @@ export function salesView(view) {
         columns: ['name', 'state', 'starts', 'ends', 'stock', 'shards'],
         path: (last) => `/v1/admin/sales?limit=50${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (sale) => sale.id,
+        /** @param {AdminSale} sale */
         row: (sale) => [
             element('a', { href: `/console/sales/${sale.id}` }, element('bdi', {}, plainly(sale.name))),
             statePill(sale.state),

@@ -11,12 +11,13 @@ import { lasting } from './storage.js';
 const AGAIN_MS = 3000;
 const KEPT = 'flashsale.operator';
 
+/** @type {string | Words} */
 let why = '';
 let isKnown = false;
 
 export function showSignIn() {
     show(byId('sign-in'), isKnown && !isSignedIn());
-    for (const id of ['view', 'nav', 'sign-out']) {
+    for (const id of /** @type {const} */ (['view', 'nav', 'sign-out'])) {
         show(byId(id), isSignedIn());
     }
     setText(byId('acting'), operatorName());
@@ -47,7 +48,7 @@ async function look() {
 }
 
 export function startSignIn() {
-    const button = byId('by-key').querySelector('button');
+    const button = /** @type {HTMLButtonElement} */ (byId('by-key').querySelector('button'));
     byId('operator').value = lasting.get(KEPT) ?? '';
     byId('by-key').addEventListener('submit', async (event) => {
         event.preventDefault();

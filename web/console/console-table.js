@@ -9,7 +9,13 @@ import { write } from './problem.js';
 // A name or number from outside, for a cell. It is isolated, so that its text direction affects nothing around it.
 export const code = (text) => element('code', {}, element('bdi', {}, plainly(text)));
 
-// A cell or heading that follows the language of the page.
+/**
+ * A cell or heading that follows the language of the page.
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name
+ * @param {string} key
+ * @param {Record<string, string>} attributes
+ */
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
 // The options:
@@ -25,13 +31,15 @@ export const word = (name, key, attributes = {}) => worded(element(name, attribu
 // A refresh reads the first result page only. The later rows stay as read, unless the first page no longer reaches them;
 // then all are read.
 // `read` resolves to whether the API replied.
+/** @template Entry @param {Listing<Entry>} options */
 export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf }) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
+    const heading = word('caption', caption, { class: 'for-readers' });
     const table = element(
         'table',
         {},
-        word('caption', caption, { class: 'for-readers' }),
+        heading,
         element('thead', {}, head),
         body,
     );
@@ -41,19 +49,21 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     const more = word('button', 'more', { class: 'quiet', type: 'button' });
     const wide = element('div', { class: 'wide', tabindex: '0', role: 'region' }, table);
     const title = `table-${caption}`;
-    table.caption.id = title;
+    heading.id = title;
     wide.setAttribute('aria-labelledby', title);
     const node = element('div', { class: 'list' }, trouble, nothing, wide, more);
     show(nothing, false);
     show(more, false);
     show(wide, false);
     let pages = 1;
-    let timer = null;
+    let timer;
+    /** @type {Promise<boolean> | null} */
     let reading = null;
     let isStale = false;
     let isWhole = false;
     let isAnswered = false;
     // The rows last read, and whether more follow.
+    /** @type {Entry[]} */
     let listed = [];
     let goesOn = false;
     const rows = new Map();
@@ -96,11 +106,13 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         if (path() === null) {
             return;
         }
+        /** @type {Entry[]} */
         const found = [];
         let hasMore = true;
+        /** @type {any} */
         let answer = { isOk: true };
         for (let page = 0; page < wanted && hasMore && answer.isOk; page += 1) {
-            answer = await call('GET', path(found.at(-1)));
+            answer = await call('GET', path(found.at(-1)) ?? '');
             if (asked !== question) {
                 return;
             }
@@ -116,7 +128,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             return;
         }
         if (wanted < pages && hasMore) {
-            const end = listed.findIndex((entry) => idOf(entry) === idOf(found.at(-1)));
+            const seam = found.map(idOf).at(-1);
+            const end = listed.findIndex((entry) => idOf(entry) === seam);
             if (end === -1) {
                 // Rows were added or removed at the seam, so the rows between are unknown.
                 isWhole = true;
@@ -134,7 +147,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     function fill(found, hasMore) {
         const ids = found.map(idOf);
         // A focused button passes its focus to the button that replaces it.
-        const focused = body.contains(document.activeElement) ? document.activeElement.id : '';
+        const focused = body.contains(document.activeElement) ? (document.activeElement?.id ?? '') : '';
         for (const id of rows.keys()) {
             if (!ids.includes(id)) {
                 rows.delete(id);

@@ -18,6 +18,7 @@ const KNOWN = [
 const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);
 
 // The actor: the name that the operator gave, then the kind of actor and the session that the server recorded.
+/** @param {AuditEntry} entry */
 function whoDid(entry) {
     const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
     const known = say(`actor_${entry.actor}`) + session;
@@ -33,6 +34,7 @@ export function trailTable(sale) {
         path: (last) =>
             `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&starting_after=${last.id}` : ''}`,
         idOf: (entry) => entry.id,
+        /** @param {AuditEntry} entry */
         row(entry) {
             const link = entry.sale_id
                 ? element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8))

@@ -21,9 +21,11 @@ const PARTS = [
 // The most sending shards that are named.
 const NAMED_MAX = 5;
 
+/** @typedef {{ shard: number, waiting: number, units: Units }} ShardUnits the units of an item, or of all, on a shard */
+
 const number = (value) => String(value);
 
-// Names the shards with units in transit.
+/** Names the shards with units in transit. @param {ShardUnits[]} shards */
 function onTheirWay(shards) {
     const sending = shards.filter(({ units }) => units[5] > 0);
     if (sending.length === 0) {
@@ -37,6 +39,7 @@ function onTheirWay(shards) {
 function unitRow(name) {
     const numbers = element('p', { class: 'numbers' });
     const bar = drawn('svg', { viewBox: `0 0 ${WIDTH} ${BAR}`, preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' });
+    /** @type {[string, SVGRectElement][]} */
     const segments = ['sold', 'held', 'available', 'transit'].map((part) => {
         const rect = drawn('rect', { y: 0, height: BAR, class: `part-${part}` });
         bar.append(rect);
@@ -54,6 +57,7 @@ function unitRow(name) {
     let drawnFor = -1;
     let shapes = [];
 
+    /** @param {ShardUnits[]} shards */
     function prepare(shards) {
         if (drawnFor === shards.length) {
             return;
@@ -72,7 +76,11 @@ function unitRow(name) {
         body.replaceChildren();
     }
 
-    // `shards` is null if the item has no numbers per shard. `lack` is the text key for a sale without shards.
+    /**
+     * @param {Omit<ItemStats, 'sku'>} stats
+     * @param {ShardUnits[] | null} shards is null if the item has no numbers per shard
+     * @param {string} lack is the text key for a sale without shards
+     */
     function update(stats, shards, lack) {
         setText(
             numbers,
@@ -102,6 +110,7 @@ function unitRow(name) {
         }
     }
 
+    /** @param {ShardUnits[]} shards */
     function updateShards(shards) {
         const heightOf = ({ units }) => PARTS.reduce((sum, [, place]) => sum + Math.max(0, units[place]), 0);
         const highest = Math.max(1, ...shards.map(heightOf));
@@ -134,7 +143,7 @@ function unitRow(name) {
     return { node, update };
 }
 
-// Sums all items.
+/** Sums all items. @param {ItemStats[]} items */
 function sumOf(items) {
     const sum = { available: 0, held: 0, sold: 0, in_transit: 0, total: 0 };
     for (const item of items) {
@@ -157,8 +166,9 @@ export function unitsOf() {
     const rows = new Map();
     const together = unitRow(word('h3', 'allItems'));
     let shown = PAGE;
-    let last = null;
+    let last;
 
+    /** @param {LiveStock & { state?: SaleState }} sale */
     function update(sale) {
         last = sale;
         const items = sale.items.slice(0, shown);

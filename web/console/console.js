@@ -21,6 +21,7 @@ const TICK_MS = 500;
 learn(CONSOLE_WORDS);
 
 const [, part = 'sales', id = '', how = ''] = location.pathname.split('/').filter(Boolean);
+/** @type {View | null} */
 let shown = null;
 let wasSignedIn = false;
 

@@ -5,10 +5,12 @@ const PATIENCE_MS = 8000;
 
 // `credentials`: whether the browser sends cookies; shoppers have none. `patience`: timeout in milliseconds.
 // `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success.
+/** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
 export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
     const timer = setTimeout(() => giveUp.abort(), patience);
+    /** @type {Record<string, string>} */
     const all = { Accept: 'application/json', ...headers };
     if (token) {
         all.Authorization = `Bearer ${token}`;

@@ -6,6 +6,7 @@ const BELIEVED_MS = 30_000;
 // The largest error of a `Date` header (whole seconds) after a slow reply.
 const ROUGHLY_MS = 3000;
 
+/** @type {number | null} */
 let offset = null;
 let trip = Infinity;
 let heard = -Infinity;

@@ -1,5 +1,11 @@
 // Creates and changes elements. Text from outside only ever becomes textContent.
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name
+ * @param {Record<string, string>} attributes
+ * @param {(Node | string)[]} children
+ */
 export function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [attribute, value] of Object.entries(attributes)) {
@@ -11,7 +17,13 @@ export function element(name, attributes = {}, ...children) {
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-// An SVG element.
+/**
+ * An SVG element.
+ * @template {keyof SVGElementTagNameMap} Name
+ * @param {Name} name
+ * @param {Record<string, any>} attributes
+ * @param {(Node | string)[]} children
+ */
 export function drawn(name, attributes = {}, ...children) {
     const made = document.createElementNS(SVG, name);
     for (const [attribute, value] of Object.entries(attributes)) {
@@ -22,18 +34,21 @@ export function drawn(name, attributes = {}, ...children) {
 }
 
 // Writes only on a change, so that focus and screen readers are not disturbed.
+/** @type {(node: Element, text: string) => void} */
 export function setText(node, text) {
     if (node.textContent !== text) {
         node.textContent = text;
     }
 }
 
+/** @type {(node: Element, name: string, value: string) => void} */
 export function setAttribute(node, name, value) {
     if (node.getAttribute(name) !== value) {
         node.setAttribute(name, value);
     }
 }
 
+/** @type {(node: HTMLElement, isShown: boolean) => void} */
 export function show(node, isShown) {
     if (node.hidden === isShown) {
         node.hidden = !isShown;
@@ -47,6 +62,7 @@ export function setTitle(text) {
 }
 
 // Sets the children in this order. Existing nodes stay in place, so focus inside them survives.
+/** @type {(parent: Element, wanted: Element[]) => void} */
 export function setChildren(parent, wanted) {
     wanted.forEach((child, at) => {
         if (parent.children[at] !== child) {
@@ -54,15 +70,17 @@ export function setChildren(parent, wanted) {
         }
     });
     while (parent.children.length > wanted.length) {
-        parent.lastElementChild.remove();
+        parent.lastElementChild?.remove();
     }
 }
 
 // Uses `aria-disabled`, because `disabled` would take the focus away.
+/** @type {(button: Element, isPressable: boolean) => void} */
 export function setPressable(button, isPressable) {
     setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');
 }
 
+/** @type {(button: HTMLElement, act: () => unknown) => void} */
 export function onPress(button, act) {
     button.addEventListener('click', () => {
         if (button.getAttribute('aria-disabled') !== 'true') {
@@ -71,14 +89,17 @@ export function onPress(button, act) {
     });
 }
 
-export const byId = (id) => document.getElementById(id);
+/** @type {ById} */
+export const byId = (id) => /** @type {any} */ (document.getElementById(id));
 
+/** @type {(node: Element, isBusy: boolean) => void} */
 export function setBusy(node, isBusy) {
     setAttribute(node, 'aria-busy', isBusy ? 'true' : 'false');
 }
 
 const AGAIN_MS = 100;
-let telling = null;
+/** @type {number | undefined} */
+let telling;
 
 // Announces a change to screen readers, once. They ignore an unchanged text, so a repeated text is cleared first.
 export function announce(text) {

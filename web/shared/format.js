@@ -5,7 +5,8 @@ import { locale, say } from './language.js';
 export function money(minor, currency) {
     try {
         const format = new Intl.NumberFormat(locale(), { style: 'currency', currency });
-        return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
+        const { maximumFractionDigits: digits = 2 } = format.resolvedOptions();
+        return format.format(minor / 10 ** digits);
     } catch {
         // The browser rejects this currency code.
         return `${minor} ${currency}`;
@@ -43,6 +44,7 @@ export function about(seconds) {
 
 // Days, hours, minutes and seconds with their names. Days appear only if there are any.
 export function countdownParts(seconds) {
+    /** @type {[number, string][]} */
     const parts = [
         [Math.floor(seconds / 86_400), 'days'],
         [Math.floor(seconds / 3600) % 24, 'hours'],

@@ -1,6 +1,6 @@
 // The language of the page: the stored choice, or else the browser's preference.
 
-import { setAttribute, setText } from './dom.js';
+import { byId, setAttribute, setText } from './dom.js';
 import { lasting } from './storage.js';
 import { WORDS } from './words.js';
 
@@ -27,7 +27,7 @@ const FROM_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\
 // Shows text from outside with invisible and direction-changing characters as their code points. Otherwise one account
 // could pass for another on the screen.
 export const plainly = (text) =>
-    String(text).replace(HIDDEN, (hidden) => `⟨U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+    String(text).replace(HIDDEN, (hidden) => `⟨U+${hidden.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}⟩`);
 
 // The same inside a sentence: right-to-left text is isolated (U+2068, U+2069).
 export function apart(text) {
@@ -36,6 +36,7 @@ export function apart(text) {
 }
 
 // The text of a key, with {names} filled in. A key that this page does not know stands for itself: the API may be newer.
+/** @type {(word: string, values?: Record<string, unknown>) => string} */
 export function say(word, values = {}) {
     return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
 }
@@ -50,7 +51,12 @@ function speak(node) {
     }
 }
 
-// Binds an element to a text key. A change of language translates it again.
+/**
+ * Binds an element to a text key. A change of language translates it again.
+ * @template {HTMLElement} Bound
+ * @param {Bound} node
+ * @param {string} word
+ */
 export function worded(node, word) {
     node.dataset.word = word;
     speak(node);
@@ -62,7 +68,7 @@ function translate() {
     for (const node of document.querySelectorAll('[data-word]')) {
         speak(node);
     }
-    const button = document.getElementById('language');
+    const button = byId('language');
     setText(button, say('otherLanguage'));
     setAttribute(button, 'lang', language === 'zh' ? 'en' : 'zh-CN');
 }
@@ -70,7 +76,7 @@ function translate() {
 // Translates the page now and on each change of language. After a change it also calls `changed`.
 export function startLanguage(changed) {
     listeners.push(changed);
-    document.getElementById('language').addEventListener('click', () => {
+    byId('language').addEventListener('click', () => {
         language = language === 'zh' ? 'en' : 'zh';
         lasting.set(KEPT, language);
         translate();

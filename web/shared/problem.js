@@ -22,6 +22,7 @@ export function meaning(code) {
 }
 
 // The text of a refusal, and the API's own text beside it if it adds anything.
+/** @type {(answer: Answer) => Words} */
 export function explained(answer) {
     const { code, body } = answer;
     const own = typeof body.detail === 'string' ? plainly(body.detail) : '';
@@ -37,12 +38,13 @@ export const english = (text) => element('span', { lang: 'en' }, plainly(text));
 
 // Writes parts into an element unless they are there already. A part is a string or a result of `explained`. Returns the
 // whole text.
+/** @type {(node: Element, ...words: (string | Words)[]) => string} */
 export function write(node, ...words) {
     const parts = words
         .map((one) => (typeof one === 'string' ? { text: one } : one))
         .filter(({ text, more }) => text || more)
         .flatMap(({ text, more }, at) => [at > 0 ? ' · ' : '', text, text && more ? ' ' : '', more ? english(more) : '']);
-    const whole = parts.map((part) => part.textContent ?? part).join('');
+    const whole = parts.map((part) => (typeof part === 'string' ? part : part.textContent)).join('');
     if (node.textContent !== whole) {
         node.replaceChildren(...parts.filter((part) => part !== ''));
     }

@@ -1,6 +1,7 @@
 // The state of a sale at a given moment. The server's reply is some seconds old, and a start or an end may have passed
 // since.
 
+/** @type {(sale: Pick<PublicSale, 'state' | 'starts_at' | 'ends_at'>, now: number | null) => SaleState} */
 export function stateAt(sale, now) {
     if (now === null) {
         return sale.state;
@@ -13,6 +14,10 @@ export function stateAt(sale, now) {
 
 // The moment to count down to, and the keys for its label and date. There is none for a closed sale. There is none for a
 // draft either, because a draft does not start by itself.
+/**
+ * @typedef {{ word: string, date?: undefined, until: null } | { word: string, date: string, until: number }} Timing
+ * @type {(sale: Pick<PublicSale, 'starts_at' | 'ends_at'>, state: SaleState) => Timing}
+ */
 export function timeOf(sale, state) {
     switch (state) {
         case 'draft':

@@ -1,6 +1,7 @@
 // Browser storage: lasting, or for the life of the tab. If the browser blocks it, memory stands in, and a reload loses the
 // values.
 
+/** @param {() => Storage} open */
 function storage(open) {
     const memory = new Map();
     const real = () => {

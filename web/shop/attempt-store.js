@@ -18,6 +18,7 @@ ofTab.set(TAB, tab);
 
 const name = (sale, user) => `flashsale.attempt.${sale}.${user}`;
 
+/** @type {(sale: string, user: string) => Attempt | null} */
 export function load(sale, user) {
     try {
         const attempt = JSON.parse(lasting.get(name(sale, user)) ?? 'null');
@@ -34,6 +35,7 @@ export function begin(sale, user, sku, quantity) {
 }
 
 // Stores the attempt and marks this tab as its owner. It does nothing if a newer attempt has replaced this one.
+/** @type {(sale: string, user: string, attempt: Omit<Attempt, 'tab' | 'seen'> & Partial<Attempt>) => void} */
 export function keep(sale, user, attempt) {
     const kept = load(sale, user);
     if (kept === null || kept.key === attempt.key) {
@@ -43,6 +45,7 @@ export function keep(sale, user, attempt) {
     }
 }
 
+/** @type {(sale: string, user: string, attempt: Attempt) => void} */
 export function forget(sale, user, attempt) {
     if (load(sale, user)?.key === attempt.key) {
         lasting.remove(name(sale, user));
@@ -50,19 +53,23 @@ export function forget(sale, user, attempt) {
 }
 
 // Whether this tab may continue the attempt: it owns it, or the owner has given it up.
+/** @param {Attempt} attempt */
 export function isOurs(attempt) {
     return attempt.tab === tab || Math.abs(Date.now() - attempt.seen) > GONE_MS;
 }
 
 // Whether this tab owned the attempt just before a reload.
+/** @param {Attempt} attempt */
 export function isFromReload(attempt) {
     return attempt.tab === tab && Math.abs(Date.now() - attempt.seen) <= RELOAD_MS;
 }
 
 // When the attempt was sent, or when the shopper last asked to resume it.
+/** @param {Attempt} attempt */
 export const sentAt = (attempt) => attempt.sentAt ?? attempt.seen;
 
 // Whether the attempt is recent enough to continue without a press.
+/** @param {Attempt} attempt */
 export function isRecent(attempt) {
     return Math.abs(Date.now() - sentAt(attempt)) <= GO_ON_MS;
 }
@@ -90,6 +97,7 @@ export function onOtherTab(sale, changed) {
 // The shopper's place in a sale's waiting room: the ticket, and the admission once it is granted.
 const roomName = (sale, user) => `flashsale.room.${sale}.${user}`;
 
+/** @type {(sale: string, user: string) => Room} */
 export function loadRoom(sale, user) {
     try {
         return JSON.parse(lasting.get(roomName(sale, user)) ?? '{}') ?? {};
@@ -98,6 +106,7 @@ export function loadRoom(sale, user) {
     }
 }
 
+/** @type {(sale: string, user: string, room: Room) => void} */
 export function keepRoom(sale, user, room) {
     lasting.set(roomName(sale, user), JSON.stringify(room));
 }

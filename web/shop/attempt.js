@@ -25,6 +25,7 @@ const UNKNOWN_LONGEST_SECONDS = 8;
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
 const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 
+/** @type {(answer: Answer) => Step} */
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
 
 // `world` gives:
@@ -42,6 +43,7 @@ const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer
 // - `unknown`, with `sentAt` if that is long ago;
 // - `begun`: never sent, and the page slept;
 // - `signed_out`, `unsolvable` or `stopped`.
+/** @type {(attempt: Attempt, world: World) => Promise<End>} */
 export async function drive(attempt, world) {
     const end = await tryOn(attempt, world);
     // An unanswered request may still have bought something, whatever a later reply says.
@@ -49,9 +51,11 @@ export async function drive(attempt, world) {
     return isHidden ? { kind: 'unknown' } : end;
 }
 
+/** @type {(attempt: Attempt, world: World) => Promise<End>} */
 async function tryOn(attempt, world) {
     const counted = { unknown: 0, slow: 0, guards: 0 };
     for (;;) {
+        /** @type {Step} */
         const step = world.isStopped() ? { kind: 'stopped' } : (outlived(attempt, world) ?? (await once(attempt, world, counted)));
         if (step.kind !== 'again') {
             return step;
@@ -84,6 +88,7 @@ async function tryOn(attempt, world) {
 
 // Ends an attempt that the shopper no longer waits for, such as one on a page that slept. It then continues only by a
 // press.
+/** @type {(attempt: Attempt, world: World) => Step | null} */
 function outlived(attempt, world) {
     if (attempt.isOpen) {
         return isRecent(attempt) ? null : { kind: 'unknown', sentAt: sentAt(attempt) };
@@ -96,9 +101,12 @@ function backOff(misses, asked) {
     return Math.max(asked, wait) * (1 + Math.random() / 4);
 }
 
+/** @type {(answer: Answer) => Repeat} */
 const slow = (answer) => ({ kind: 'again', why: 'slow', code: answer.code, seconds: answer.wait });
+/** @type {(answer: Answer) => Repeat} */
 const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: answer.wait });
 
+/** @type {(attempt: Attempt, world: World, counted: Counted) => Promise<Step>} */
 async function once(attempt, world, counted) {
     const headers = { 'Idempotency-Key': attempt.key };
     // A retry of a sent request skips the guards. If the key has an order, the server needs no tokens and no open sale.
@@ -106,14 +114,14 @@ async function once(attempt, world, counted) {
         const { guards } = world.sale();
         if (guards.waiting_room) {
             const turn = await admission(attempt, world, counted);
-            if (!turn.admission) {
+            if ('kind' in turn) {
                 return turn;
             }
             headers['X-Admission'] = turn.admission;
         }
         if (guards.purchase_token) {
             const handed = await purchaseToken(attempt, world, guards.challenge);
-            if (!handed.token) {
+            if ('kind' in handed) {
                 return handed;
             }
             headers['X-Purchase-Token'] = handed.token;
@@ -153,6 +161,7 @@ async function once(attempt, world, counted) {
     return refusal(answer, attempt, world);
 }
 
+/** @type {(answer: Answer, attempt: Attempt, world: World) => Step} */
 function refusal(answer, attempt, world) {
     if (answer.status === 401) {
         return { kind: 'signed_out' };
@@ -175,6 +184,7 @@ function refusal(answer, attempt, world) {
 }
 
 // Waits for admission from the waiting room. Returns `{ admission }`, or what ended the wait.
+/** @type {(attempt: Attempt, world: World, counted: Counted) => Promise<{ admission: string } | Step>} */
 async function admission(attempt, world, counted) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
@@ -184,8 +194,8 @@ async function admission(attempt, world, counted) {
         if (end) {
             return end;
         }
-        if (room.admission && Date.parse(room.until) > world.now()) {
-            return room;
+        if (room.admission && Date.parse(room.until ?? '') > world.now()) {
+            return { admission: room.admission };
         }
         const answer = await ask('POST', `/v1/sales/${world.id}/waiting-room`, {
             token: world.token,
@@ -196,15 +206,17 @@ async function admission(attempt, world, counted) {
             return { kind: 'refused', code: 'sale_not_open', state: 'closed' };
         } else if (answer.isOk) {
             misses = 0;
-            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = answer.body;
-            room = { ticket: ticket ?? room.ticket, admission: answer.body.admission, until: answer.body.expires_at };
+            /** @type {RoomStanding} */
+            const standing = answer.body;
+            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = standing;
+            room = { ticket: ticket ?? room.ticket, admission: standing.admission, until: standing.expires_at };
             keepRoom(world.id, world.user, room);
             if (room.admission) {
-                return room;
+                return { admission: room.admission };
             }
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
-            seconds = answer.body.ask_again_seconds ?? 2;
+            seconds = standing.ask_again_seconds ?? 2;
             world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
             // The shopper keeps the place.
@@ -223,6 +235,7 @@ async function admission(attempt, world, counted) {
 }
 
 // Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
+/** @type {(attempt: Attempt, world: World, kind: Challenge) => Promise<PurchaseToken | Step>} */
 async function purchaseToken(attempt, world, kind) {
     const kept = attempt.purchaseToken;
     if (kept && Date.parse(kept.expires_at) > world.now()) {
@@ -231,7 +244,7 @@ async function purchaseToken(attempt, world, kind) {
     let challenge;
     if (kind !== 'none') {
         const solved = attempt.solved ?? (await solution(attempt, world));
-        if (!solved.answer) {
+        if ('kind' in solved) {
             return solved;
         }
         challenge = { id: solved.id, answer: solved.answer };
@@ -259,6 +272,7 @@ async function purchaseToken(attempt, world, kind) {
 }
 
 // Has the shopper or the browser solve a challenge. Returns `{ id, answer }`, or the step that prevented it.
+/** @type {(attempt: Attempt, world: World) => Promise<Solution | Step>} */
 async function solution(attempt, world) {
     world.show({ kind: 'checking' });
     const mayNotSee = Boolean(world.sale().guards.captcha_proof);
@@ -269,9 +283,11 @@ async function solution(attempt, world) {
             ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
             : refusal(posed, attempt, world);
     }
+    /** @type {PosedChallenge} */
+    const challenge = posed.body;
     let answer;
-    if (posed.body.kind === 'captcha') {
-        const read = await world.letters(posed.body.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
+    if (challenge.kind === 'captcha') {
+        const read = await world.letters(challenge.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
         if (read === null) {
             return { kind: 'stopped' };
         }
@@ -284,7 +300,7 @@ async function solution(attempt, world) {
         }
     } else {
         world.show({ kind: 'proving' });
-        answer = await solve(posed.body.altcha, world.signal);
+        answer = await solve(challenge.altcha, world.signal);
         if (answer === null) {
             attempt.isUnseen = false;
         }
@@ -295,7 +311,7 @@ async function solution(attempt, world) {
             return { kind: 'unsolvable' };
         }
     }
-    attempt.solved = { id: posed.body.id, answer };
+    attempt.solved = { id: challenge.id, answer };
     world.keep();
     return attempt.solved;
 }

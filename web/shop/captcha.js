@@ -8,6 +8,7 @@ import { worded } from './language.js';
 // - no letters: the shopper wants another picture;
 // - no letters and `isUnseen`: the shopper wants the other way (`mayNotSee`);
 // - null: the attempt was stopped.
+/** @type {(place: HTMLElement, image: string, how: { wasWrong: boolean, mayNotSee: boolean }, signal: AbortSignal) => Promise<Letters | null>} */
 export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
     return new Promise((resolve) => {
         const input = element('input', {
@@ -38,7 +39,7 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
         const end = (read) => {
             // Removing the form would lose the focus.
             if (form.contains(document.activeElement)) {
-                place.closest('.item').focus();
+                /** @type {HTMLElement | null} */ (place.closest('.item'))?.focus();
             }
             form.remove();
             resolve(read);

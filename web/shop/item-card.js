@@ -19,6 +19,9 @@ const REFUSALS = {
     idempotency_key_reused: 'refusedKey',
 };
 const CLOSED_STATES = { draft: 'refusedEarly', scheduled: 'refusedEarly', paused: 'refusedPaused', closed: 'refusedClosed' };
+// The buttons' texts while the sale is not open, and to stop an attempt.
+const CLOSED_BUTTONS = { paused: 'pausedButton', closed: 'closedButton' };
+const STOP_BUTTONS = { queued: 'leaveRoom', begun: 'leaveIt' };
 // Texts during a wait, and after it when the shopper has to decide.
 const SLOW = { overloaded: 'slowBusy', cooling_down: 'slowUnpaid', early: 'slowEarly' };
 const SLOW_END = { overloaded: 'slowBusyEnd', cooling_down: 'slowUnpaid', early: 'refusedEarly' };
@@ -36,6 +39,7 @@ const BUSY = {
 };
 
 // The text for a phase of the attempt.
+/** @param {Phase | null | undefined} phase */
 function words(phase) {
     switch (phase?.kind) {
         case 'sending':
@@ -54,17 +58,17 @@ function words(phase) {
             }
             return say(phase.isEnd ? 'unknownEnd' : 'unknownNote');
         case 'slow':
-            return say(phase.isEnd ? (SLOW_END[phase.code] ?? 'slowEnd') : (SLOW[phase.code] ?? 'slowNote'));
+            return say(phase.isEnd ? (SLOW_END[phase.code ?? ''] ?? 'slowEnd') : (SLOW[phase.code ?? ''] ?? 'slowNote'));
         case 'elsewhere':
             return say('elsewhere');
         case 'begun':
             return say('begunNote', { n: phase.quantity });
         case 'reserved':
-            return reservedWords(phase.order.state);
+            return reservedWords(phase.order?.state);
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
-            if (phase.code === 'sold_out' && phase.quantity > 1) {
+            if (phase.code === 'sold_out' && (phase.quantity ?? 1) > 1) {
                 return say('refusedFew');
             }
             return refusedWords(phase);
@@ -74,8 +78,9 @@ function words(phase) {
 }
 
 // A code without a text of its own gets the general refusal and the code's meaning.
-function refusedWords({ code, state }) {
-    const word = code === 'sale_not_open' ? CLOSED_STATES[state] : REFUSALS[code];
+/** @param {Phase} phase */
+function refusedWords({ code = '', state }) {
+    const word = code === 'sale_not_open' ? CLOSED_STATES[state ?? ''] : REFUSALS[code];
     return word ? say(word) : `${say('refused')} ${meaning(code)}`.trim();
 }
 
@@ -88,11 +93,12 @@ function reservedWords(state) {
 
 const TONES = { refused: 'is-bad', unsolvable: 'is-bad' };
 
+/** @param {Phase | null} phase */
 function toneOf(phase) {
     if (phase?.kind === 'reserved') {
-        return ['reserved', 'paid'].includes(phase.order.state) ? 'is-good' : 'is-bad';
+        return ['reserved', 'paid'].includes(phase.order?.state ?? '') ? 'is-good' : 'is-bad';
     }
-    return TONES[phase?.kind] ?? '';
+    return TONES[phase?.kind ?? ''] ?? '';
 }
 
 // The quantity field, from 1 to `most`.
@@ -104,7 +110,10 @@ function quantityField(id, most) {
     return element('select', { id }, ...numbers.map((number) => element('option', { value: number }, number)));
 }
 
-// `act` has the button handlers: `buy(sku, quantity)`, `again()`, `stop()`.
+/**
+ * @param {PublicItem} item
+ * @param {{ buy(sku: string, quantity: number): void, again(): void, stop(): void }} act handles the buttons
+ */
 export function itemCard(item, act) {
     const id = `item-${item.sku}`;
     const name = element('h3', { id });
@@ -134,11 +143,12 @@ export function itemCard(item, act) {
         return Number.isInteger(number) && number >= 1 && number <= most ? number : null;
     };
     onPress(buy, () => {
-        isWrong = wanted() === null;
-        if (isWrong) {
+        const units = wanted();
+        isWrong = units === null;
+        if (units === null) {
             quantity.focus();
         } else {
-            act.buy(item.sku, wanted());
+            act.buy(item.sku, units);
         }
     });
     quantity.addEventListener('input', () => {
@@ -148,6 +158,7 @@ export function itemCard(item, act) {
     onPress(stop, () => act.stop());
 
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
+    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean) => string} */
     function update(now, sale, item, phase, isBusy) {
         setText(name, item.name);
         setText(price, money(item.price_minor, item.currency));
@@ -157,7 +168,8 @@ export function itemCard(item, act) {
         setText(quantityLabel, say('quantity'));
         show(choice, most > 1);
         quantity.disabled = isBusy;
-        const several = wanted() > 1 ? money(wanted() * item.price_minor, item.currency) : '';
+        const units = wanted() ?? 0;
+        const several = units > 1 ? money(units * item.price_minor, item.currency) : '';
         setText(total, several && say('total', { amount: several }));
         show(total, several !== '');
         setText(wrong, isWrong ? say('quantityWrong', { n: most }) : '');
@@ -171,7 +183,7 @@ export function itemCard(item, act) {
         if (isHere) {
             word = BUSY[phase.kind];
         } else if (sale.state !== 'open' && !mayQueue) {
-            word = { paused: 'pausedButton', closed: 'closedButton' }[sale.state] ?? 'notYet';
+            word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
         } else if (item.availability === 'sold_out' && !mayQueue) {
             word = 'left_sold_out';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
@@ -194,8 +206,8 @@ export function itemCard(item, act) {
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
-        setText(stop, say(isOld ? 'forgetIt' : ({ queued: 'leaveRoom', begun: 'leaveIt' }[phase?.kind] ?? 'stop')));
-        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase.kind)));
+        setText(stop, say(isOld ? 'forgetIt' : (STOP_BUTTONS[phase?.kind ?? ''] ?? 'stop')));
+        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase?.kind ?? '')));
         // Hiding the pressed button would lose the focus.
         if (focused && (focused.hidden || outcome.hidden)) {
             card.focus();
@@ -206,6 +218,7 @@ export function itemCard(item, act) {
     return { card, place, update };
 }
 
+/** @type {(phase: Phase | null, wait: number) => string} */
 function timing(phase, wait) {
     if (phase?.kind === 'queued') {
         const place = { position: phase.position, waiting: phase.waiting };

@@ -10,6 +10,11 @@ const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired
 // - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
 // - `mayPay()`: true in development mode;
 // - `payLink(id)`: the shop's payment page, or null.
+/**
+ * @typedef {(id: string) => Promise<string>} Change
+ * @param {string} id
+ * @param {{ cancel: Change, pay: Change, mayPay: () => boolean, payLink: (id: string) => string | null }} act
+ */
 export function orderRow(id, act) {
     const name = element('h3');
     const state = element('span', { class: 'pill' });
@@ -27,6 +32,7 @@ export function orderRow(id, act) {
     const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep);
     const head = element('div', { class: 'item-head' }, name, state);
     const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, timer, actions, wrong, number);
+    /** @type {OrderState | null} */
     let seen = null;
     let isAsked = false;
     let isBusy = false;
@@ -57,6 +63,7 @@ export function orderRow(id, act) {
     });
 
     // Returns the change in words, for screen readers.
+    /** @type {(now: number | null, order: Order, itemName: string) => string} */
     function update(now, order, itemName) {
         setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
         setAttribute(row, 'data-state', order.state);
@@ -92,6 +99,7 @@ export function orderRow(id, act) {
     return { row, update };
 }
 
+/** @type {(order: Order, isOpen: boolean, left: number, mayPay: boolean) => string} */
 function noteOf(order, isOpen, left, mayPay) {
     if (!isOpen) {
         return say(`order_${order.state}_note`);

@@ -8,6 +8,7 @@ const RECOVERED_MS = 4000;
 
 // The last result: `there`, `busy` or `lost`.
 let state = 'there';
+/** @type {number | null} */
 let recovered = null;
 
 // Shows the shopper the state of the connection.
@@ -20,7 +21,7 @@ export function showConnection() {
 
 function heard(next) {
     if (next === 'there' && state !== 'there') {
-        clearTimeout(recovered);
+        clearTimeout(recovered ?? undefined);
         recovered = setTimeout(() => {
             recovered = null;
             showConnection();
@@ -33,6 +34,7 @@ function heard(next) {
 const lostPause = (misses) => Math.min(500 * 2 ** misses, LOST_MAX_MS);
 
 // Classifies a reply, or null: `busy` is overload, `lost` is no reply or a server error.
+/** @param {Answer | null} answer */
 function stateOf(answer) {
     if (answer?.code === 'overloaded') {
         return 'busy';
@@ -41,14 +43,16 @@ function stateOf(answer) {
 }
 
 // The wait that a 429 or 503 reply asks for, in milliseconds.
+/** @param {Answer | null} answer */
 const askedPause = (answer) => (answer?.status === 429 || answer?.status === 503 ? answer.wait * 1000 : 0);
 
 // Calls `ask` now, and again after `pause()` milliseconds. `ask` returns the reply, or null if there was nothing to ask.
 // After a failure the wait is about a second, and doubles up to LOST_MAX_MS. It is never shorter than the reply asks for.
 // A hidden page stops polling.
 // `tells`: whether the shopper sees a notice about the connection. Returns a function that polls at once.
+/** @type {(ask: () => Promise<Answer | null>, pause: () => number, tells: boolean) => () => Promise<void>} */
 export function poll(ask, pause, tells) {
-    let timer = null;
+    let timer;
     let misses = 0;
     let isAsking = false;
     let again = false;
@@ -59,6 +63,7 @@ export function poll(ask, pause, tells) {
             return;
         }
         isAsking = true;
+        /** @type {Answer | null} */
         let answer = null;
         try {
             answer = await ask();

@@ -4,13 +4,14 @@ const WORKERS_MAX = 4;
 const WORKER = '/assets/proof-worker.js';
 
 // The pages' Trusted Types policy forbids turning text into code. This policy may name one script URL only.
-const named = window.trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
+const named = /** @type {any} */ (window).trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });
 const script = named ? named.createScriptURL(WORKER) : WORKER;
 
 // Returns the payload that ALTCHA's widget would submit. Returns null in these cases:
 // - the page's origin is insecure, so it cannot compute digests;
 // - the algorithm is unknown, or no solution was found;
 // - `signal` stopped it.
+/** @type {(challenge: ProofChallenge, signal: AbortSignal) => Promise<string | null>} */
 export async function solve(challenge, signal) {
     const { parameters } = challenge;
     if (signal.aborted || !window.isSecureContext || parameters.algorithm !== 'SHA-256') {

@@ -32,29 +32,37 @@ const NEWS_MS = 2000;
 
 const id = location.pathname.split('/')[2] ?? '';
 
+/** @type {PublicSale | null} */
 let sale = null;
 let isMissing = false;
+/** @type {Order[]} */
 let orders = [];
 // State of the list: `loading` before the first reply, `lost` while it cannot be read, `heard` once complete.
+/** @type {'loading' | 'lost' | 'heard'} */
 let ordersState = 'loading';
 // The number of order requests sent, and the latest one whose reply counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
 // The attempt as shown to the shopper: `{ kind, sku, … }`. `isEnd`: nothing continues by itself.
+/** @type {Phase | null} */
 let phase = null;
 // Stops the attempt that this page drives.
+/** @type {AbortController | null} */
 let driving = null;
 // Whether the page was just loaded or the shopper just signed in.
 let isFresh = true;
 // The texts announced last, of the attempt and of the sale.
 let said = '';
+/** @type {SaleState | null} */
 let toldState = null;
 
+/** @type {Map<string, ReturnType<typeof itemCard>>} */
 const cards = new Map();
+/** @type {Map<string, ReturnType<typeof orderRow>>} */
 const rows = new Map();
 
 // Only one attempt at a time. An attempt with an unknown outcome still counts.
-const isBusy = () => Boolean(phase) && (!phase.isEnd || phase.kind === 'unknown');
+const isBusy = () => phase !== null && (!phase.isEnd || phase.kind === 'unknown');
 
 function render() {
     showConnection();
@@ -62,14 +70,16 @@ function render() {
     const state = sale && stateAt(sale, now());
     setTitle(titleOf());
     renderHead(state);
-    if (sale) {
+    if (sale && state) {
         for (const item of sale.items) {
-            if (!cards.has(item.sku)) {
-                cards.set(item.sku, itemCard(item, { buy, again: resume, stop: leave }));
-                byId('items').append(cards.get(item.sku).card);
+            let card = cards.get(item.sku);
+            if (!card) {
+                card = itemCard(item, { buy, again: resume, stop: leave });
+                cards.set(item.sku, card);
+                byId('items').append(card.card);
             }
             const own = phase?.sku === item.sku ? phase : null;
-            const text = cards.get(item.sku).update(now(), { ...sale, state }, item, own, isBusy());
+            const text = card.update(now(), { ...sale, state }, item, own, isBusy());
             if (own && text !== said) {
                 said = text;
                 announce(text);
@@ -127,7 +137,7 @@ function renderCountdown(seconds) {
     const parts = countdownParts(seconds);
     const place = byId('countdown');
     while (place.children.length > parts.length) {
-        place.lastChild.remove();
+        place.lastChild?.remove();
     }
     while (place.children.length < parts.length) {
         place.append(element('span', { class: 'part' }, element('b'), element('small')));
@@ -144,20 +154,17 @@ function renderOrders() {
     setText(byId('no-orders'), none && say(none));
     show(byId('no-orders'), none !== '');
     const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
-    for (const order of sorted) {
-        if (!rows.has(order.id)) {
-            rows.set(order.id, orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink }));
-        }
+    const shown = sorted.map((order) => {
+        const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
+        rows.set(order.id, row);
         const item = sale?.items.find(({ sku }) => sku === order.sku);
-        const change = rows.get(order.id).update(now(), order, item?.name ?? order.sku);
+        const change = row.update(now(), order, item?.name ?? order.sku);
         if (change) {
             announce(change);
         }
-    }
-    setChildren(
-        byId('orders'),
-        sorted.map((order) => rows.get(order.id).row),
-    );
+        return row.row;
+    });
+    setChildren(byId('orders'), shown);
 }
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
@@ -165,7 +172,7 @@ async function refreshSale() {
     const answer = await ask('GET', `/v1/sales/${encodeURIComponent(id)}`);
     isMissing = answer.status === 404;
     if (answer.isOk) {
-        sale = answer.body;
+        sale = /** @type {PublicSale} */ (answer.body);
         hear(sale.server_time, answer.sent, answer.received);
         forgetOldNews();
         resumeIfOurs();
@@ -205,20 +212,22 @@ async function refreshOrders() {
 
 // Removes the news of an attempt when it is no longer true.
 function forgetOldNews() {
-    if (!phase?.isEnd || performance.now() - phase.at < NEWS_MS) {
+    const news = phase;
+    if (!news?.isEnd || performance.now() - (news.at ?? -Infinity) < NEWS_MS) {
         return;
     }
-    const order = orders.find((one) => one.id === phase.order?.id);
-    const isDecided = phase.kind === 'reserved' && order && order.state !== phase.order.state;
-    const item = sale?.items.find(({ sku }) => sku === phase.sku);
-    const isBack = phase.code === 'sold_out' && phase.quantity === 1 && item && item.availability !== 'sold_out';
-    const goesOn = phase.code === 'sale_not_open' && sale?.state === 'open';
-    const isWaitedOut = phase.kind === 'slow' && phase.until <= now();
+    const order = orders.find((one) => one.id === news.order?.id);
+    const isDecided = news.kind === 'reserved' && order && order.state !== news.order?.state;
+    const item = sale?.items.find(({ sku }) => sku === news.sku);
+    const isBack = news.code === 'sold_out' && news.quantity === 1 && item && item.availability !== 'sold_out';
+    const goesOn = news.code === 'sale_not_open' && sale?.state === 'open';
+    const isWaitedOut = news.kind === 'slow' && (news.until ?? 0) <= (now() ?? 0);
     if (isDecided || isBack || goesOn || isWaitedOut) {
         phase = null;
     }
 }
 
+/** @param {Order} order */
 function keepOrder(order) {
     ordersHeard = ordersAsked;
     orders = [order, ...orders.filter((other) => other.id !== order.id)];
@@ -264,7 +273,7 @@ function resumeIfOurs() {
     const who = shopper();
     const attempt = who && load(id, who.user);
     if (!attempt) {
-        if (['elsewhere', 'unknown', 'begun'].includes(phase?.kind)) {
+        if (['elsewhere', 'unknown', 'begun'].includes(phase?.kind ?? '')) {
             phase = null;
             askOrders();
         }
@@ -280,8 +289,9 @@ function resumeIfOurs() {
     isFresh = false;
 }
 
+/** @type {(attempt: Attempt, who: Shopper) => Promise<void>} */
 async function run(attempt, who) {
-    if (driving) {
+    if (driving || !sale) {
         return;
     }
     if (!sale.items.some(({ sku }) => sku === attempt.sku)) {
@@ -295,12 +305,13 @@ async function run(attempt, who) {
     const keepIt = () => keep(id, who.user, attempt);
     const keeping = setInterval(keepIt, KEEP_MS);
     keepIt();
+    /** @type {World} */
     const world = {
         id,
         user: who.user,
         token: who.token,
-        sale: () => sale,
-        now,
+        sale: /** @type {() => PublicSale} */ (() => sale),
+        now: /** @type {() => number} */ (now),
         keep: keepIt,
         isStopped: () => stopping.signal.aborted,
         signal: stopping.signal,
@@ -315,13 +326,15 @@ async function run(attempt, who) {
         pause: (ms) => pause(ms, stopping.signal),
         async letters(image, how) {
             world.show({ kind: 'letters' });
-            const read = await readLetters(cards.get(attempt.sku).place, image, how, stopping.signal);
+            const { place } = /** @type {ReturnType<typeof itemCard>} */ (cards.get(attempt.sku));
+            const read = await readLetters(place, image, how, stopping.signal);
             // The shopper has just pressed a button and is waiting. The time spent on the picture is no sleep.
             world.hasSlept();
             return read;
         },
     };
     world.show({ kind: 'sending' });
+    /** @type {End} */
     let end;
     try {
         end = await drive(attempt, world);
@@ -339,6 +352,7 @@ async function run(attempt, who) {
 
 // Handles the end of an attempt. The key is removed only when the outcome is known. `isCurrent` is false if another shopper
 // has signed in since.
+/** @type {(end: End, attempt: Attempt, who: Shopper, isCurrent: boolean) => void} */
 function finish(end, attempt, who, isCurrent) {
     const isKnown = end.kind === 'reserved' || (!attempt.isOpen && !['signed_out', 'begun'].includes(end.kind));
     if (isKnown && (isCurrent || end.kind !== 'stopped')) {
@@ -360,7 +374,7 @@ function finish(end, attempt, who, isCurrent) {
     if (kind === 'signed_out') {
         signOut();
         wantSignIn('signInAgain');
-    } else if (kind === 'reserved') {
+    } else if (kind === 'reserved' && end.order) {
         keepOrder(end.order);
     }
     render();

@@ -16,13 +16,16 @@ const DAY_SECONDS = 86_400;
 // Open sales come first.
 const ORDER = ['open', 'paused', 'scheduled', 'closed'];
 
+/** @type {Map<string, ReturnType<typeof card>>} */
 const cards = new Map();
+/** @type {PublicSale[] | null} */
 let sales = null;
 // How many result pages are shown.
 let pages = 1;
 let hasMore = false;
 
 // The time until the sale starts or ends. For a closed sale, the date when it started.
+/** @type {(sale: PublicSale, state: SaleState) => string} */
 function timing(sale, state) {
     const { word, date, until } = timeOf(sale, state);
     if (until === null) {
@@ -39,6 +42,7 @@ function card(id) {
     const time = element('p', { class: 'muted' });
     const head = element('div', { class: 'item-head' }, element('h2', {}, name), state);
     const row = element('li', { class: 'sale' }, head, time);
+    /** @param {PublicSale} sale */
     function update(sale) {
         const at = stateAt(sale, now());
         setText(name, sale.name);
@@ -57,18 +61,16 @@ function render() {
     }
     show(byId('empty'), sales.length === 0);
     show(byId('more'), hasMore);
-    for (const sale of sales) {
-        if (!cards.has(sale.id)) {
-            cards.set(sale.id, card(sale.id));
-        }
-        cards.get(sale.id).update(sale);
-    }
-    setChildren(
-        byId('sales'),
-        sales.map((sale) => cards.get(sale.id).row),
-    );
+    const rows = sales.map((sale) => {
+        const shown = cards.get(sale.id) ?? card(sale.id);
+        cards.set(sale.id, shown);
+        shown.update(sale);
+        return shown.row;
+    });
+    setChildren(byId('sales'), rows);
 }
 
+/** @param {PublicSale[]} all */
 function sorted(all) {
     const rank = (sale) => ORDER.indexOf(sale.state);
     const shown = all.filter((sale) => ORDER.includes(sale.state));
@@ -76,9 +78,11 @@ function sorted(all) {
 }
 
 async function refresh() {
+    /** @type {PublicSale[]} */
     const found = [];
     let more = true;
-    let answer;
+    /** @type {Answer | null} */
+    let answer = null;
     for (let page = 0; page < pages && more; page += 1) {
         const after = found.at(-1)?.id;
         // Sent without the shopper's token: the server counts page views that carry a token, and an open page polls often.

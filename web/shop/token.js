@@ -22,6 +22,7 @@ function claims(token) {
 }
 
 // The shopper, as { user, token }, or null.
+/** @type {() => Shopper | null} */
 export function shopper() {
     const token = ofTab.get(KEPT);
     const said = token && claims(token);
@@ -65,6 +66,7 @@ function takeState() {
 }
 
 // The shopper of a link that this tab did not ask for, as { user, token }, or null.
+/** @type {() => Shopper | null} */
 export function offered() {
     const token = ofTab.get(OFFERED);
     const said = token && claims(token);

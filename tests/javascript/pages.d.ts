@@ -1,0 +1,199 @@
+// The types that the modules of web/ share. All are global, as in api.d.ts.
+
+// The elements of the pages' HTML that scripts look up. An id that is not listed may be missing from the page.
+interface PageElements {
+    token: HTMLInputElement;
+    user: HTMLInputElement;
+    key: HTMLInputElement;
+    operator: HTMLInputElement;
+    'shop-sign-in': HTMLAnchorElement;
+    'by-key': HTMLFormElement;
+    'by-token': HTMLFormElement;
+    'as-anybody': HTMLFormElement;
+    acting: HTMLElement;
+    'at-shop': HTMLElement;
+    connection: HTMLElement;
+    countdown: HTMLElement;
+    'decline-offer': HTMLElement;
+    development: HTMLElement;
+    empty: HTMLElement;
+    items: HTMLElement;
+    language: HTMLElement;
+    live: HTMLElement;
+    main: HTMLElement;
+    more: HTMLElement;
+    name: HTMLElement;
+    nav: HTMLElement;
+    'no-link': HTMLElement;
+    'no-orders': HTMLElement;
+    offer: HTMLElement;
+    'offer-who': HTMLElement;
+    'operator-wrong': HTMLElement;
+    orders: HTMLElement;
+    'orders-section': HTMLElement;
+    sales: HTMLElement;
+    'sign-in': HTMLElement;
+    'sign-in-why': HTMLElement;
+    'sign-out': HTMLElement;
+    state: HTMLElement;
+    'take-offer': HTMLElement;
+    until: HTMLElement;
+    view: HTMLElement;
+    when: HTMLElement;
+    who: HTMLElement;
+}
+
+type ById = <Id extends string>(id: Id) => Id extends keyof PageElements ? PageElements[Id] : HTMLElement | null;
+
+// The reply to a request of shared/api.js. `body` is the API's answer or problem; after a network failure it is {}.
+interface Answer {
+    isOk: boolean;
+    status: number;
+    body: any;
+    code: string;
+    tag?: string | null;
+    date?: string | null;
+    wait: number;
+    sent: number;
+    received: number;
+}
+
+interface AskOptions {
+    token?: string;
+    headers?: Record<string, string>;
+    body?: object;
+    credentials?: RequestCredentials;
+    patience?: number;
+    isStream?: boolean;
+}
+
+// A text of ours, and the API's own English text beside it.
+interface Words {
+    text: string;
+    more?: string;
+}
+
+interface Shopper {
+    user: string;
+    token: string;
+}
+
+// A stored attempt to buy. Times are by the browser's clock.
+interface Attempt {
+    key: string;
+    sku: string;
+    quantity: number;
+    isOpen: boolean;
+    isParked: boolean;
+    sentAt: number | null;
+    askedAt: number | null;
+    tab: string;
+    seen: number;
+    purchaseToken?: PurchaseToken | null;
+    solved?: Solution | null;
+    wasWrong?: boolean;
+    isUnseen?: boolean;
+}
+
+interface Room {
+    ticket?: string;
+    admission?: string | null;
+    until?: string;
+}
+
+// A step of an attempt that must be repeated, and why.
+type Repeat =
+    | { kind: 'again'; why: 'unknown' | 'slow'; code: string; seconds: number }
+    | { kind: 'again'; why: 'guards'; code: string };
+
+// How an attempt ended.
+interface End {
+    kind: 'reserved' | 'refused' | 'slow' | 'unknown' | 'begun' | 'signed_out' | 'unsolvable' | 'stopped';
+    code?: string;
+    state?: SaleState;
+    until?: number;
+    sentAt?: number;
+    order?: Order;
+}
+
+type Step = Repeat | End;
+type Counted = Record<Repeat['why'], number>;
+type Solution = { id: string; answer: string };
+
+// The phase of an attempt that the shopper sees.
+interface Phase extends Omit<End, 'kind'> {
+    kind: End['kind'] | 'sending' | 'checking' | 'proving' | 'letters' | 'queued' | 'elsewhere';
+    sku?: string;
+    quantity?: number;
+    isEnd?: boolean;
+    at?: number;
+    isSoldOut?: boolean;
+    position?: number;
+    waiting?: number;
+    wait?: number;
+}
+
+// The shopper's reply to a captcha; shop/captcha.js explains it.
+interface Letters {
+    letters: string;
+    isUnseen?: boolean;
+}
+
+// An attempt's access to its page; shop/attempt.js explains it.
+interface World {
+    id: string;
+    user: string;
+    token: string;
+    sale(): PublicSale;
+    now(): number;
+    keep(): void;
+    isStopped(): boolean;
+    signal: AbortSignal;
+    hasSlept(): boolean;
+    show(phase: Phase): void;
+    pause(ms: number): Promise<boolean>;
+    letters(image: string, how: { wasWrong: boolean; mayNotSee: boolean }): Promise<Letters | null>;
+}
+
+// A view of the console.
+interface View {
+    resume(): unknown;
+    translate(): unknown;
+    tick?(): void;
+}
+
+// A form field of the console, and how it is defined.
+interface Field {
+    node: HTMLElement;
+    control: HTMLElement & { value: string };
+    text(): string;
+    set(text: string): void;
+    read(): any;
+    complain(words: string | Words): void;
+}
+
+interface FieldDefinition {
+    id: string;
+    label: string;
+    kind: string;
+    hint?: string;
+    min?: number;
+    max?: number;
+    mayLack?: boolean;
+    prefix?: string;
+    options?: string[];
+}
+
+// The options of `listTable`; console/console-table.js explains them.
+interface Listing<Entry> {
+    caption: string;
+    columns: string[];
+    path(after?: Entry): string | null;
+    row(entry: Entry): (Node | string | null)[];
+    idOf(entry: Entry): string | number;
+    nameOf?(entry: Entry): string;
+    pageOf?(body: any): Page<Entry>;
+    empty: string | (() => string);
+    every: number;
+    mayGrow?: boolean;
+}
