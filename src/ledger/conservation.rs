@@ -90,4 +90,17 @@ impl Ledger {
             .await?;
         Ok(())
     }
+
+    /// Those of these sales with a hold that is not decided, or with a message that is not delivered.
+    pub async fn with_open_holds(&self, of: &[SaleId]) -> Result<Vec<SaleId>, Fault> {
+        let of: Vec<Uuid> = of.iter().map(|sale| sale.0).collect();
+        let found = sqlx::query_scalar!(
+            "select sale_id as \"sale_id!\" from unnest($1::uuid[]) as closed (sale_id) \
+             where exists (select from orders o where o.sale_id = closed.sale_id and o.state = 'reserved') \
+             or exists (select from outbox m where m.sale_id = closed.sale_id)",
+            &of
+        );
+        let found = found.fetch_all(&self.jobs).await?;
+        Ok(found.into_iter().map(SaleId).collect())
+    }
 }

@@ -8,8 +8,10 @@ use crate::support::raw::Raw;
 use crate::support::servers::redis;
 use chrono::{DateTime, Utc};
 use flashsale::domain::report::Audit;
-use flashsale::domain::sale::Sale;
+use flashsale::domain::sale::{Sale, Transition};
 use flashsale::flow;
+use flashsale::flow::operate::transition::TransitionOutcome;
+use flashsale::ledger::order::Cancellation;
 use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -399,4 +401,45 @@ async fn a_sale_whose_ledger_is_far_behind_is_counted_as_far_as_redis_alone_show
     tamper(&raw, &item, 0, -1);
     becomes(&world, &far, Some(0), Some(0)).await;
     assert_eq!(measured(&world, &far, "ledger_drift_units").await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 2)).await;
+    let order = bought(&world.app, &sale, "ada", "k", 3).await;
+    let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close).await;
+    assert!(matches!(closed, Ok(TransitionOutcome::Done(_))), "{closed:?}");
+    within(PATIENCE, "the shards know that the sale is closed", async || {
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
+        world
+            .number("select count(*) from outbox where sale_id = $1", sale.id)
+            .await
+            == 0
+    })
+    .await;
+    // Only Redis has the order.
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    // The ledger has it.
+    drain_all(&world.app).await.unwrap();
+    let raw = Raw::connect(&world.redis);
+    let item = ShardKey {
+        sale: sale.id,
+        shard: 0,
+    }
+    .item(&SKU.parse().unwrap());
+    tamper(&raw, &item, 0, 1);
+    becomes(&world, &sale, Some(1), Some(0)).await;
+    tamper(&raw, &item, 0, -1);
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    // The ledger has cancelled it, and the shard does not know.
+    let cancelled = world.app.ledger.cancel(order.id, &"ada".parse().unwrap()).await;
+    assert!(matches!(cancelled, Ok(Cancellation::Now(_))));
+    tamper(&raw, &item, 0, 2);
+    becomes(&world, &sale, Some(2), Some(0)).await;
+    tamper(&raw, &item, 0, -2);
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    world.settled(&sale).await;
+    flow::watch::conservation::check_sales(&world.app).await.unwrap();
+    assert_eq!(stored(&world, &sale).await, None);
 }
