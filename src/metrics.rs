@@ -1,5 +1,5 @@
 //! The metrics for Prometheus. Label sets are bounded: outcomes, jobs, layers, scripts and pools, never users or
-//! orders. Two gauges have a series for each live sale, up to a bound. The metrics of a purchase need no lock and no
+//! orders. Three gauges have a series for each live sale, up to a bound. The metrics of a purchase need no lock and no
 //! allocation.
 //!
 //! `docs/alerts.md` explains the metrics to operators; `observe/` has the rules and the dashboard.
@@ -167,6 +167,8 @@ pub struct Metrics {
     pub conservation_difference: BySale,
     /// Held and sold units of each sale in which Redis and Postgres differ.
     pub ledger_drift: BySale,
+    /// The time since each sale's last complete conservation check, in seconds.
+    pub conservation_check_age: BySale,
     pub outbox_messages: Gauge,
     /// The age of the oldest message in the outbox.
     pub outbox_age: Float,
@@ -265,6 +267,7 @@ impl Default for Metrics {
             releases: counter("result", &["applied", "postponed", "refused"]),
             conservation_difference: BySale::default(),
             ledger_drift: BySale::default(),
+            conservation_check_age: BySale::default(),
             outbox_messages: Gauge::default(),
             outbox_age: Gauge::default(),
             expiry_lag: Gauge::default(),
@@ -497,14 +500,22 @@ impl Metrics {
         );
         to.register(
             "conservation_difference_units",
-            "Units of a live sale that are in no place, or in two; reported by processes that run the jobs",
+            "Units of a live sale that are in no place, or in two; nothing for a sale that was not counted yet; reported by \
+             processes that run the jobs",
             self.conservation_difference.clone(),
         );
         to.register(
             "ledger_drift_units",
-            "Held and sold units of a live sale in which Redis and Postgres differ; reported by processes that run the \
-             jobs",
+            "Held and sold units of a live sale in which Redis and Postgres differ; nothing for a sale that was not counted \
+             completely yet; reported by processes that run the jobs",
             self.ledger_drift.clone(),
+        );
+        to.register_with_unit(
+            "conservation_check_age",
+            "Time since a live sale's units were last counted completely, or since the check began to wait for its first \
+             count; reported by processes that run the jobs",
+            Unit::Seconds,
+            self.conservation_check_age.clone(),
         );
         to.register(
             "outbox_messages",

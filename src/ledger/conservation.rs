@@ -1,4 +1,4 @@
-//! Conservation checks: which process runs one, and what the last one of each sale found.
+//! Conservation checks: which process runs one, and what the last ones of each sale found.
 
 use super::Ledger;
 use crate::domain::fault::Fault;
@@ -12,8 +12,22 @@ pub struct Conservation {
     pub sale: SaleId,
     /// Units that no place has, or that two places have.
     pub difference: i64,
-    /// Held and sold units in which Redis and Postgres differ.
+    /// Held and sold units in which Redis and Postgres differ, on the shards that were compared.
     pub drift: i64,
+    /// Whether every shard was compared with the ledger.
+    pub is_complete: bool,
+}
+
+/// What is known of a sale by its checks so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownConservation {
+    pub sale: SaleId,
+    /// `None` before the first check has ended.
+    pub difference: Option<i64>,
+    /// `None` before the first complete check.
+    pub drift: Option<i64>,
+    /// Since the last complete check. Before the first one, since the first claim.
+    pub age_seconds: i64,
 }
 
 impl Ledger {
@@ -30,33 +44,42 @@ impl Ledger {
         Ok(claimed.rows_affected() == 1)
     }
 
-    /// Stores what a check found, if the sale's check has not been deleted meanwhile.
+    /// Stores what a check found, if the sale's check has not been deleted meanwhile. An incomplete check that found no
+    /// drift keeps the stored one: the shards that it did not compare may have it.
     pub async fn note_conservation(&self, found: Conservation) -> Result<(), Fault> {
+        let drift = (found.is_complete || found.drift != 0).then_some(found.drift);
         sqlx::query!(
-            "update conservation_checks set difference = $2, drift = $3 where sale_id = $1",
+            "update conservation_checks set difference = $2, drift = coalesce($3, drift), \
+             uncounted_since = case when $4 then now() else uncounted_since end where sale_id = $1",
             found.sale.0,
             found.difference,
-            found.drift
+            drift,
+            found.is_complete
         )
         .execute(&self.jobs)
         .await?;
         Ok(())
     }
 
-    /// What the last checks found, for at most `max` sales. Sales with a difference or a drift come first.
-    pub async fn conservation(&self, max: i64) -> Result<Vec<Conservation>, Fault> {
+    /// What is known of at most `max` sales. Sales with a difference or a drift come first, then those that were not
+    /// counted for the longest time above a minute, then the newest.
+    pub async fn conservation(&self, max: i64) -> Result<Vec<KnownConservation>, Fault> {
         let rows = sqlx::query!(
-            "select sale_id, difference, drift from conservation_checks \
-             order by (difference, drift) = (0, 0), began_at desc limit $1",
+            "select sale_id, difference, drift, \
+                 extract(epoch from now() - uncounted_since)::int8 as \"age_seconds!\" \
+             from conservation_checks \
+             order by coalesce(difference, 0) = 0 and coalesce(drift, 0) = 0, \
+                 least(uncounted_since, now() - interval '1 minute'), sale_id desc limit $1",
             max
         );
         let rows = rows.fetch_all(&self.jobs).await?;
-        let found = rows.into_iter().map(|row| Conservation {
+        let known = rows.into_iter().map(|row| KnownConservation {
             sale: SaleId(row.sale_id),
             difference: row.difference,
             drift: row.drift,
+            age_seconds: row.age_seconds,
         });
-        Ok(found.collect())
+        Ok(known.collect())
     }
 
     /// Deletes the checks of all other sales.
@@ -66,5 +89,18 @@ impl Ledger {
             .execute(&self.jobs)
             .await?;
         Ok(())
+    }
+
+    /// Those of these sales with a hold that is not decided, or with a message that is not delivered.
+    pub async fn with_open_holds(&self, of: &[SaleId]) -> Result<Vec<SaleId>, Fault> {
+        let of: Vec<Uuid> = of.iter().map(|sale| sale.0).collect();
+        let found = sqlx::query_scalar!(
+            "select sale_id as \"sale_id!\" from unnest($1::uuid[]) as closed (sale_id) \
+             where exists (select from orders o where o.sale_id = closed.sale_id and o.state = 'reserved') \
+             or exists (select from outbox m where m.sale_id = closed.sale_id)",
+            &of
+        );
+        let found = found.fetch_all(&self.jobs).await?;
+        Ok(found.into_iter().map(SaleId).collect())
     }
 }

@@ -8,7 +8,7 @@ use crate::flow::settle::expire;
 use crate::flow::watch::readiness::health;
 use crate::flow::watch::stats;
 
-/// Sales with a series of their own; those with a conservation difference come first.
+/// Sales with series of their own; those with a difference or a drift, or without a recent check, come first.
 const SALES_MAX: i64 = 40;
 
 /// Measures this process's own values: whether its servers answer, its connections, the shards that it lets sell.
@@ -78,12 +78,17 @@ async fn measure_ledger(app: &App) -> Result<usize, Fault> {
 }
 
 async fn measure_conservation(app: &App) -> Result<usize, Fault> {
-    let found = app.ledger.conservation(SALES_MAX).await?;
+    let known = app.ledger.conservation(SALES_MAX).await?;
     let metrics = &app.metrics;
-    let differences = found.iter().map(|it| (it.sale.to_string(), it.difference));
+    // A sale that was not counted has no units to show: zero would mean that all is well.
+    let differences = known
+        .iter()
+        .filter_map(|it| Some((it.sale.to_string(), it.difference?)));
     metrics.conservation_difference.replace(differences.collect());
-    let drifts = found.iter().map(|it| (it.sale.to_string(), it.drift));
+    let drifts = known.iter().filter_map(|it| Some((it.sale.to_string(), it.drift?)));
     metrics.ledger_drift.replace(drifts.collect());
+    let ages = known.iter().map(|it| (it.sale.to_string(), it.age_seconds));
+    metrics.conservation_check_age.replace(ages.collect());
     Ok(0)
 }
 

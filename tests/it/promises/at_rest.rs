@@ -112,6 +112,22 @@ async fn a_sale_that_is_over_and_lost_is_written_anew_when_somebody_asks_for_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_with_holds_that_is_over_and_lost_is_written_anew_when_its_units_are_counted() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let (sale, _) = closed(&world).await;
+    rests(&world, &sale).await;
+    let _ok: String = Raw::connect(&world.redis).call(&mut redis::cmd("FLUSHALL"));
+    within(PATIENCE, "its units are counted", async || {
+        let counted = flow::watch::conservation::check_sales(&world.app).await;
+        counted.is_ok_and(|sales| sales == 1)
+    })
+    .await;
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.available, item.stock.held), (7, 3), "{item:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn units_are_taken_out_of_a_sale_that_is_over() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;

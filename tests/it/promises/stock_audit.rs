@@ -6,11 +6,15 @@ use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, shop
 use crate::support::poll::within;
 use crate::support::raw::Raw;
 use crate::support::servers::redis;
+use chrono::{DateTime, Utc};
 use flashsale::domain::report::Audit;
-use flashsale::domain::sale::Sale;
+use flashsale::domain::sale::{Sale, Transition};
 use flashsale::flow;
+use flashsale::flow::operate::transition::TransitionOutcome;
+use flashsale::ledger::order::Cancellation;
 use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 async fn audit(world: &World, sale: &Sale) -> Audit {
     flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap()
@@ -174,7 +178,7 @@ async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_s
     tamper(&raw, &item, 0, -1);
     assert_eq!(check().await, (0, 0), "healed");
     // Its cost is bounded: of a shard with too many events, only the shard's own count is checked.
-    reserve_many(&raw, &sale, 0, 0, 7_000, chrono::Utc::now().timestamp_millis());
+    reserve_many(&raw, &sale, 0, 0, 7_000, Utc::now().timestamp_millis());
     assert_eq!(check().await, (0, 0));
     world.settled(&sale).await;
     assert_eq!(check().await, (0, 0));
@@ -184,7 +188,7 @@ async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_s
 async fn conservation_is_a_gauge_of_each_sale_until_it_is_over() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
-    let gauge = |name: &str| format!("flashsale_{name}_units{{sale=\"{id}\"}}");
+    let gauge = |name: &str| format!("flashsale_{name}{{sale=\"{id}\"}}");
     let value = async |name: &str| -> Option<f64> {
         let metrics = app.get(Who::Nobody, "/metrics").await.text;
         let line = metrics
@@ -195,8 +199,8 @@ async fn conservation_is_a_gauge_of_each_sale_until_it_is_over() {
     let becomes = async |name: &str, expected: Option<f64>| {
         within(PATIENCE, "the gauge follows", async || value(name).await == expected).await;
     };
-    becomes("conservation_difference", Some(0.0)).await;
-    becomes("ledger_drift", Some(0.0)).await;
+    becomes("conservation_difference_units", Some(0.0)).await;
+    becomes("ledger_drift_units", Some(0.0)).await;
     let raw = Raw::connect(&redis());
     let item = ShardKey {
         sale: id.parse().unwrap(),
@@ -204,12 +208,13 @@ async fn conservation_is_a_gauge_of_each_sale_until_it_is_over() {
     }
     .item(&"phone".parse().unwrap());
     tamper(&raw, &item, 0, 1);
-    becomes("conservation_difference", Some(1.0)).await;
+    becomes("conservation_difference_units", Some(1.0)).await;
     tamper(&raw, &item, 0, -1);
-    becomes("conservation_difference", Some(0.0)).await;
+    becomes("conservation_difference_units", Some(0.0)).await;
     app.operate(&id, "close").await.ok(200);
-    becomes("conservation_difference", None).await;
-    becomes("ledger_drift", None).await;
+    becomes("conservation_difference_units", None).await;
+    becomes("ledger_drift_units", None).await;
+    becomes("conservation_check_age_seconds", None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,8 +301,73 @@ async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuil
     }
 }
 
+/// The difference and the drift that are stored for a sale, and since when it has not been counted completely. `None` for
+/// a sale that is not checked.
+async fn stored(world: &World, sale: &Sale) -> Option<(Option<i64>, Option<i64>, DateTime<Utc>)> {
+    let stored = "select difference, drift, uncounted_since from conservation_checks where sale_id = $1";
+    let stored = sqlx::query_as(stored).bind(sale.id.0);
+    stored.fetch_optional(&world.pool).await.unwrap()
+}
+
+/// Waits until the check has stored this difference and this drift.
+async fn becomes(world: &World, sale: &Sale, difference: Option<i64>, drift: Option<i64>) {
+    let what = format!("{difference:?} and {drift:?} are stored");
+    within(PATIENCE, &what, async || {
+        // The next claim need not wait for the last one to end.
+        let ended = "update conservation_checks set began_at = began_at - interval '1 minute' where sale_id = $1";
+        world.execute(ended, sale.id).await.unwrap();
+        flow::watch::conservation::check_sales(&world.app).await.unwrap();
+        let stored = stored(world, sale).await;
+        stored.is_some_and(|it| (it.0, it.1) == (difference, drift))
+    })
+    .await;
+}
+
+/// A gauge of a sale, as a worker in this process measures it.
+async fn measured(world: &World, sale: &Sale, name: &str) -> Option<i64> {
+    flow::watch::gauges::measure_sales(&world.app).await.unwrap();
+    let series = format!("flashsale_{name}{{sale=\"{}\"}} ", sale.id);
+    let metrics = world.app.metrics.encode(false);
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+    value.map(|value| value.parse().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sale_whose_ledger_is_far_behind_is_checked_once_it_has_caught_up() {
+async fn a_sale_that_nobody_has_counted_has_an_age_and_no_result() {
+    let world = World::new().await;
+    let (counted, uncounted) = (
+        world.sale(&Terms::of(100, 2)).await,
+        world.sale(&Terms::of(100, 2)).await,
+    );
+    flow::watch::conservation::check_sales(&world.app).await.unwrap();
+    for (name, value) in [("conservation_difference_units", 0), ("ledger_drift_units", 0)] {
+        assert_eq!(measured(&world, &counted, name).await, Some(value), "{name}");
+    }
+    // The process that has claimed the check dies before it counts.
+    let forgotten = "delete from conservation_checks where sale_id = $1";
+    assert_eq!(world.execute(forgotten, uncounted.id).await.unwrap(), 1);
+    let claimed = world
+        .app
+        .ledger
+        .claim_conservation(uncounted.id, Duration::from_secs(4));
+    assert!(claimed.await.unwrap());
+    for name in ["conservation_difference_units", "ledger_drift_units"] {
+        assert_eq!(measured(&world, &uncounted, name).await, None, "{name}");
+    }
+    let hour =
+        "update conservation_checks set uncounted_since = uncounted_since - interval '1 hour' where sale_id = $1";
+    assert_eq!(world.execute(hour, uncounted.id).await.unwrap(), 1);
+    let age = measured(&world, &uncounted, "conservation_check_age_seconds").await;
+    assert!(age.is_some_and(|age| (3600..3660).contains(&age)), "{age:?}");
+    let age = measured(&world, &counted, "conservation_check_age_seconds").await;
+    assert!(age.is_some_and(|age| (0..60).contains(&age)), "{age:?}");
+    // Where not every sale gets a series, the sale that nobody has counted gets one.
+    let shown = world.app.ledger.conservation(1).await.unwrap();
+    assert_eq!(shown[0].sale, uncounted.id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_whose_ledger_is_far_behind_is_counted_as_far_as_redis_alone_shows() {
     let mut world = World::new().await;
     world.end_keeper().await;
     let (far, near) = (
@@ -306,10 +376,70 @@ async fn a_sale_whose_ledger_is_far_behind_is_checked_once_it_has_caught_up() {
     );
     reserve_everywhere(&world, &far, 1_001);
     reserve_everywhere(&world, &near, 1_000);
-    assert_eq!(flow::watch::conservation::check_sales(&world.app).await.unwrap(), 1);
-    within(PATIENCE, "every sale is checked", async || {
-        let _passing = drain_all(&world.app).await;
-        flow::watch::conservation::check_sales(&world.app).await.unwrap() == 2
+    let completely = flow::watch::conservation::check_sales(&world.app).await.unwrap();
+    assert_eq!(completely, 1, "only the sale that is near is counted completely");
+    becomes(&world, &near, Some(0), Some(0)).await;
+    becomes(&world, &far, Some(0), None).await;
+    assert_eq!(measured(&world, &far, "ledger_drift_units").await, None);
+    let (_, _, uncounted_since) = stored(&world, &far).await.unwrap();
+
+    // The shard's own counters show a free unit too many.
+    let raw = Raw::connect(&world.redis);
+    let item = ShardKey { sale: far.id, shard: 0 }.item(&SKU.parse().unwrap());
+    tamper(&raw, &item, 0, 1);
+    becomes(&world, &far, Some(1), None).await;
+    assert_eq!(measured(&world, &far, "conservation_difference_units").await, Some(1));
+    // They do not show a held unit that became free. The age tells that nobody has compared the two stores.
+    tamper(&raw, &item, 6, -1);
+    becomes(&world, &far, Some(0), None).await;
+    assert_eq!(stored(&world, &far).await.unwrap().2, uncounted_since);
+
+    while drain_all(&world.app).await.unwrap() > 0 {}
+    becomes(&world, &far, Some(0), Some(1)).await;
+    assert!(stored(&world, &far).await.unwrap().2 > uncounted_since);
+    tamper(&raw, &item, 6, 1);
+    tamper(&raw, &item, 0, -1);
+    becomes(&world, &far, Some(0), Some(0)).await;
+    assert_eq!(measured(&world, &far, "ledger_drift_units").await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 2)).await;
+    let order = bought(&world.app, &sale, "ada", "k", 3).await;
+    let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close).await;
+    assert!(matches!(closed, Ok(TransitionOutcome::Done(_))), "{closed:?}");
+    within(PATIENCE, "the shards know that the sale is closed", async || {
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
+        world
+            .number("select count(*) from outbox where sale_id = $1", sale.id)
+            .await
+            == 0
     })
     .await;
+    // Only Redis has the order.
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    // The ledger has it.
+    drain_all(&world.app).await.unwrap();
+    let raw = Raw::connect(&world.redis);
+    let item = ShardKey {
+        sale: sale.id,
+        shard: 0,
+    }
+    .item(&SKU.parse().unwrap());
+    tamper(&raw, &item, 0, 1);
+    becomes(&world, &sale, Some(1), Some(0)).await;
+    tamper(&raw, &item, 0, -1);
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    // The ledger has cancelled it, and the shard does not know.
+    let cancelled = world.app.ledger.cancel(order.id, &"ada".parse().unwrap()).await;
+    assert!(matches!(cancelled, Ok(Cancellation::Now(_))));
+    tamper(&raw, &item, 0, 2);
+    becomes(&world, &sale, Some(2), Some(0)).await;
+    tamper(&raw, &item, 0, -2);
+    becomes(&world, &sale, Some(0), Some(0)).await;
+    world.settled(&sale).await;
+    flow::watch::conservation::check_sales(&world.app).await.unwrap();
+    assert_eq!(stored(&world, &sale).await, None);
 }
