@@ -71,8 +71,6 @@ pub struct App {
     pub refusal_counts: Arc<sell::refusal_counts::RefusalCounts>,
     /// Counts of purchase answers, for sales that an operator watches.
     pub pulse: Arc<watch::pulse::Pulse>,
-    /// Sales that another transaction has just been found to have locked.
-    pub locked_sales: Arc<settle::locked_sales::LockedSales>,
     /// Replay probes by account, limited.
     pub replay_probes: Arc<sell::replay_probe::ReplayProbes>,
     /// New alerts, for their followers.
@@ -99,7 +97,6 @@ impl App {
             bans: Arc::default(),
             refusal_counts: Arc::default(),
             pulse: Arc::default(),
-            locked_sales: Arc::default(),
             replay_probes: Arc::default(),
             alert_feed: Arc::default(),
             readiness: Arc::default(),

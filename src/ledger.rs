@@ -13,6 +13,7 @@ pub mod console;
 pub mod dead_letter;
 pub mod drain;
 pub mod guard;
+mod locked_sales;
 pub mod news;
 pub mod order;
 pub mod outage;
@@ -26,12 +27,13 @@ pub mod turn;
 pub mod watch;
 
 use crate::domain::fault::Fault;
+use locked_sales::LockedSales;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Transaction};
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
@@ -66,6 +68,7 @@ pub struct Ledger {
     upkeep: PgPool,
     /// For the one connection that receives notifications.
     news: PgPool,
+    locked_sales: Arc<LockedSales>,
 }
 
 impl Ledger {
@@ -83,6 +86,7 @@ impl Ledger {
             reports: pool(url, 4, "10s", "10s").await?,
             upkeep: pool(url, 3, "1500ms", "5s").await?,
             news: pool(url, 1, "0", "10s").await?,
+            locked_sales: Arc::default(),
         })
     }
 
@@ -306,6 +310,17 @@ async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
         .instrument(step("begin"))
         .await;
     begun.map_err(Fault::from)
+}
+
+/// Begins such a transaction about a sale; `None` while the sale counts as locked.
+async fn begin_unless_locked(pool: &PgPool, locked: &LockedSales, sale: Option<u32>) -> Result<Option<Tx>, Fault> {
+    let is_locked = || sale.is_some_and(|sale| locked.contains(sale));
+    if is_locked() {
+        return Ok(None);
+    }
+    let tx = begin_brief(pool).await?;
+    // Many requests of the sale may have queued for a connection before the first one found the lock.
+    Ok((!is_locked()).then_some(tx))
 }
 
 /// Begins a transaction that takes the first rows of a queue. If the queue was empty when Postgres made its statistics,

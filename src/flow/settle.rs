@@ -4,7 +4,6 @@ pub mod cancel;
 pub mod dead_letters;
 pub mod drain;
 pub mod expire;
-pub mod locked_sales;
 pub mod order;
 pub mod pay;
 pub mod release;

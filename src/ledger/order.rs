@@ -2,7 +2,7 @@
 //! grant second. So paying, cancelling and expiring queue up, and only the first finds the order `reserved`.
 
 use super::outbox::{Message, send, send_all};
-use super::{Ledger, be_brief, begin_brief, begin_in_order, commit, is_locked, small, step, unsigned, word};
+use super::{Ledger, be_brief, begin_in_order, begin_unless_locked, commit, is_locked, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -96,7 +96,8 @@ pub enum Cancellation {
     NotCancellable(OrderState),
     /// The ledger has no such order of this shopper.
     NotFound,
-    /// Another transaction has locked the order or its grant for long; nothing has changed.
+    /// Another transaction has locked the order or its grant for long, or had locked the sale a moment ago. Nothing has
+    /// changed.
     Locked,
 }
 
@@ -212,12 +213,19 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
     pub async fn cancel(&self, id: OrderId, user: &UserId) -> Result<Cancellation, Fault> {
-        let mut tx = begin_brief(&self.api).await?;
+        let sale = id.sale_number();
+        let Some(mut tx) = begin_unless_locked(&self.api, &self.locked_sales, Some(sale)).await? else {
+            return Ok(Cancellation::Locked);
+        };
+        let locked = || {
+            self.locked_sales.note(sale);
+            Ok(Cancellation::Locked)
+        };
         let row = select_orders!("order_id = $1 and user_id = $2 for update", id.0, user.as_str());
         let row = match row.fetch_optional(&mut *tx).instrument(step("lock order")).await {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(Cancellation::NotFound),
-            Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
+            Err(error) if is_locked(&error) => return locked(),
             Err(error) => return Err(error.into()),
         };
         let shard = unsigned(i64::from(row.shard))?;
@@ -229,7 +237,7 @@ impl Ledger {
         }
         let (message, at) = match resolve(&mut tx, &order, shard, OrderState::Cancelled).await {
             Ok(sent) => sent,
-            Err(error) if is_locked(&error) => return Ok(Cancellation::Locked),
+            Err(error) if is_locked(&error) => return locked(),
             Err(error) => return Err(error.into()),
         };
         commit(tx).await?;

@@ -2,7 +2,7 @@
 //! transaction. A crash before its commit leaves nothing, and the payment is settled later.
 
 use super::order::{Decided, Row, resolve, select_orders};
-use super::{Ledger, Tx, begin_brief, begin_in_order, commit, is_locked, step, unsigned};
+use super::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, is_locked, step, unsigned};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
@@ -20,7 +20,8 @@ pub enum Settlement {
     Settled(PaymentOutcome, Option<Box<Decided>>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
-    /// Another transaction has locked the order or its grant for long; nothing was recorded.
+    /// Another transaction has locked the order or its grant for long, or had locked the sale a moment ago. Nothing was
+    /// recorded.
     Locked,
 }
 
@@ -67,13 +68,21 @@ impl Ledger {
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the provider must send it again.
     pub async fn settle_payment(&self, payment: &Payment) -> Result<Settlement, Fault> {
-        let mut tx = begin_brief(&self.payments).await?;
+        let sale = payment.order().map(|order| order.sale_number());
+        let Some(mut tx) = begin_unless_locked(&self.payments, &self.locked_sales, sale).await? else {
+            return Ok(Settlement::Locked);
+        };
         if known(&mut tx, payment).await? {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
         let decision = match decide(&mut tx, payment).await? {
             Ok(decision) => decision,
-            Err(undecided) => return Ok(undecided),
+            Err(undecided) => {
+                if let (Settlement::Locked, Some(sale)) = (&undecided, sale) {
+                    self.locked_sales.note(sale);
+                }
+                return Ok(undecided);
+            }
         };
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \

@@ -9,6 +9,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::server::{has_taken_over, process_of};
+use crate::domain::time::Millis;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
 use crate::flow::recover::permits::{Finding, Held, MARKED, superseded};
@@ -45,12 +46,11 @@ const AT_ONCE: usize = 512;
 /// how many sell again.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    // The keys of a sale that is leaving Redis are being removed.
-    let sells = |sale: &&Arc<Sale>| sale.is_in_stock() && !sale.leaving;
-    let mut due: Vec<Arc<Sale>> = sales.iter().filter(sells).cloned().collect();
-    due.retain(|sale| !app.permits.is_resting(sale.id));
-    let now = Utc::now().timestamp_millis();
-    due.sort_by_key(|sale| urgency(sale.state_at(now)));
+    let due = due(
+        &sales,
+        |sale| app.permits.is_resting(sale),
+        Utc::now().timestamp_millis(),
+    );
     let mut tally = Tally::default();
     let mut attended = futures_util::stream::iter(due)
         .map(|sale| async move { attend_on(app, &sale).await })
@@ -61,7 +61,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     drop(attended);
     // A rebuild may have taken long. Sales that were loaded since may hold permits by now.
     let sales = app.sales.live().await?;
-    let sales: Vec<&Arc<Sale>> = sales.iter().filter(sells).collect();
+    let sales: Vec<&Arc<Sale>> = sales.iter().filter(|sale| has_keys(sale)).collect();
     tally.note(rest_when_quiet(app, &sales).await.map(|()| 0));
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut resting = app.permits.resting.write().unwrap_or_else(PoisonError::into_inner);
@@ -83,6 +83,19 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     state.needed.retain(|sale, _| live.contains(sale));
     drop(state);
     tally.finish()
+}
+
+/// Whether Redis holds the sale's keys and keeps them. The keys of a sale that is leaving Redis are being removed.
+const fn has_keys(sale: &Sale) -> bool {
+    sale.is_in_stock() && !sale.leaving
+}
+
+/// The sales to attend to: first those that sell, so that no shopper waits for a sale that nobody can buy from.
+fn due(sales: &[Arc<Sale>], is_resting: impl Fn(SaleId) -> bool, now: Millis) -> Vec<Arc<Sale>> {
+    let is_due = |sale: &&Arc<Sale>| has_keys(sale) && !is_resting(sale.id);
+    let mut due: Vec<Arc<Sale>> = sales.iter().filter(is_due).cloned().collect();
+    due.sort_by_key(|sale| urgency(sale.state_at(now)));
+    due
 }
 
 /// The order in which sales are attended to, lowest first.
@@ -148,8 +161,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
 /// # Errors
 /// A fault leaves shards that do not sell until a reconcile round has rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
-    let in_redis = |sale: &Arc<Sale>| sale.is_in_stock() && !sale.leaving;
-    let Some(sale) = app.sales.fresh(id).await?.filter(in_redis) else {
+    let Some(sale) = app.sales.fresh(id).await?.filter(|sale| has_keys(sale)) else {
         return Ok(None);
     };
     let shards: Vec<u16> = (0..sale.shards).collect();
@@ -443,18 +455,44 @@ async fn let_sell(
 
 #[cfg(test)]
 mod tests {
-    use super::urgency;
-    use crate::domain::sale::SaleState;
+    use super::*;
+    use crate::domain::sale::Lifecycle;
+    use crate::domain::time::from_millis;
+    use crate::flow::recover::permits::tests::sale;
+    use uuid::Uuid;
 
     #[test]
-    fn a_sale_that_sells_is_reconciled_before_those_that_will_and_those_that_did() {
-        let mut states = [
-            SaleState::Closed,
-            SaleState::Paused,
-            SaleState::Scheduled,
-            SaleState::Open,
+    fn a_sale_that_sells_is_attended_to_before_those_that_will_and_those_that_did() {
+        let (number, now) = (
+            |number: u32| SaleId(Uuid::from_u128(number.into())),
+            Utc::now().timestamp_millis(),
+        );
+        let like = |id, lifecycle, starts, retired, leaving| {
+            let at = |millis: i64| from_millis(now + millis);
+            let (starts_at, ends_at) = (at(starts), at(starts + 1_000));
+            Arc::new(Sale {
+                id: number(id),
+                lifecycle,
+                starts_at,
+                ends_at,
+                retired,
+                leaving,
+                ..sale()
+            })
+        };
+        let sales = [
+            like(1, Lifecycle::Closed, -500, false, false),
+            like(2, Lifecycle::Paused, -500, false, false),
+            like(3, Lifecycle::Active, -5_000, false, false),
+            like(4, Lifecycle::Active, 500, false, false),
+            like(5, Lifecycle::Active, -500, false, false),
+            like(6, Lifecycle::Active, -500, false, false),
+            like(7, Lifecycle::Active, -500, true, false),
+            like(8, Lifecycle::Active, -500, false, true),
+            like(9, Lifecycle::Draft, -500, false, false),
         ];
-        states.sort_by_key(|state| urgency(*state));
-        assert_eq!((states[0], states[3]), (SaleState::Open, SaleState::Closed));
+        let due = due(&sales, |sale| sale == number(6), now);
+        let due: Vec<SaleId> = due.iter().map(|sale| sale.id).collect();
+        assert_eq!(due, [5, 2, 4, 1, 3].map(number));
     }
 }

@@ -474,14 +474,14 @@ pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> R
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::domain::sale::{Durability, Lifecycle, PurchaseRate, SaleSecret};
     use crate::domain::sale_guards::SaleGuards;
     use chrono::Utc;
     use uuid::Uuid;
 
-    fn sale() -> Sale {
+    pub fn sale() -> Sale {
         let now = Utc::now();
         Sale {
             id: SaleId(Uuid::from_u128(1)),

@@ -53,10 +53,6 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
 
 /// The ledger's decision; `None` if it does not have the order.
 async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOutcome>, Fault> {
-    let locked = || Fault::Unavailable("the sale's ledger is locked for a moment; try again".to_owned());
-    if app.locked_sales.contains(id.sale_number()) {
-        return Err(locked());
-    }
     let cancel = app.ledger.cancel(id, user);
     Ok(match cancel.instrument(tracing::debug_span!("cancellation")).await? {
         Cancellation::Now(decided) => {
@@ -68,8 +64,9 @@ async fn decide(app: &App, id: OrderId, user: &UserId) -> Result<Option<CancelOu
         Cancellation::NotCancellable(state) => Some(CancelOutcome::NotCancellable(state)),
         Cancellation::NotFound => None,
         Cancellation::Locked => {
-            app.locked_sales.note(id.sale_number());
-            return Err(locked());
+            return Err(Fault::Unavailable(
+                "the sale's ledger is locked for a moment; try again".to_owned(),
+            ));
         }
     })
 }

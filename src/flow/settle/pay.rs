@@ -66,34 +66,27 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
 /// Settles a payment, or records it as pending where another transaction has locked its order; `None` if the ledger
 /// does not have the order.
 async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
-    let number = payment.order().map(|order| order.sale_number());
-    if !number.is_some_and(|number| app.locked_sales.contains(number)) {
-        crash::point("pay.before_commit");
-        let settlement = app
-            .ledger
-            .settle_payment(payment)
-            .instrument(tracing::debug_span!("payment"))
-            .await?;
-        crash::point("pay.after_commit");
-        match settlement {
-            Settlement::Settled(outcome, decided) => {
-                if let Some(decided) = decided {
-                    release_now(app, &decided).await;
-                }
-                return Ok(Some(outcome));
+    crash::point("pay.before_commit");
+    let settlement = app
+        .ledger
+        .settle_payment(payment)
+        .instrument(tracing::debug_span!("payment"))
+        .await?;
+    crash::point("pay.after_commit");
+    match settlement {
+        Settlement::Settled(outcome, decided) => {
+            if let Some(decided) = decided {
+                release_now(app, &decided).await;
             }
-            Settlement::NoOrder => return Ok(None),
-            Settlement::Locked => {
-                if let Some(number) = number {
-                    app.locked_sales.note(number);
-                }
-            }
+            Ok(Some(outcome))
         }
+        Settlement::NoOrder => Ok(None),
+        Settlement::Locked => app
+            .ledger
+            .record_payment(payment, PaymentOutcome::Pending)
+            .await
+            .map(Some),
     }
-    app.ledger
-        .record_payment(payment, PaymentOutcome::Pending)
-        .await
-        .map(Some)
 }
 
 /// The sale that the payment's order would be in, if its keys are in Redis.

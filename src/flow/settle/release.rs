@@ -39,19 +39,20 @@ const TELL_MAX: Duration = Duration::from_secs(4);
 /// A fault leaves its messages to the next run; the other messages have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let (mut delivered, mut trouble) = (0, None);
-    // Messages to a silent node must not hold up those to other nodes: the rest of the run leaves its shards out.
-    let mut silent = HashSet::new();
+    // A node may be silent, or answer reads and refuse writes. Its messages must not hold up those to other nodes, so
+    // the rest of the run leaves its shards out.
+    let mut left_out = HashSet::new();
     let run = Instant::now();
     while run.elapsed() < RUN_MAX {
         let began = Instant::now();
-        let batch = release_batch(app, None, &silent).await?;
+        let batch = release_batch(app, None, &left_out).await?;
         let took = began.elapsed();
         delivered += batch.messages;
         trouble = trouble.or(batch.trouble);
-        if batch.messages == 0 || (batch.stuck && batch.silent.is_empty()) {
+        if batch.messages == 0 || (batch.all_wait && batch.stuck.is_empty()) {
             break;
         }
-        silent.extend(batch.silent);
+        left_out.extend(batch.stuck);
         // Purchases come first, so a pause as long as the batch follows a full one, as in `expire`.
         if i64::try_from(batch.messages) == Ok(BATCH_MAX) {
             tokio::time::sleep(took).await;
@@ -74,14 +75,24 @@ pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
 struct Released {
     messages: usize,
     /// No message could be delivered.
-    stuck: bool,
-    /// The shards whose servers did not answer with their names.
-    silent: Vec<ShardKey>,
+    all_wait: bool,
+    /// The shards to which messages were sent and none could be delivered.
+    stuck: HashSet<ShardKey>,
     /// Why one of the messages has to wait.
     trouble: Option<Fault>,
 }
 
-async fn release_batch(app: &App, sale: Option<SaleId>, silent: &HashSet<ShardKey>) -> Result<Released, Fault> {
+/// The outcome of one message.
+struct Outcome {
+    id: i64,
+    shard: ShardKey,
+    delivery: Delivery,
+    /// Whether the batch's time ended before the shard could answer. So the outcome says nothing about the shard.
+    is_cut_off: bool,
+    trouble: Option<Fault>,
+}
+
+async fn release_batch(app: &App, sale: Option<SaleId>, left_out: &HashSet<ShardKey>) -> Result<Released, Fault> {
     let traced = Batch::of(tracing::debug_span!(
         parent: telemetry::parent(),
         "release",
@@ -89,7 +100,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>, silent: &HashSet<ShardKe
         fault = Empty,
         otel.status_code = Empty
     ));
-    let released = release_within(app, sale, silent, &traced).await;
+    let released = release_within(app, sale, left_out, &traced).await;
     match &released {
         Ok(Released { messages: 0, .. }) => traced.forget(),
         Ok(Released { messages, .. }) => {
@@ -103,7 +114,7 @@ async fn release_batch(app: &App, sale: Option<SaleId>, silent: &HashSet<ShardKe
 async fn release_within(
     app: &App,
     sale: Option<SaleId>,
-    silent: &HashSet<ShardKey>,
+    left_out: &HashSet<ShardKey>,
     traced: &Batch,
 ) -> Result<Released, Fault> {
     // Read before the due messages: a shard that is rebuilt later has another epoch.
@@ -111,7 +122,11 @@ async fn release_within(
     let epochs = &epochs;
     // Other processes deliver to the servers that have taken over.
     let taken_over = app.permits.superseded();
-    let except: Vec<(SaleId, u16)> = taken_over.iter().chain(silent).map(|it| (it.sale, it.shard)).collect();
+    let except: Vec<(SaleId, u16)> = taken_over
+        .iter()
+        .chain(left_out)
+        .map(|it| (it.sale, it.shard))
+        .collect();
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &except).await?;
     traced.mark("taken");
     let messages = batch.messages.len();
@@ -129,60 +144,77 @@ async fn release_within(
     let before = &servers(app, &shards).await;
     let deadline = Instant::now() + TELL_MAX;
     // Outside the batch's span: within it, each message's script would be a span.
-    let mut outcomes: Vec<(i64, Delivery, Option<Fault>)> = futures_util::stream::iter(batch.messages.clone())
+    let mut outcomes: Vec<Outcome> = futures_util::stream::iter(batch.messages.clone())
         .map(|outgoing| async move {
-            let key = shard(&outgoing);
-            let certain = before.contains_key(&key) || bugs::has("a release that failed counts as delivered");
-            if !certain && !leaving.contains(&outgoing.sale) {
+            let (id, shard) = (outgoing.id, shard(&outgoing));
+            let certain = before.contains_key(&shard) || bugs::has("a release that failed counts as delivered");
+            let told = if certain || leaving.contains(&outgoing.sale) {
+                timeout_at(deadline, deliver(app, &outgoing, epochs)).await
+            } else {
                 let silent = Fault::Unavailable("the shard's server says nothing".to_owned());
-                return (outgoing.id, Delivery::Later, Some(silent));
-            }
-            let told = timeout_at(deadline, deliver(app, &outgoing, epochs)).await;
+                Ok((Delivery::Later, Some(silent)))
+            };
+            let is_cut_off = told.is_err();
             let (delivery, trouble) = told.unwrap_or_else(|_| {
                 let late = Fault::Unavailable("the stock could not be told in time".to_owned());
                 (Delivery::Later, Some(late))
             });
-            (outgoing.id, delivery, trouble)
+            Outcome {
+                id,
+                shard,
+                delivery,
+                is_cut_off,
+                trouble,
+            }
         })
         .buffered(AT_ONCE)
         .collect()
         .await;
     traced.mark("told");
     crash::point("release.before_settle");
-    let (asked, silent): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().partition(|it| before.contains_key(it));
+    let asked: Vec<ShardKey> = before.keys().copied().collect();
     let after = servers(app, &asked).await;
-    for (outgoing, (_, delivery, _)) in batch.messages.iter().zip(&mut outcomes) {
+    for outcome in &mut outcomes {
+        let key = outcome.shard;
         // A sale that is leaving Redis is not reconciled, so its servers need not agree.
-        if leaving.contains(&outgoing.sale) || bugs::has("a release that failed counts as delivered") {
+        if leaving.contains(&key.sale) || bugs::has("a release that failed counts as delivered") {
             continue;
         }
-        let key = shard(outgoing);
         let server = after.get(&key).filter(|server| before.get(&key) == Some(server));
-        match (&mut *delivery, server) {
+        match (&mut outcome.delivery, server) {
             (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
             (_, Some(_)) => {}
             // The server was just replaced or does not answer, so which server got the message is unknown.
-            (_, None) => *delivery = Delivery::Later,
+            (delivery, None) => *delivery = Delivery::Later,
         }
     }
-    let stuck = outcomes
-        .iter()
-        .all(|(_, delivery, _)| matches!(delivery, Delivery::Later));
+    let all_wait = outcomes.iter().all(|it| matches!(it.delivery, Delivery::Later));
+    let stuck = stuck(&outcomes);
     let (mut settled, mut trouble) = (Vec::with_capacity(messages), None);
-    for (id, delivery, fault) in outcomes {
-        app.metrics.releases.of([delivery.result()]).inc();
-        settled.push((id, delivery));
-        trouble = trouble.or(fault);
+    for outcome in outcomes {
+        app.metrics.releases.of([outcome.delivery.result()]).inc();
+        settled.push((outcome.id, outcome.delivery));
+        trouble = trouble.or(outcome.trouble);
     }
     let untold = batch.settle(settled).instrument(traced.span().clone()).await?;
     // Their shards must be reconciled before any delivery counts.
     untold.into_iter().for_each(|sale| app.permits.need(sale));
     Ok(Released {
         messages,
+        all_wait,
         stuck,
-        silent,
         trouble,
     })
+}
+
+/// The shards of which every message has to wait, at least one of them for a reason of the shard's own.
+fn stuck(outcomes: &[Outcome]) -> HashSet<ShardKey> {
+    let (waiting, delivered): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
+        .iter()
+        .partition(|outcome| matches!(outcome.delivery, Delivery::Later));
+    let delivered: HashSet<ShardKey> = delivered.into_iter().map(|it| it.shard).collect();
+    let at_fault = waiting.into_iter().filter(|it| !it.is_cut_off).map(|it| it.shard);
+    at_fault.filter(|shard| !delivered.contains(shard)).collect()
 }
 
 /// Those of the messages' sales that are leaving Redis.
@@ -390,4 +422,33 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
 
 fn gone(sale: SaleId) -> Delivery {
     Delivery::Failed(format!("there is no sale {sale}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_takes_no_message_is_stuck_unless_only_the_batch_ran_out_of_time() {
+        let sale = SaleId(uuid::Uuid::from_u128(1));
+        let outcome = |shard, delivery, is_cut_off| Outcome {
+            id: 0,
+            shard: ShardKey { sale, shard },
+            delivery,
+            is_cut_off,
+            trouble: None,
+        };
+        let applied = || Delivery::Applied { by: None };
+        let outcomes = [
+            outcome(0, Delivery::Later, false),
+            outcome(0, Delivery::Later, true),
+            outcome(1, Delivery::Later, false),
+            outcome(1, applied(), false),
+            outcome(2, Delivery::Later, false),
+            outcome(2, Delivery::Failed("a reason".to_owned()), false),
+            outcome(3, Delivery::Later, true),
+            outcome(4, applied(), false),
+        ];
+        assert_eq!(stuck(&outcomes), HashSet::from([ShardKey { sale, shard: 0 }]));
+    }
 }

@@ -49,6 +49,7 @@ async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
         json!({"payment_window_seconds": 1}),
         json!({"payment_window_seconds": 86_400}),
         json!({"purchase_rate": {"limit": 1, "window_ms": 1}}),
+        json!({"purchase_rate": {"limit": 1_000, "window_ms": 1}}),
         json!({"sku": "A-Za-z0-9._-"}),
         json!({"sku": "s".repeat(64)}),
         json!({"stock": 0}),
@@ -66,6 +67,10 @@ async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
         (
             "purchase_rate.limit",
             json!({"purchase_rate": {"limit": 0, "window_ms": 1}}),
+        ),
+        (
+            "purchase_rate.limit",
+            json!({"purchase_rate": {"limit": 1_001, "window_ms": 1}}),
         ),
         (
             "purchase_rate.window_ms",
@@ -93,7 +98,7 @@ async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
         assert!(answer.text("detail").contains(field), "{field}: {answer:?}");
     }
     let listed = app.get(Who::Operator, "/v1/admin/sales").await.ok(200);
-    assert_eq!(listed.body["data"].as_array().unwrap().len(), 10);
+    assert_eq!(listed.body["data"].as_array().unwrap().len(), 11);
 }
 
 #[tokio::test]

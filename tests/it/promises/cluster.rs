@@ -331,14 +331,13 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
     .await;
 }
 
-/// A node that is silent has thousands of decisions waiting for it; a decision for another node, which came after them, does not
-/// wait until each of them was tried.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waiting() {
+/// A node that takes no decision has thousands of them waiting for it. A decision for another node came after them, and is
+/// delivered before each of them was tried.
+async fn other_decisions_pass_those_for(first: impl FnOnce(&mut Cluster, u16)) {
     let mut cluster = Cluster::start();
     let mut world = World::on(cluster.url()).await;
     let sale = world.sale(&Terms::of(48, 12)).await;
-    let (first, healthy) = beside_the_first(&cluster, &sale);
+    let (slot, healthy) = beside_the_first(&cluster, &sale);
     let order = bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1)
         .await
         .id;
@@ -351,8 +350,7 @@ async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waitin
     assert_eq!(world.execute(waiting, sale.id).await.unwrap(), 5_000);
     let paid = world.app.ledger.settle_payment(&payment("p", order, 1)).await;
     paid.unwrap();
-    cluster.kill_replica_of(first);
-    cluster.hang_primary_of(first);
+    first(&mut cluster, slot);
     within(PATIENCE, "the other node hears of its decision", async || {
         let _passing = flow::settle::release::release_waiting(&world.app).await;
         let left = "select count(*) from outbox where sale_id = $1 and shard <> 0";
@@ -361,6 +359,20 @@ async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waitin
     .await;
     let untried = "select count(*) from outbox where sale_id = $1 and shard = 0 and attempts = 0";
     assert!(world.number(untried, sale.id).await > 0, "it came after all of them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_for_a_silent_primary_keep_no_decision_for_another_node_waiting() {
+    other_decisions_pass_those_for(|cluster, slot| {
+        cluster.kill_replica_of(slot);
+        cluster.hang_primary_of(slot);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_for_a_primary_that_refuses_writes_keep_no_decision_for_another_node_waiting() {
+    other_decisions_pass_those_for(|cluster, slot| cluster.refuse_writes_at(slot)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -386,11 +386,12 @@ async fn hundreds_of_payments_of_a_sale_that_cannot_be_drained_leave_the_next_sa
 async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_sales() {
     let world = World::new().await;
     let (locked, other) = (
-        world.sale(&Terms::of(100, 1)).await,
+        world.sale(&Terms::of(500, 1)).await,
         world.sale(&Terms::of(10, 1)).await,
     );
     let mut orders = Vec::new();
-    for n in 0..60 {
+    // Far more than there are connections, so that most of them queue for one.
+    for n in 0..400 {
         orders.push(bought(&world.app, &locked, &format!("u{n}"), "k", 1).await);
     }
     let to_pay = bought(&world.app, &other, "ada", "pay", 1).await;
@@ -400,7 +401,7 @@ async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_
     let (mut paying, mut cancelling) = (JoinSet::new(), JoinSet::new());
     for (n, order) in orders.iter().enumerate() {
         let (app, id) = (Arc::clone(&world.app), order.id);
-        if n < 30 {
+        if n < 200 {
             paying.spawn(async move { flow::settle::pay::pay(&app, &payment(&format!("p{n}"), id, 1)).await });
         } else {
             let user = format!("u{n}").parse().unwrap();
@@ -436,7 +437,7 @@ async fn payments_and_cancellations_of_a_locked_sale_leave_connections_to_other_
     })
     .await;
     let paid = "select count(*) from orders where sale_id = $1 and state = 'paid'";
-    assert_eq!(world.number(paid, locked.id).await, 30);
+    assert_eq!(world.number(paid, locked.id).await, 200);
     world.settled(&locked).await;
 }
 

@@ -3,7 +3,7 @@
 use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{Instance, PATIENCE, Terms, World};
 use crate::support::poll::{Patience, pass, within};
-use crate::support::servers::Frozen;
+use crate::support::servers::{Frozen, fresh_redis, signal};
 use flashsale::domain::sale::Sale;
 use serde_json::json;
 use std::sync::Arc;
@@ -59,11 +59,7 @@ async fn a_process_that_sleeps_for_longer_than_a_permit_wakes_up_harmless() {
         // What it knows of the shards is of an earlier life by the time it wakes up, if they were rebuilt.
         doors.set(vec![other.client()]);
         let frozen = suspend(&sleeps, &other, &sale, rebuilt).await;
-        let since = Instant::now();
-        within(PATIENCE, "the others have gone on for long enough", async || {
-            since.elapsed() > STILL
-        })
-        .await;
+        pass(STILL).await;
         drop(frozen);
         doors.set(vec![sleeps.client(), other.client()]);
 
@@ -100,4 +96,53 @@ async fn a_process_that_is_asked_to_end_amid_a_crowd_finishes_what_it_began() {
     for instance in [&ends, &other] {
         assert_eq!(instance.errors(), Vec::<String>::new());
     }
+}
+
+/// Purchases that wait for Redis when the process is asked to end.
+const WAITING: usize = 40;
+
+/// A process that drops its connections loses answers, and shoppers who repeat their requests would hide that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_asked_to_end_answers_each_request_in_flight_first() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(100, 4)).await;
+    let mut ends = world.start("api").await;
+    let frozen = Frozen::one(redis.server.pid());
+    let requests: Vec<_> = (0..WAITING)
+        .map(|n| {
+            let (client, sale) = (ends.client(), sale.id);
+            tokio::spawn(async move { client.buy(sale, &format!("u{n}"), "k", 1).await })
+        })
+        .collect();
+    let in_flight = format!("flashsale_purchases_in_flight {WAITING}\n");
+    within(PATIENCE, "all requests wait for Redis", async || {
+        let metrics = ends.client().metrics().await;
+        metrics.is_some_and(|metrics| metrics.contains(&in_flight))
+    })
+    .await;
+    let asked = Instant::now();
+    signal("TERM", &[ends.pid()]);
+    within(PATIENCE, "it lets nobody connect any more", async || {
+        tokio::net::TcpStream::connect(&ends.address).await.is_err()
+    })
+    .await;
+    let waiting = requests.iter().filter(|request| !request.is_finished()).count();
+    drop(frozen);
+    let mut statuses = Vec::new();
+    for request in requests {
+        let answer = request.await.unwrap();
+        statuses.push(answer.map(|answer| answer.status));
+    }
+    ends.ended().await;
+    let took = asked.elapsed();
+    assert!(
+        statuses.iter().all(|status| matches!(status, Some(201 | 503))),
+        "{statuses:?}"
+    );
+    // Redis stood still for less than a request may take.
+    assert_eq!(waiting, WAITING, "only these waited when it was asked to end");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(ends.errors(), Vec::<String>::new());
+    world.settled(&sale).await;
 }

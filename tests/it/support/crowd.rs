@@ -408,6 +408,11 @@ impl Instance {
     /// SIGTERM; waits until it has ended, as it should.
     pub async fn terminate(&mut self) {
         servers::signal("TERM", &[self.pid()]);
+        self.ended().await;
+    }
+
+    /// Waits until it has ended, as it should after SIGTERM.
+    pub async fn ended(&mut self) {
         within(PATIENCE, "the instance ends", async || {
             self.child.try_wait().unwrap().is_some()
         })
@@ -550,6 +555,12 @@ impl Client {
             )
             .body(body);
         Self::send(request).await
+    }
+
+    /// What it counts, as Prometheus reads it.
+    pub async fn metrics(&self) -> Option<String> {
+        let request = self.http.get(format!("http://{}/metrics", self.address));
+        request.send().await.ok()?.text().await.ok()
     }
 
     /// An operator's request about a sale.

@@ -383,6 +383,13 @@ impl Cluster {
         self.dead.push(port);
     }
 
+    /// Has the primary that has this slot refuse writes, as one that has lost its replicas may. It answers reads.
+    pub fn refuse_writes_at(&self, slot: u16) {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("min-replicas-to-write").arg(9);
+        let _ok: String = self.primary_of(slot).raw().call(&mut set);
+    }
+
     /// Stops every node but the primary that has this slot: it is left alone, as with the smaller part of a cut.
     pub fn leave_alone(&mut self, slot: u16) {
         let alone = self.primary_of(slot).port;

@@ -11,16 +11,15 @@ const FOR: Duration = Duration::from_millis(500);
 
 /// Until when each sale counts as locked, by its number.
 #[derive(Default)]
-pub struct LockedSales(Mutex<HashMap<u32, Instant>>);
+pub(super) struct LockedSales(Mutex<HashMap<u32, Instant>>);
 
 impl LockedSales {
-    #[must_use]
-    pub fn contains(&self, sale: u32) -> bool {
+    pub(super) fn contains(&self, sale: u32) -> bool {
         let until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.get(&sale).is_some_and(|until| Instant::now() < *until)
     }
 
-    pub fn note(&self, sale: u32) {
+    pub(super) fn note(&self, sale: u32) {
         let now = Instant::now();
         let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.retain(|_, until| now < *until);
