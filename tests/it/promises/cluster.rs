@@ -451,6 +451,33 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     world.sells_out(&sale).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_gone_keeps_no_shards_of_other_nodes_uneven() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(240, 12)).await;
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    let [rich, poor, ..] = healthy[..] else {
+        panic!("{healthy:?}")
+    };
+    let sku = sale.items[0].sku.clone();
+    flow::sell::borrow::transfer(&world.app, &sale, &sku, (poor, rich), 20)
+        .await
+        .unwrap();
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
+    within(PATIENCE, "the shards that answer are even", async || {
+        let moved = flow::recover::rebalance::rebalance(&world.app, &sale).await;
+        assert!(!matches!(&moved, Err(fault) if !fault.is_passing()), "{moved:?}");
+        let readings = [rich, poor].map(|shard| world.app.stock.read_shard(&sale, shard, 0));
+        let readings = join_all(readings).await.into_iter();
+        readings
+            .map(|it| it.map_or(0, |it| it.counters(&sku).available))
+            .eq([20, 20])
+    })
+    .await;
+}
+
 /// An instance runs for weeks, and nodes are replaced by others meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_outlives_all_nodes_of_its_url() {
