@@ -421,37 +421,78 @@ impl Ledger {
         Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
-    /// Sales that ended or were closed 25 hours ago and still have keys in Redis. They have no messages, no reserved
-    /// orders and no pending restocks. For a day, a repeated key gets its first answer. The extra hour is for instances
-    /// that learn late that a sale is `leaving`.
-    pub async fn retirable(&self) -> Result<Vec<SaleId>, Fault> {
-        let found = sqlx::query_scalar!(
-            "select sale_id from sales s where retired_at is null and state not in ('draft', 'loading') \
-             and least(ends_at, closed_at) < now() - interval '25 hours' \
-             and not exists (select from outbox o where o.sale_id = s.sale_id) \
-             and not exists (select from orders o where o.sale_id = s.sale_id and o.state = 'reserved') \
+    /// Up to `max` sales after this number that ended or were closed 25 hours ago and still have keys in Redis, each with
+    /// its number. They have no pending restocks. For a day, a repeated key gets its first answer. The extra hour is for
+    /// instances that learn late that a sale is `leaving`.
+    pub async fn retirable(&self, after: i32, max: i64) -> Result<Vec<(i32, SaleId)>, Fault> {
+        let found = sqlx::query!(
+            "select number, sale_id from sales s where number > $1 and retired_at is null \
+             and state not in ('draft', 'loading') and least(ends_at, closed_at) < now() - interval '25 hours' \
              and not exists (select from restocks r where r.sale_id = s.sale_id and r.state = 'pending') \
-             order by ends_at limit 100"
+             order by number limit $2",
+            after,
+            max
         );
-        let found = found.fetch_all(&self.jobs).await?;
-        Ok(found.into_iter().map(SaleId).collect())
+        let found = found.fetch_all(&self.jobs).await?.into_iter();
+        Ok(found.map(|row| (row.number, SaleId(row.sale_id))).collect())
     }
 
-    /// The next shoppers of a sale whose keys have to be removed; `None` while another worker removes some.
-    pub async fn next_to_retire(&self, id: SaleId, max: i64) -> Result<Option<Retiring>, Fault> {
+    /// The shards of a sale that still have keys in Redis. Each comes with whether the ledger has a message for it, or a
+    /// reserved order.
+    pub async fn unretired(&self, id: SaleId) -> Result<Vec<(u16, bool)>, Fault> {
+        let rows = sqlx::query!(
+            "select shard, exists (select from outbox o where o.sale_id = s.sale_id and o.shard = s.shard) \
+                 or exists (select from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
+                     and o.state = 'reserved') as \"is_open!\" \
+             from shards s where sale_id = $1 and retired_at is null order by shard",
+            id.0
+        );
+        let rows = rows.fetch_all(&self.jobs).await?.into_iter();
+        rows.map(|row| Ok((unsigned(i64::from(row.shard))?, row.is_open)))
+            .collect()
+    }
+
+    /// The next shoppers whose keys have to be removed, of the shards that are being removed now. These are the shards of
+    /// the page before, as far as they are among `shards`. If none is, all of `shards` are removed from their first
+    /// shoppers on. `None` while another worker removes shoppers of this sale, or when none of these shards has keys.
+    pub async fn next_to_retire(&self, id: SaleId, shards: &[u16], max: i64) -> Result<Option<Retiring>, Fault> {
         let mut tx = begin(&self.jobs).await?;
-        let position = sqlx::query_scalar!(
-            "select retired_to from sales where sale_id = $1 and retired_at is null for no key update skip locked",
+        let begun = sqlx::query!(
+            "select retired_to, retiring from sales where sale_id = $1 and retired_at is null \
+             for no key update skip locked",
             id.0
         )
         .fetch_optional(&mut *tx)
         .await?;
-        let Some(position) = position else {
+        let Some(begun) = begun else {
             return Ok(None);
         };
-        let rows = sqlx::query!(
-            "select distinct user_id, shard from orders where sale_id = $1 and user_id > $2 order by user_id limit $3",
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        // Another worker may have removed some since the caller chose them.
+        let left = sqlx::query_scalar!(
+            "select shard from shards where sale_id = $1 and shard = any($2) and retired_at is null order by shard",
             id.0,
+            &shards
+        );
+        let left = left.fetch_all(&mut *tx).await?;
+        let resumed: Vec<i16> = left
+            .iter()
+            .copied()
+            .filter(|shard| begun.retiring.contains(shard))
+            .collect();
+        let (shards, position) = if resumed.is_empty() {
+            (left, String::new())
+        } else {
+            (resumed, begun.retired_to)
+        };
+        if shards.is_empty() {
+            return Ok(None);
+        }
+        let rows = sqlx::query!(
+            "select distinct user_id, shard from orders where sale_id = $1 and shard = any($2) and user_id > $3 \
+             order by user_id limit $4",
+            id.0,
+            &shards,
             position,
             max
         )
@@ -463,6 +504,7 @@ impl Ledger {
         Ok(Some(Retiring {
             shoppers: shoppers.collect::<Result<_, Fault>>()?,
             sale: id,
+            shards,
             tx,
         }))
     }
@@ -472,11 +514,20 @@ impl Ledger {
 pub struct Retiring {
     tx: Tx,
     sale: SaleId,
+    shards: Vec<i16>,
     /// Each with the home shard, in their order.
     pub shoppers: Vec<(u16, UserId)>,
 }
 
 impl Retiring {
+    /// The shards that are being removed.
+    ///
+    /// # Errors
+    /// `Bug` when the ledger has an impossible shard.
+    pub fn shards(&self) -> Result<Vec<u16>, Fault> {
+        self.shards.iter().map(|shard| unsigned(i64::from(*shard))).collect()
+    }
+
     /// Notes that the shoppers' keys have been removed.
     ///
     /// # Errors
@@ -484,9 +535,10 @@ impl Retiring {
     pub async fn removed(mut self) -> Result<(), Fault> {
         if let Some((_, last)) = self.shoppers.last() {
             sqlx::query!(
-                "update sales set retired_to = $2 where sale_id = $1",
+                "update sales set retired_to = $2, retiring = $3 where sale_id = $1",
                 self.sale.0,
-                last.as_str()
+                last.as_str(),
+                &self.shards
             )
             .execute(&mut *self.tx)
             .await?;
@@ -494,15 +546,28 @@ impl Retiring {
         commit(self.tx).await
     }
 
-    /// Notes that all keys of the sale have been removed.
+    /// Notes that all keys of the shards have been removed. Returns whether the sale has no others.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer; the keys are removed once more.
-    pub async fn retired(mut self) -> Result<(), Fault> {
-        sqlx::query!("update sales set retired_at = now() where sale_id = $1", self.sale.0)
-            .execute(&mut *self.tx)
-            .await?;
-        commit(self.tx).await
+    pub async fn retired(mut self) -> Result<bool, Fault> {
+        sqlx::query!(
+            "update shards set retired_at = now() where sale_id = $1 and shard = any($2)",
+            self.sale.0,
+            &self.shards
+        )
+        .execute(&mut *self.tx)
+        .await?;
+        let is_last = sqlx::query_scalar!(
+            "update sales set retired_to = '', retiring = '{}', retired_at = case when not exists \
+                 (select from shards where sale_id = $1 and retired_at is null) then now() end \
+             where sale_id = $1 returning retired_at is not null as \"is_last!\"",
+            self.sale.0
+        )
+        .fetch_one(&mut *self.tx)
+        .await?;
+        commit(self.tx).await?;
+        Ok(is_last)
     }
 }
 

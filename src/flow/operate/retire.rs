@@ -1,20 +1,30 @@
 //! Retire: remove a sale's keys from Redis a day after it ended or was closed, when nothing of it is open. From then
 //! on only the ledger has the sale. Postgres's clock decides, and Redis's clock must agree that the sale is over.
 //!
-//! The ledger notes, page by page, up to which shopper the keys have been removed. So any worker goes on where the
-//! last one stopped, and no two remove the same page. A crash on the way leaves the rest of the keys for the next run.
+//! The shards that answer are removed together, once each of them is drained, has no gap and nothing open in the
+//! ledger. A silent shard is left out: its keys stay until it answers and passes the same checks. The sale is retired
+//! with its last shard.
+//!
+//! The steps are, in this order:
+//! - Remove the rows of a page of shoppers, then note the page's last shopper and the shards in the ledger.
+//! - After the last page, remove the other keys of these shards, then note these shards as retired.
+//!
+//! So any worker goes on where the last one stopped, and no two remove the same page. A crash between two steps leaves
+//! keys that the next run removes, or removed keys that the next run removes once more.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::server::has_taken_over;
 use crate::flow::recover::gap;
-use crate::flow::{App, Tally};
+use crate::flow::{App, Tally, rotate_start};
 use crate::stock::keys::ShardKey;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+/// Sales that are read in one step.
+const SALES_MAX: i64 = 1000;
 /// Shoppers whose keys are removed in one step.
 const PAGE_MAX: i64 = 1000;
 /// Steps for one sale before the next sale has its turn.
@@ -27,13 +37,21 @@ const RUN_MAX: Duration = Duration::from_secs(45);
 enum Retirement {
     Done,
     More,
-    /// The sale has to wait, or another worker is removing it.
+    /// The sale or its silent shards have to wait, or another worker is removing the sale.
     Later,
 }
 
 /// Removes the sales that are due, and forgets old guard warnings, audit log entries, sessions and outages. Returns
 /// the number of sales.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
+    retire_by_pages(app, SALES_MAX).await
+}
+
+/// Like [`retire_ended`], reading so many sales in one step.
+///
+/// # Errors
+/// The first fault, or that of a shard that does not answer. The run goes on with the other sales and shards.
+pub async fn retire_by_pages(app: &App, sales_max: i64) -> Result<usize, Fault> {
     let mut tally = Tally::default();
     tally.note(app.ledger.forget_alerts().await.map(|()| 0));
     tally.note(app.ledger.forget_actions().await.map(|()| 0));
@@ -42,9 +60,19 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     tally.note(forget_refused(app).await.map(|()| 0));
     tally.note(app.ledger.retry_unreadable().await.map(|_| 0));
     let run = Instant::now();
-    let mut due: VecDeque<SaleId> = app.ledger.retirable().await?.into();
+    let mut due = Vec::new();
+    let mut last = 0;
+    loop {
+        let page = app.ledger.retirable(last, sales_max).await?;
+        let Some((number, _)) = page.last() else { break };
+        last = *number;
+        due.extend(page.into_iter().map(|(_, sale)| sale));
+    }
+    // Sales that have to wait cost time, too. They must not keep the same others from every run.
+    rotate_start(&mut due);
+    let mut due = VecDeque::from(due);
     while let Some(id) = due.pop_front().filter(|_| run.elapsed() < RUN_MAX) {
-        match retire(app, id).await {
+        match retire(app, id, &mut tally).await {
             Ok(Retirement::Done) => tally.note(Ok(1)),
             Ok(Retirement::More) => due.push_back(id),
             Ok(Retirement::Later) => {}
@@ -63,7 +91,8 @@ async fn forget_refused(app: &App) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
+/// Removes the shards of a sale that answer, as far as one turn goes. Notes the fault of a silent shard in the tally.
+async fn retire(app: &App, id: SaleId, tally: &mut Tally) -> Result<Retirement, Fault> {
     let Some(sale) = app.sales.fresh(id).await? else {
         return Ok(Retirement::Later);
     };
@@ -71,16 +100,32 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
         // Postgres's clock is ahead by more than a day: Redis still sells the sale.
         return Ok(Retirement::Later);
     }
-    let shards: Vec<ShardKey> = (0..sale.shards).map(|shard| ShardKey { sale: id, shard }).collect();
+    let left = app.ledger.unretired(id).await?;
+    let keys: Vec<ShardKey> = left
+        .iter()
+        .map(|(shard, _)| ShardKey {
+            sale: id,
+            shard: *shard,
+        })
+        .collect();
     let standings = app.ledger.standings(&[id]).await?;
-    for (key, server) in shards.iter().zip(app.stock.run_ids(&shards).await) {
+    let mut answering = Vec::new();
+    for ((key, server), (_, is_open)) in keys.iter().zip(app.stock.run_ids(&keys).await).zip(&left) {
+        let server = match server {
+            Err(fault @ Fault::Unavailable(_)) => {
+                tally.note(Err(fault));
+                continue;
+            }
+            server => server?,
+        };
         let noted = standings.get(&(id, key.shard)).and_then(|it| it.run_id.clone());
-        if has_taken_over(&noted.unwrap_or_default(), &server?) {
-            // Another server has the keys.
+        if *is_open || has_taken_over(&noted.unwrap_or_default(), &server) {
+            // The shard has to answer for something, or another server has its keys.
             return Ok(Retirement::Later);
         }
+        answering.push(*key);
     }
-    for (key, events) in shards.iter().zip(app.stock.undrained(&shards).await?) {
+    for (key, events) in answering.iter().zip(app.stock.undrained(&answering).await?) {
         let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
         if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
             app.permits.need(id);
@@ -92,19 +137,24 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
             app.stock.forget_buyers(&[(*key, None)]).await?;
         }
     }
-    if gap::is_any(app, &sale).await? {
+    let shards: Vec<u16> = answering.iter().map(|key| key.shard).collect();
+    if gap::is_any_among(app, &sale, &shards).await? {
         // Only the shoppers' rows have the orders that the ledger has lost.
         return Ok(Retirement::Later);
     }
     for _ in 0..PAGES_MAX {
-        let Some(page) = app.ledger.next_to_retire(id, PAGE_MAX).await? else {
+        let Some(page) = app.ledger.next_to_retire(id, &shards, PAGE_MAX).await? else {
             return Ok(Retirement::Later);
         };
         if page.shoppers.is_empty() {
-            remove_rest(app, &sale).await?;
-            page.retired().await?;
-            tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
-            return Ok(Retirement::Done);
+            let removed = page.shards()?;
+            remove_rest(app, &sale, &removed).await?;
+            if page.retired().await? {
+                tracing::info!(sale = %id, "a sale that ended a day ago has left Redis");
+                return Ok(Retirement::Done);
+            }
+            tracing::info!(sale = %id, shards = ?removed, "shards of a sale that ended a day ago have left Redis");
+            continue;
         }
         let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
         for (shard, user) in &page.shoppers {
@@ -120,17 +170,18 @@ async fn retire(app: &App, id: SaleId) -> Result<Retirement, Fault> {
     Ok(Retirement::More)
 }
 
-/// Removes what is left of a sale after its shoppers.
-async fn remove_rest(app: &App, sale: &Sale) -> Result<(), Fault> {
+/// Removes what is left of these shards after their shoppers.
+async fn remove_rest(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     // Shoppers whose orders the ledger could not store are not among the sale's shoppers.
     let spoilt = app.ledger.shards_with_dead_letters(sale.id).await?;
     let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
         .into_iter()
+        .filter(|shard| shards.contains(shard))
         .map(|shard| (ShardKey { sale: sale.id, shard }, None))
         .collect();
     app.stock.forget_buyers(&spoilt).await?;
-    for shard in 0..sale.shards {
-        app.stock.retire_shard(sale, shard).await?;
+    for shard in shards {
+        app.stock.retire_shard(sale, *shard).await?;
     }
     Ok(())
 }

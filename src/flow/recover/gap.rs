@@ -56,7 +56,12 @@ fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
 /// `Unavailable` when a shard or the ledger cannot be read.
 pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let shards: Vec<u16> = (0..sale.shards).collect();
-    let gaps = find(app, sale, &shards).await?;
+    is_any_among(app, sale, &shards).await
+}
+
+/// Like [`is_any`], for these shards of the sale.
+pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
+    let gaps = find(app, sale, shards).await?;
     for (shard, (until, _)) in &gaps {
         let key = ShardKey {
             sale: sale.id,

@@ -1,9 +1,10 @@
 //! On a Redis Cluster the promises are the same, while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, payment, shopper_at, try_buy};
+use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::{self, Patience, within};
 use crate::support::servers::{self, Cluster};
+use flashsale::domain::fault::Fault;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
@@ -381,12 +382,6 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     let world = World::on(cluster.url()).await;
     let sale = world.sale(&Terms::of(240, 24)).await;
     let (first, healthy) = beside_the_first(&cluster, &sale);
-    let over = loop {
-        let small = world.sale(&Terms::of(5, 1)).await;
-        if slot(&cluster, &small.id.to_string(), 0) / 5461 != first / 5461 {
-            break small;
-        }
-    };
     let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
     for user in &users {
         bought(&world.app, &sale, user, "before", 1).await;
@@ -439,16 +434,6 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     let unknown = flow::operate::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
     assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
 
-    let ended = "update sales set starts_at = starts_at - interval '3 days', ends_at = ends_at - interval '3 days' \
-                 where sale_id = $1";
-    assert_eq!(world.execute(ended, over.id).await.unwrap(), 1);
-    within(PATIENCE, "a sale whose shards all answer is retired", async || {
-        let _passing = flow::operate::retire::retire_ended(&world.app).await;
-        let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
-        world.number(retired, over.id).await == 1
-    })
-    .await;
-
     // Back again, and empty, its shards are written anew with what no other accounts for.
     cluster.start_again();
     for user in &users {
@@ -461,6 +446,105 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     .await;
     world.settled(&sale).await;
     world.sells_out(&sale).await;
+}
+
+/// Whether Redis has neither this shard nor the row of this shopper of it.
+async fn has_left(world: &World, sale: &Sale, shard: u16, user: &str) -> bool {
+    let key = ShardKey { sale: sale.id, shard };
+    let row = world.app.stock.read_buyer(key, &user.parse().unwrap()).await;
+    let shard = world.app.stock.read_shard(sale, shard, 0).await;
+    matches!(shard, Err(Fault::Incomplete(_))) && row.is_ok_and(|row| row.orders.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_in_redis_after_their_sale() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(240, 12)).await;
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    assert!(!healthy.is_empty());
+    let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
+    let mut orders = Vec::new();
+    for user in &users {
+        orders.push(bought(&world.app, &sale, user, "k", 1).await.id);
+    }
+    drain_all(&world.app).await.unwrap();
+    for (order, user) in orders.iter().zip(&users).skip(1) {
+        cancel(&world.app, *order, user).await;
+    }
+    world.settled(&sale).await;
+    // The ledger does not have this order before the node is silent.
+    bought(&world.app, &sale, &users[0], "late", 1).await;
+
+    // No replica takes over.
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
+    // This decision waits for its shard.
+    cancel(&world.app, orders[0], &users[0]).await;
+    let ended = "update sales set starts_at = starts_at - interval '3 days', ends_at = ends_at - interval '3 days' \
+                 where sale_id = $1";
+    assert_eq!(world.execute(ended, sale.id).await.unwrap(), 1);
+    within(PATIENCE, "the shards that answer leave Redis", async || {
+        let retired = flow::operate::retire::retire_ended(&world.app).await;
+        assert!(
+            matches!(&retired, Ok(0)) || matches!(&retired, Err(fault) if fault.is_passing()),
+            "{retired:?}"
+        );
+        let left = healthy
+            .iter()
+            .map(|shard| has_left(&world, &sale, *shard, &users[usize::from(*shard)]));
+        join_all(left).await.into_iter().all(|has_left| has_left)
+    })
+    .await;
+    let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
+    assert_eq!(world.number(retired, sale.id).await, 0);
+
+    // Its undrained order is stored before its keys go.
+    cluster.resume();
+    within(PATIENCE, "the other shards leave Redis, too", async || {
+        let _passing = drain_all(&world.app).await;
+        let _passing = flow::settle::expire::expire_due(&world.app).await;
+        let _passing = flow::settle::release::release_waiting(&world.app).await;
+        let _passing = flow::operate::retire::retire_ended(&world.app).await;
+        let overdue = "update orders set created_at = created_at - interval '1 hour', \
+                       expires_at = expires_at - interval '1 hour' where sale_id = $1 and state = 'reserved' \
+                       and created_at > now() - interval '30 minutes'";
+        world.execute(overdue, sale.id).await.unwrap();
+        world.number(retired, sale.id).await == 1
+    })
+    .await;
+    for (shard, user) in (0..).zip(&users) {
+        assert!(has_left(&world, &sale, shard, user).await, "shard {shard}");
+    }
+    let stored = "select count(*) from orders where sale_id = $1";
+    assert_eq!(world.number(stored, sale.id).await, i64::from(sale.shards) + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_gone_keeps_no_shards_of_other_nodes_uneven() {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(240, 12)).await;
+    let (first, healthy) = beside_the_first(&cluster, &sale);
+    let [rich, poor, ..] = healthy[..] else {
+        panic!("{healthy:?}")
+    };
+    let sku = sale.items[0].sku.clone();
+    flow::sell::borrow::transfer(&world.app, &sale, &sku, (poor, rich), 20)
+        .await
+        .unwrap();
+    cluster.kill_replica_of(first);
+    cluster.hang_primary_of(first);
+    within(PATIENCE, "the shards that answer are even", async || {
+        let moved = flow::recover::rebalance::rebalance(&world.app, &sale).await;
+        assert!(!matches!(&moved, Err(fault) if !fault.is_passing()), "{moved:?}");
+        let readings = [rich, poor].map(|shard| world.app.stock.read_shard(&sale, shard, 0));
+        let readings = join_all(readings).await.into_iter();
+        readings
+            .map(|it| it.map_or(0, |it| it.counters(&sku).available))
+            .eq([20, 20])
+    })
+    .await;
 }
 
 /// An instance runs for weeks, and nodes are replaced by others meanwhile.

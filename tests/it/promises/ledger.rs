@@ -749,6 +749,26 @@ async fn a_sale_that_redis_still_sells_is_not_retired_by_a_postgres_that_is_ahea
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_sales_that_have_to_wait_keep_no_other_in_redis() {
+    let world = World::new().await;
+    let draft = world.draft(&Terms::of(6, 1)).await;
+    // By Redis's clock these sales are not over.
+    let waiting = "insert into sales (sale_id, name, state, starts_at, ends_at, shards, payment_window_seconds, \
+             rate_limit, rate_window_ms, durability, guards, secret, closed_at) \
+         select gen_random_uuid(), name, 'active', starts_at, ends_at, shards, payment_window_seconds, rate_limit, \
+             rate_window_ms, durability, guards, secret, now() - interval '26 hours' \
+         from sales, generate_series(1, 100) where sale_id = $1";
+    assert_eq!(world.execute(waiting, draft).await.unwrap(), 100);
+    let sale = world.sale(&Terms::of(6, 1)).await;
+    let over = "update sales set state = 'closed', closed_at = now() - interval '26 hours', \
+                ends_at = now() + interval '2 hours' where sale_id = $1";
+    world.execute(over, sale.id).await.unwrap();
+    let app = world.another().await;
+    assert_eq!(flow::operate::retire::retire_by_pages(&app, 30).await.unwrap(), 1);
+    assert_eq!(keys_of(&world, sale.id), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_retire_a_sale_share_its_shoppers_and_go_on_where_the_last_one_stopped() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(6, 2)).await;
@@ -759,25 +779,25 @@ async fn workers_that_retire_a_sale_share_its_shoppers_and_go_on_where_the_last_
     let ledger = &world.app.ledger;
     let users =
         |page: &Retiring| -> Vec<String> { page.shoppers.iter().map(|(_, user)| user.as_str().to_owned()).collect() };
-    let first = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    let first = ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap().unwrap();
     assert_eq!(users(&first), ["a", "b"]);
     assert!(
-        ledger.next_to_retire(sale.id, 2).await.unwrap().is_none(),
+        ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap().is_none(),
         "another has it"
     );
     drop(first);
     // It crashed before it had noted anything.
     let first = answer("the same shoppers are there again", || async {
-        ledger.next_to_retire(sale.id, 2).await.unwrap()
+        ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap()
     })
     .await;
     assert_eq!(users(&first), ["a", "b"]);
     first.removed().await.unwrap();
-    let second = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    let second = ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap().unwrap();
     assert_eq!(users(&second), ["c"]);
     second.removed().await.unwrap();
-    let last = ledger.next_to_retire(sale.id, 2).await.unwrap().unwrap();
+    let last = ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap().unwrap();
     assert!(last.shoppers.is_empty());
-    last.retired().await.unwrap();
-    assert!(ledger.next_to_retire(sale.id, 2).await.unwrap().is_none());
+    assert!(last.retired().await.unwrap(), "no other shard is left");
+    assert!(ledger.next_to_retire(sale.id, &[0, 1], 2).await.unwrap().is_none());
 }
