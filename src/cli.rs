@@ -6,7 +6,6 @@ pub mod alerts;
 mod answer;
 pub mod audit;
 pub mod ban;
-pub mod bench;
 mod client;
 pub mod completions;
 pub mod config;
@@ -21,7 +20,7 @@ pub mod migrate;
 #[cfg(test)]
 mod mock_server;
 pub mod orders;
-mod output;
+pub mod output;
 mod pages;
 pub mod pay;
 mod progress;
@@ -97,8 +96,6 @@ enum Command {
     Guards(guards::Args),
     /// Decode a sale's keys in Redis, to find a fault.
     Inspect(inspect::Args),
-    /// Benchmark this program on this machine: its parts, other ways to sell, and growing sales.
-    Bench(bench::Args),
     /// Print a shell's completion script.
     Completions(completions::Args),
     /// Print one manual page, or write them all.
@@ -120,6 +117,18 @@ pub enum Failure {
     /// A fault: exit code 1.
     #[error("{0:#}")]
     Fault(#[from] anyhow::Error),
+}
+
+impl Failure {
+    /// Prints the failure after the program's name, and gives its exit code.
+    #[must_use]
+    pub fn report(self, program: &str) -> ExitCode {
+        stderr::line(format_args!("{program}: {self}"));
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::No(_) | Self::Fault(_) => ExitCode::FAILURE,
+        }
+    }
 }
 
 impl From<ConfigError> for Failure {
@@ -175,19 +184,12 @@ pub fn main() -> ExitCode {
         Command::Actions(args) => actions::run(&args),
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            stderr::line(format_args!("flashsale: {failure}"));
-            match failure {
-                Failure::Usage(_) => ExitCode::from(2),
-                Failure::No(_) | Failure::Fault(_) => ExitCode::FAILURE,
-            }
-        }
+        Err(failure) => failure.report("flashsale"),
     }
 }

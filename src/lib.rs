@@ -3,7 +3,6 @@
 
 pub mod cli;
 
-pub mod bench;
 pub mod server;
 
 pub mod http;

@@ -9,11 +9,9 @@
     missing_docs
 )]
 
-mod bench;
 mod browser;
 mod compose;
 mod dev;
-mod figures;
 mod guides;
 mod http;
 mod limits;

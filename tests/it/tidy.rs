@@ -51,22 +51,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    // It runs whole programs, loads sales as the application does, and stands rivals beside it over the same HTTP.
-    (
-        "bench",
-        &[
-            "bench",
-            "config",
-            "domain",
-            "embedded",
-            "flow",
-            "http",
-            "ledger",
-            "stderr",
-            "stock",
-            "telemetry",
-        ],
-    ),
     ("config", &["config", "domain"]),
     ("bugs", &["bugs"]),
     ("crash", &["crash"]),
@@ -90,14 +74,6 @@ const HAS_ALONE: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["telemetry"]),
     ("opentelemetry_otlp", &["telemetry"]),
     ("tracing_opentelemetry", &["telemetry"]),
-];
-
-/// Files outside of those modules that may name a crate all the same, by what their paths begin with.
-const MAY_NAME_TOO: &[(&str, &[&str])] = &[
-    // Other ways to sell, which the benchmark compares ours with: each is a small program of its own.
-    ("src/bench/rivals", &["redis", "sqlx", "actix_web"]),
-    // What the benchmark asks of Postgres itself must not come from the implementation that it measures.
-    ("src/bench/sql.rs", &["sqlx"]),
 ];
 
 /// A source file without its comments and tests.
@@ -239,12 +215,8 @@ fn each_server_and_framework_is_named_in_one_place() {
             for (krate, modules) in HAS_ALONE {
                 // `embedded` has a module of its own that is called redis.
                 let is_own = source.path.ends_with("src/embedded.rs") && *krate == "redis";
-                let path = short(&source.path);
-                let may_too = MAY_NAME_TOO
-                    .iter()
-                    .any(|(start, crates)| path.starts_with(start) && crates.contains(krate));
                 let names = after(line, &format!("{krate}::")).next().is_some();
-                if names && !is_own && !may_too && !modules.contains(&source.module.as_str()) {
+                if names && !is_own && !modules.contains(&source.module.as_str()) {
                     let at = short(&source.path);
                     wrong.push(format!(
                         "{at}:{number}: only {} may name {krate}",

@@ -1,8 +1,8 @@
 //! Accounts that operators ban and let go, beside a sale and in the list of all.
 
-use super::window::Window;
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::poll;
+use crate::support::window::Window;
 use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! What needs an operator's attention is seen from the sale, and dealt with.
 
-use super::window::Window;
 use crate::support::app::TestApp;
+use crate::support::window::Window;
 use serde_json::json;
 use thirtyfour::Key;
 

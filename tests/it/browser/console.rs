@@ -1,7 +1,7 @@
 //! What operators do at the console.
 
-use super::window::{Look, Window};
 use crate::support::app::{ADMIN_KEY, Client, Instance, TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::window::{Look, Window};
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
@@ -23,15 +23,6 @@ const BUYERS: usize = 8;
 const TRIES_MAX: usize = 1000;
 
 impl Window {
-    /// Opens a page of the console and signs in.
-    pub async fn open_console(&self, path: &str) {
-        self.goto(path).await;
-        self.sees("#sign-in h1", "Operators sign in").await;
-        self.fill("#key", ADMIN_KEY).await;
-        self.press(Key::Enter).await;
-        self.misses("#sign-in").await;
-    }
-
     /// Presses a button, and yes.
     pub async fn does(&self, selector: &str) {
         self.click(selector).await;

@@ -1,8 +1,8 @@
 //! Sales that ask for something before one may buy.
 
-use super::window::{Window, development};
 use crate::support::app::{TestApp, rfc3339, sale_with};
 use crate::support::poll;
+use crate::support::window::{Window, development};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::challenge::{Challenge, LASTS};
 use flashsale::stock::Stock;

@@ -1,7 +1,7 @@
 //! The limits of the gateway in the console: what is configured, changed and in force.
 
-use super::window::Window;
 use crate::support::app::{TestApp, Who, sale};
+use crate::support::window::Window;
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;

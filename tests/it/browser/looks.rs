@@ -1,7 +1,7 @@
 //! How pages look: names from outside, languages, and what a screen reader is told.
 
-use super::window::{Look, Window, development};
 use crate::support::app::{TestApp, sale, sale_with, token};
+use crate::support::window::{Look, Window, development};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,4 +13,3 @@ mod sale_page;
 mod shopping;
 mod sign_in;
 mod trouble;
-pub mod window;

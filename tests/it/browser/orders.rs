@@ -1,7 +1,7 @@
 //! Orders that operators look for: by number, by account, and those of a sale that were revoked.
 
-use super::window::Window;
 use crate::support::app::{TestApp, Who, sale};
+use crate::support::window::Window;
 use serde_json::json;
 use thirtyfour::Key;
 

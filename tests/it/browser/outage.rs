@@ -1,8 +1,8 @@
 //! What the console says while its servers are away: what it tries again, what was not done, and what nobody knows.
 
-use super::window::Window;
 use crate::support::app::{ADMIN_KEY, Instance, TestApp, environment, sale};
 use crate::support::servers;
+use crate::support::window::Window;
 use thirtyfour::Key;
 
 const RESULT: &str = ".result";

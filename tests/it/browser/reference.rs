@@ -1,7 +1,7 @@
 //! The reference page, as whoever writes a program reads it.
 
-use super::window::{Look, Window};
 use crate::support::app::TestApp;
+use crate::support::window::{Look, Window};
 use serde_json::json;
 use thirtyfour::Key;
 

@@ -1,8 +1,8 @@
 //! The console's page of one sale: a draft that waits for nothing, a sale that is not there, lines that look different, and
 //! every item.
 
-use super::window::{PATIENCE, Window};
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::window::{PATIENCE, Window};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};

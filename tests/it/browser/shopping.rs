@@ -1,8 +1,8 @@
 //! What a shopper does on a good day, and what he is told on a bad one.
 
-use super::window::{Look, Window, development};
 use crate::support::app::{Who, rfc3339, sale, sale_with};
 use crate::support::poll;
+use crate::support::window::{Look, Window, development};
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use std::time::Duration;

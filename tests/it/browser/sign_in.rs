@@ -1,8 +1,8 @@
 //! Tokens that the shop's own sign-in hands over in a link.
 
-use super::window::Window;
 use crate::support::app::{TestApp, sale, token};
 use crate::support::poll;
+use crate::support::window::Window;
 
 const BUY: &str = "#items .buy";
 const ORDER: &str = "#orders .order .pill";

@@ -1,8 +1,8 @@
 //! What a page makes of reloads, other tabs, and a server that is gone for a while.
 
-use super::window::{Window, development};
 use crate::support::app::{Instance, TestApp, environment, rfc3339, sale, sale_with};
 use crate::support::raw::Raw;
+use crate::support::window::{Window, development};
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
 use flashsale::stock::keys::ShardKey;

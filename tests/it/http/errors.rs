@@ -2,10 +2,10 @@
 //! and `Retry-After` where it belongs is checked by the client on each answer of every test.
 
 use super::health::not_ready;
-use crate::browser::window::{development, development_key};
 use crate::support::app::{self, ADMIN_KEY, Client, Instance, JWT_SECRET, TestApp, Who, environment, sale, sale_with};
 use crate::support::crowd::World;
 use crate::support::document::{DOCUMENT, operations};
+use crate::support::window::{development, development_key};
 use crate::support::{poll, servers};
 use actix_web::body::to_bytes;
 use actix_web::middleware::from_fn;

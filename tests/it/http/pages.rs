@@ -1,8 +1,8 @@
 //! The pages of shoppers and operators as they are served, their words and colours, and development mode.
 
-use crate::browser::window::{development, development_key};
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
 use crate::support::poll;
+use crate::support::window::{development, development_key};
 use flashsale::domain::guard::Layer;
 use flashsale::domain::sale::ITEMS_MAX;
 use flashsale::domain::sale_guards::SaleGuards;

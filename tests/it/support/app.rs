@@ -60,12 +60,23 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
 /// Where the program is: the one that was built with the tests, unless `FLASHSALE_TEST_PROGRAM` names another, like a
 /// release build.
 pub fn program_path() -> String {
-    std::env::var("FLASHSALE_TEST_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flashsale").to_owned())
+    std::env::var("FLASHSALE_TEST_PROGRAM").unwrap_or_else(|_| {
+        // Tests are in a folder of the folder of the programs.
+        let test = std::env::current_exe().unwrap();
+        let program = test.parent().unwrap().with_file_name("flashsale");
+        assert!(program.exists(), "{program:?} is missing; run cargo build");
+        program.to_str().unwrap().to_owned()
+    })
 }
 
 /// The program, with these variables and no others, in a folder without `flashsale.toml`.
 pub fn program(environment: &BTreeMap<String, String>, args: &[&str]) -> Command {
-    let mut command = Command::new(program_path());
+    command(&program_path(), environment, args)
+}
+
+/// A program, with these variables and no others, in a folder without `flashsale.toml`.
+pub fn command(program: &str, environment: &BTreeMap<String, String>, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command
         .args(args)
         .env_clear()

@@ -1,6 +1,7 @@
 //! A world of its own for each test: a database, instances inside this process and as processes, shoppers, and the
 //! checks that must hold once everything is at rest.
 
+use super::app::program_path;
 use super::poll::{Patience, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
@@ -323,7 +324,7 @@ impl World {
     pub async fn start_to_crash(&self, role: &str, point: &str) -> Instance {
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_flashsale")])
+            .args(["--pdeathsig", "KILL", "--", &program_path()])
             .args(["serve", "--role", role])
             .env("FLASHSALE_REDIS_URL", &self.redis)
             .env("FLASHSALE_DATABASE_URL", &self.database_of_app)

@@ -4,6 +4,7 @@
 use super::authority::Authority;
 use super::poll::eventually;
 use super::raw::Raw;
+use super::root;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -55,7 +56,7 @@ static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
 /// The library that makes a disk weak, built once.
 pub static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| {
     let library = FOLDER.0.join("weak_disk.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/torture/weak_disk.c");
+    let source = root().join("tests/it/torture/weak_disk.c");
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&library, &source])
@@ -119,12 +120,6 @@ pub struct ReplicatedRedis {
 
 /// A replica is served at once, instead of waiting five seconds for others.
 const REPLICATED: &[(&str, &str)] = &[("repl-diskless-sync-delay", "0")];
-/// The same, and what is acknowledged is on disk.
-const REPLICATED_ON_DISK: &[(&str, &str)] = &[
-    ("repl-diskless-sync-delay", "0"),
-    ("appendonly", "yes"),
-    ("appendfsync", "always"),
-];
 
 /// One of them; it ends when it is dropped.
 pub struct TcpRedis {
@@ -555,12 +550,8 @@ impl ReplicatedRedis {
         Self::with(replicas, REPLICATED)
     }
 
-    /// The same, each of which has on disk what it acknowledges.
-    pub fn on_disk(replicas: usize) -> Self {
-        Self::with(replicas, REPLICATED_ON_DISK)
-    }
-
-    fn with(replicas: usize, settings: &'static [(&'static str, &'static str)]) -> Self {
+    /// The same, with these settings.
+    pub fn with(replicas: usize, settings: &'static [(&'static str, &'static str)]) -> Self {
         let mut redis = Self {
             primary: TcpRedis::with(settings),
             replicas: Vec::new(),
@@ -656,7 +647,7 @@ pub struct WrongClock(PathBuf);
 /// The library that makes a server's clock wrong, built once.
 static WRONG_CLOCK: LazyLock<PathBuf> = LazyLock::new(|| {
     let library = FOLDER.0.join("wrong_clock.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/wrong_clock.c");
+    let source = root().join("tests/it/support/wrong_clock.c");
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&library, &source])
@@ -872,13 +863,6 @@ impl FreshPostgres {
         self.server.as_ref().unwrap()
     }
 
-    /// The URL of one more database there, with every migration.
-    pub async fn database(&self) -> String {
-        let url = database_url(&self.url(), &create_database(&self.url(), "template1").await);
-        flashsale::ledger::migrate(&url).await.unwrap();
-        url
-    }
-
     pub fn stop(&mut self) {
         self.server = None;
     }
@@ -986,10 +970,7 @@ pub fn make_roles(database: &str, passwords: &Path) {
 
 /// Runs a script of the folder `compose` as the superuser, with the passwords in the files of a folder.
 pub fn run_script(name: &str, database: &str, passwords: &Path) {
-    let (scripts, here) = (
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("compose"),
-        format!("{}/", passwords.display()),
-    );
+    let (scripts, here) = (root().join("compose"), format!("{}/", passwords.display()));
     for script in ["roles.sql", "one-role.sql"] {
         let written = fs::read_to_string(scripts.join(script))
             .unwrap()
