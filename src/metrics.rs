@@ -10,12 +10,15 @@ mod process;
 mod text;
 mod timing;
 
+use crate::domain::code::Code;
 use crate::domain::guard::Layer;
+use crate::domain::purchase::Refusal;
 pub use by::By;
 pub use by_sale::BySale;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use text::{CLASSIC, OPEN_METRICS};
@@ -25,28 +28,31 @@ use timing::{ANSWERS, CALLS, WORK};
 /// A gauge of seconds or of shares.
 pub type Float = Gauge<f64, AtomicU64>;
 
-/// The outcomes of a purchase: accepted, replayed, or the code of the refusal.
-pub const PURCHASE_OUTCOMES: &[&str] = &[
-    "reserved",
-    "sold_out",
-    "rate_limited",
-    "replayed",
-    "purchase_limit_reached",
-    "sale_not_open",
-    "admission_required",
-    "purchase_token_required",
-    "banned",
-    "too_many_holds",
-    "cooling_down",
-    "idempotency_key_reused",
-    "not_found",
-    "overloaded",
-    "unavailable",
-    "unauthenticated",
-    "invalid_request",
-    "idempotency_key_missing",
-    "payload_too_large",
+/// Codes of purchases that end before any refusal of the sale, or by a fault.
+const OTHER_CODES: [Code; 6] = [
+    Code::Overloaded,
+    Code::Unavailable,
+    Code::Unauthenticated,
+    Code::InvalidRequest,
+    Code::IdempotencyKeyMissing,
+    Code::PayloadTooLarge,
 ];
+
+/// The outcomes of a purchase: accepted, replayed, or the code of the refusal. The frequent ones come first, because a
+/// count searches from the front.
+pub static PURCHASE_OUTCOMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let refusals = Refusal::each();
+    let codes = [Code::SoldOut, Code::RateLimited].into_iter();
+    let codes = codes.chain(refusals.iter().map(Refusal::code)).chain(OTHER_CODES);
+    let mut names = vec!["reserved", "replayed"];
+    for name in codes.map(Code::as_str) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+});
+
 /// The outcomes of a recorded payment. Then `refused`, a delivery with a wrong signature or body, and `failed`, a
 /// delivery that could not be recorded.
 const PAYMENT_OUTCOMES: &[&str] = &[
@@ -231,7 +237,7 @@ impl Default for Metrics {
         let counter = |label, values| By::new([(label, values)], Counter::default);
         let metrics = Self {
             registry: Registry::default(),
-            purchases: counter("outcome", PURCHASE_OUTCOMES),
+            purchases: counter("outcome", &PURCHASE_OUTCOMES),
             purchase_duration: Timing::new(ANSWERS),
             purchases_in_flight: Gauge::default(),
             http_connections: Gauge::default(),

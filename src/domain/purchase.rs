@@ -1,5 +1,7 @@
 //! A purchase: the request, and every outcome that it can have.
 
+use super::code::Code;
+use super::guard::Layer;
 use super::ids::{IdempotencyKey, Sku, UserId};
 use super::order::Order;
 use super::sale::SaleState;
@@ -26,62 +28,74 @@ pub enum PurchaseOutcome {
     Reserved(Order),
     /// The order that this key already has.
     Replayed(Order),
-    /// The key belongs to another request.
-    KeyReused,
-    /// The sale has a waiting room, and the shopper has not been admitted.
-    AdmissionRequired,
-    /// The sale requires a purchase token, and the request has none that is valid for it.
-    TokenRequired,
-    Banned,
-    /// The shopper's window is full.
-    RateLimited {
-        /// Milliseconds until the window has room for a request.
-        wait_ms: Millis,
-    },
-    /// The sale does not sell now.
-    NotOpen(SaleState),
-    /// The account did not pay for its last holds, and may not buy for a while.
-    CoolingDown {
-        /// Milliseconds until the account may buy again.
-        wait_ms: Millis,
-    },
-    /// The account has the most unpaid holds that the sale allows.
-    TooManyHolds,
-    /// The shopper would have more units of this item than one shopper may have.
-    LimitReached {
-        /// The units that one shopper may have.
-        limit: u32,
-    },
-    /// No shard has enough free units, and none are in transit.
-    SoldOut,
-    SaleNotFound,
-    ItemNotFound,
+    Refused(Refusal),
     /// A refusal without a replay probe of the key: an earlier request may have an order under it.
-    Unprobed(Box<Self>),
+    Unprobed(Refusal),
 }
 
-impl PurchaseOutcome {
-    /// The same refusal, without a replay probe of the key.
-    #[must_use]
-    pub fn without_probe(self) -> Self {
-        Self::Unprobed(Box::new(self))
-    }
-
-    /// Whether the key certainly has no order.
-    #[must_use]
-    pub const fn is_key_free(&self) -> bool {
-        match self {
-            Self::Reserved(_) | Self::Replayed(_) | Self::KeyReused | Self::SaleNotFound | Self::Unprobed(_) => false,
-            Self::AdmissionRequired
-            | Self::TokenRequired
-            | Self::Banned
-            | Self::RateLimited { .. }
-            | Self::NotOpen(_)
-            | Self::CoolingDown { .. }
-            | Self::TooManyHolds
-            | Self::LimitReached { .. }
-            | Self::SoldOut
-            | Self::ItemNotFound => true,
+macro_rules! refusals {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident $({ $field:ident: $type:ty })? => $code:ident, $guard:expr, key $key:ident;
+    )*) => {
+        /// Why a purchase is refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Refusal {
+            $($(#[doc = $doc])+ $name $({ $field: $type })?,)*
         }
-    }
+
+        impl Refusal {
+            /// One of each, with defaults in place of their fields.
+            #[must_use]
+            pub fn each() -> Vec<Self> {
+                vec![$(Self::$name $({ $field: <$type>::default() })?),*]
+            }
+
+            #[must_use]
+            pub const fn code(&self) -> Code {
+                match self { $(Self::$name { .. } => Code::$code,)* }
+            }
+
+            /// The guard that refused, if a guard did.
+            #[must_use]
+            pub const fn guard(&self) -> Option<Layer> {
+                match self { $(Self::$name { .. } => $guard,)* }
+            }
+
+            /// Whether the key certainly has no order, if it was probed.
+            #[must_use]
+            pub const fn is_key_free(&self) -> bool {
+                match self { $(Self::$name { .. } => refusals!($key),)* }
+            }
+        }
+    };
+    (free) => { true };
+    (unknown) => { false };
+}
+
+refusals! {
+    /// The key belongs to another request.
+    KeyReused => IdempotencyKeyReused, None, key unknown;
+    /// The sale has a waiting room, and the shopper has not been admitted.
+    AdmissionRequired => AdmissionRequired, Some(Layer::WaitingRoom), key free;
+    /// The sale requires a purchase token, and the request has none that is valid for it.
+    TokenRequired => PurchaseTokenRequired, Some(Layer::PurchaseToken), key free;
+    /// An operator or a guard has banned the account.
+    Banned => Banned, Some(Layer::Ban), key free;
+    /// The shopper's window is full, and has room for a request after these milliseconds.
+    RateLimited { wait_ms: Millis } => RateLimited, Some(Layer::Window), key free;
+    /// The sale does not sell now.
+    NotOpen { state: SaleState } => SaleNotOpen, None, key free;
+    /// The account did not pay for its last holds, and may buy again after these milliseconds.
+    CoolingDown { wait_ms: Millis } => CoolingDown, Some(Layer::Cooldown), key free;
+    /// The shopper would have more units of this item than this limit.
+    LimitReached { limit: u32 } => PurchaseLimitReached, None, key free;
+    /// The account has the most unpaid holds that the sale allows.
+    TooManyHolds => TooManyHolds, Some(Layer::Holds), key free;
+    /// No shard has enough free units, and none are in transit.
+    SoldOut => SoldOut, None, key free;
+    /// There is no such sale.
+    SaleNotFound => NotFound, None, key unknown;
+    /// The sale has no such item.
+    ItemNotFound => NotFound, None, key free;
 }

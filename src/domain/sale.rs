@@ -41,10 +41,11 @@ const NAME_PATTERN: &str = concat!(
 const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
 
 /// A sale's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
     /// Created; no stock is loaded.
+    #[default]
     Draft,
     /// Preloaded; the sale opens by itself.
     Scheduled,

@@ -1,10 +1,11 @@
 //! The reference page: the OpenAPI document as HTML. It needs no scripts and no other site.
 
+use crate::domain::code::Code;
 use crate::http::file::File;
 use crate::http::openapi::{
     EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command,
 };
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
@@ -185,7 +186,7 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
             h3 { (operation.summary) }
             p.route { span.method { (operation.method.to_uppercase()) } " " code { (operation.path) } }
             p.who { (allowed(operation.who)) }
-            @if !operation.description.is_empty() { p { (worded(operation.description)) } }
+            @if !operation.description.is_empty() { p { (worded(&operation.description)) } }
             @if !operation.parameters.is_empty() { h4 { "Parameters" } (parameters(&operation.parameters)) }
             @if let Some(body) = &operation.body { h4 { "Body" } (members(reference, &body.schema)) }
             h4 { "Answers" }

@@ -1,11 +1,12 @@
 //! Parses a request's headers, path and body into values before any handler uses them: the caller, the key, the body.
 
+use crate::domain::code::Code;
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use crate::flow::App;
 use crate::http::explain::{parse_json, parse_query};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::{Api, gateway};
 use actix_web::dev::Payload;
 use actix_web::http::Method;

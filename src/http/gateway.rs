@@ -1,11 +1,12 @@
 //! The gateway, in front of all routes of shoppers. A request that it refuses reaches neither Redis nor Postgres.
 
+use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, UserId};
 use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use crate::http::Api;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;

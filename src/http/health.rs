@@ -1,8 +1,9 @@
 //! Routes for machines: whether the process runs, whether it can serve, and its metrics.
 
+use crate::domain::code::Code;
 use crate::flow::{self, App};
 use crate::http::admin::operator;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::metrics;
 use actix_web::http::header::ACCEPT;
 use actix_web::web::Data;

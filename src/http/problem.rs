@@ -1,137 +1,21 @@
-//! The one table of errors: each code with its status, title and explanation, and the problem that each refusal or
-//! fault becomes. Answers are `application/problem+json` (RFC 9457) with the extension member `code`.
+//! The problem that each refusal or fault becomes. [`Code`] has the table of codes. Answers are
+//! `application/problem+json` (RFC 9457) with the extension member `code`.
 
+use crate::domain::code::Code;
 use crate::domain::fault::Fault;
+use crate::domain::purchase::Refusal;
 use crate::domain::sale::SaleState;
+use crate::domain::time::Millis;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
-use std::borrow::Cow;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
 /// The content type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
-
-macro_rules! codes {
-    ($($code:ident $name:literal $status:literal $title:literal $cause:literal $advice:literal)*) => {
-        /// What went wrong, for programs.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
-            $(#[doc = $title] $code,)*
-        }
-
-        impl Code {
-            pub const ALL: &[Self] = &[$(Self::$code),*];
-
-            /// The code as it is sent.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$code => $name,)* }
-            }
-
-            #[must_use]
-            pub const fn status(self) -> u16 {
-                match self { $(Self::$code => $status,)* }
-            }
-
-            /// What the code means.
-            #[must_use]
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$code => $title,)* }
-            }
-
-            /// What happened, on the code's page. Words in backticks are code.
-            #[must_use]
-            pub const fn cause(self) -> &'static str {
-                match self { $(Self::$code => $cause,)* }
-            }
-
-            /// What a client does about it, on the code's page. Words in backticks are code.
-            #[must_use]
-            pub const fn advice(self) -> &'static str {
-                match self { $(Self::$code => $advice,)* }
-            }
-        }
-    };
-}
-
-codes! {
-    InvalidRequest "invalid_request" 400 "The request is not valid"
-        "The JSON, a field, a parameter or a header is wrong. `detail` names it."
-        "Correct the request. The same request fails again."
-    IdempotencyKeyMissing "idempotency_key_missing" 400 "The header Idempotency-Key is missing"
-        "A purchase or a restock came without `Idempotency-Key`."
-        "Send the header: one new key for each wish, and the same key on every retry."
-    Unauthenticated "unauthenticated" 401 "Authentication is needed"
-        "The token, key or signature is missing, wrong or expired."
-        "Sign in again, then send the request with the same `Idempotency-Key`."
-    Banned "banned" 403 "The account is banned"
-        "An operator or a guard has banned the account. It cannot buy."
-        "Do not retry. The account's orders can still be read, paid and cancelled."
-    AdmissionRequired "admission_required" 403 "The sale has a waiting room"
-        "The request has no valid `X-Admission`."
-        "Take a place in the waiting room, then send the same key with the `X-Admission` that it gives."
-    ChallengeRequired "challenge_required" 403 "A challenge has to be solved"
-        "The sale asks for a solved challenge before it gives a purchase token."
-        "Ask for a challenge, solve it, and send the answer with the request for the token."
-    ChallengeFailed "challenge_failed" 403 "The challenge is not solved"
-        "The answer is wrong, too late, or was used before."
-        "Ask for a new challenge and solve that one."
-    PurchaseTokenRequired "purchase_token_required" 403 "A purchase token is needed"
-        "The request has no valid `X-Purchase-Token` for its `Idempotency-Key`."
-        "Get a purchase token for this key, then send the same request with it."
-    ConsoleTokenRequired "console_token_required" 403 "The console's token is needed"
-        "A session of the console changes something only with its `X-Console-Token`."
-        "Pages send the token of their session. Programs send the operators' key instead of a cookie."
-    NotFound "not_found" 404 "There is no such thing"
-        "The path, sale, item or order does not exist, or it belongs to another shopper."
-        "Check the id. The same request fails again."
-    MethodNotAllowed "method_not_allowed" 405 "The path does not answer this method"
-        "The path exists and answers other methods."
-        "Use one of the methods that the header `Allow` names."
-    SaleNotOpen "sale_not_open" 409 "The sale does not sell now"
-        "The sale is in the state that `sale_state` names: draft, scheduled, paused or closed."
-        "Wait for `starts_at` of a scheduled sale or for the end of a pause. A closed sale stays closed."
-    SoldOut "sold_out" 409 "Sold out"
-        "No shard had enough free units at that moment."
-        "Show it to the shopper. Units come back when orders expire or are cancelled; do not poll."
-    PurchaseLimitReached "purchase_limit_reached" 409 "The limit for one shopper is reached"
-        "The shopper's reserved and paid units and the new ones exceed the item's `per_user_limit`."
-        "Ask for fewer units. Cancelled and expired orders no longer count."
-    OrderNotCancellable "order_not_cancellable" 409 "The order cannot be cancelled"
-        "The order is paid, expired or revoked."
-        "Read the order and show its state."
-    InvalidTransition "invalid_transition" 409 "Its state does not allow it"
-        "The sale, payment or dead letter is in a state that does not allow the action, or it changed meanwhile."
-        "Read it again. Repeat the action only where its state allows that."
-    InsufficientStock "insufficient_stock" 409 "There are not that many free units"
-        "A restock takes back more units than are free, or exceeds the most that an item can have."
-        "Read the sale's stats and choose another quantity, with a new key."
-    PayloadTooLarge "payload_too_large" 413 "The body is too large"
-        "A body has at most 16 KiB. A sale that an operator creates or changes has at most 1 MiB."
-        "Send a smaller body."
-    IdempotencyKeyReused "idempotency_key_reused" 422 "The idempotency key belongs to another request"
-        "An earlier request with this `Idempotency-Key` had another body."
-        "Use a new key for a new wish."
-    TooManyHolds "too_many_holds" 409 "There are too many unpaid orders"
-        "The shopper has as many unpaid orders in this sale as it allows."
-        "Let the shopper pay or cancel an order first."
-    CoolingDown "cooling_down" 429 "Orders were not paid"
-        "The shopper's last orders in this sale were not paid."
-        "Show the shopper when `Retry-After` is over. It may be hours, so do not wait in a loop."
-    RateLimited "rate_limited" 429 "Too many requests"
-        "The shopper, the address or the operator has asked too often."
-        "Wait `Retry-After` seconds, then send the request with the same key."
-    Overloaded "overloaded" 503 "Too much at once"
-        "The instance has too many requests, or too many orders wait for the ledger. Nothing was reserved."
-        "Wait `Retry-After` seconds, then send the request with the same key."
-    Unavailable "unavailable" 503 "Not available now"
-        "Redis or Postgres did not answer, or the sale's stock is being rebuilt. The outcome is not known."
-        "Wait `Retry-After` seconds, then send the request with the same key: it returns the order if there is one."
-}
 
 /// A refusal or an error as an answer.
 #[derive(Debug, Clone)]
@@ -144,25 +28,6 @@ pub struct Problem {
     retry_after_seconds: Option<i64>,
     /// The methods that the path answers, if another was used.
     allow: Option<&'static str>,
-}
-
-impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl JsonSchema for Code {
-    fn schema_name() -> Cow<'static, str> {
-        "Code".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "What went wrong, for programs.",
-            "enum": Self::ALL,
-        })
-    }
 }
 
 /// A refusal or an error (RFC 9457).
@@ -338,6 +203,50 @@ impl From<Fault> for Problem {
             ),
         }
     }
+}
+
+impl From<&Refusal> for Problem {
+    fn from(refusal: &Refusal) -> Self {
+        let code = refusal.code();
+        let problem = match *refusal {
+            Refusal::KeyReused => Self::new(code, "this key belongs to an order with another sku or quantity"),
+            Refusal::AdmissionRequired => Self::new(
+                code,
+                "send X-Admission: what POST /v1/sales/{id}/waiting-room answers when it is this shopper's turn",
+            ),
+            Refusal::TokenRequired => Self::new(
+                code,
+                "send X-Purchase-Token: one that POST /v1/sales/{id}/tokens gave for this Idempotency-Key within five \
+                 minutes",
+            ),
+            Refusal::Banned => Self::new(code, "this account may not buy"),
+            Refusal::RateLimited { wait_ms } => {
+                Self::wait(code, "this shopper's window is full", milliseconds(wait_ms))
+            }
+            Refusal::NotOpen { state } => Self::sale_not_open(state),
+            Refusal::CoolingDown { wait_ms } => Self::wait(
+                code,
+                "this account did not pay for its last orders",
+                milliseconds(wait_ms),
+            ),
+            Refusal::TooManyHolds => Self::new(
+                code,
+                "this account has as many unpaid orders as it may; pay for one or cancel it",
+            ),
+            Refusal::LimitReached { limit } => Self::new(
+                code,
+                format!("one shopper may have {limit} of this item in this sale, unpaid orders among them"),
+            ),
+            Refusal::SoldOut => Self::new(code, "there are not that many units left"),
+            Refusal::SaleNotFound => Self::not_found("such sale"),
+            Refusal::ItemNotFound => Self::not_found("such sku in this sale"),
+        };
+        problem.of_key(refusal.is_key_free())
+    }
+}
+
+fn milliseconds(wait: Millis) -> Duration {
+    Duration::from_millis(u64::try_from(wait).unwrap_or_default())
 }
 
 impl fmt::Display for Problem {

@@ -7,7 +7,7 @@ use super::script::{PURCHASE, admitted, bytes, number, outcome, text, unknown};
 use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
-use crate::domain::purchase::PurchaseRequest;
+use crate::domain::purchase::{PurchaseRequest, Refusal};
 use crate::domain::sale::SaleState;
 use crate::domain::time::Millis;
 use redis::Value;
@@ -21,8 +21,6 @@ pub enum ShardAnswer {
         /// Whether the drain has trimmed the order's event, which it does after its commit.
         drained: bool,
     },
-    /// The key is known with another item or quantity.
-    KeyReused,
     /// The shard does not know the key, but some of the shopper's orders are in the ledger alone. The caller must ask
     /// the ledger first.
     Look {
@@ -33,20 +31,8 @@ pub enum ShardAnswer {
     Stopped,
     /// Events have waited too long for the ledger.
     Overloaded,
-    Banned,
-    RateLimited {
-        /// Milliseconds until the window has room.
-        wait_ms: Millis,
-    },
-    /// The sale does not sell now.
-    NotOpen(SaleState),
-    /// The account did not pay its last orders.
-    CoolingDown {
-        /// Milliseconds until it may buy again.
-        wait_ms: Millis,
-    },
-    /// The account has as many unpaid orders as it may, or its row is full.
-    TooManyHolds,
+    /// The shard alone decides this refusal. Of a full row, it is [`Refusal::TooManyHolds`].
+    Refused(Refusal),
     /// More units than the shopper may have of this item.
     LimitReached,
     /// This shard has too few free units.
@@ -128,25 +114,25 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
                 drained: number(&mut fields)? == 1,
             })
         }
-        "KEY_REUSED" => Ok(ShardAnswer::KeyReused),
+        "KEY_REUSED" => Ok(ShardAnswer::Refused(Refusal::KeyReused)),
         "LOOK" => Ok(ShardAnswer::Look {
             number: number(&mut fields)?,
         }),
         "STOPPED" => Ok(ShardAnswer::Stopped),
         "OVERLOADED" => Ok(ShardAnswer::Overloaded),
-        "BANNED" => Ok(ShardAnswer::Banned),
-        "RATE_LIMITED" => Ok(ShardAnswer::RateLimited {
+        "BANNED" => Ok(ShardAnswer::Refused(Refusal::Banned)),
+        "RATE_LIMITED" => Ok(ShardAnswer::Refused(Refusal::RateLimited {
             wait_ms: number(&mut fields)?,
-        }),
+        })),
         "NOT_OPEN" => {
             let state = text(fields.next().unwrap_or(Value::Nil))?;
             let state = SaleState::from_name(&state).ok_or_else(|| unknown("purchase", &state))?;
-            Ok(ShardAnswer::NotOpen(state))
+            Ok(ShardAnswer::Refused(Refusal::NotOpen { state }))
         }
-        "COOLING_DOWN" => Ok(ShardAnswer::CoolingDown {
+        "COOLING_DOWN" => Ok(ShardAnswer::Refused(Refusal::CoolingDown {
             wait_ms: number(&mut fields)?,
-        }),
-        "TOO_MANY_HOLDS" => Ok(ShardAnswer::TooManyHolds),
+        })),
+        "TOO_MANY_HOLDS" => Ok(ShardAnswer::Refused(Refusal::TooManyHolds)),
         "LIMIT_REACHED" => Ok(ShardAnswer::LimitReached),
         "SHORT" => Ok(ShardAnswer::Short {
             available: number(&mut fields)?,

@@ -7,7 +7,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::Order;
-use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest};
+use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::home_shard;
@@ -38,28 +38,30 @@ pub async fn purchase(
     app: &App,
     sale_id: SaleId,
     request: &PurchaseRequest,
-    refused_by: impl FnOnce(&SaleGuards) -> Option<PurchaseOutcome>,
+    refused_by: impl FnOnce(&SaleGuards) -> Option<Refusal>,
 ) -> Result<PurchaseOutcome, Fault> {
     let began = Instant::now();
     let Some(sale) = app.sales.fixed(sale_id).await? else {
-        return Ok(PurchaseOutcome::SaleNotFound);
+        return Ok(PurchaseOutcome::Refused(Refusal::SaleNotFound));
     };
     if let Some(refusal) = refused_by(&sale.guards) {
         if let Some(wait) = app.replay_probes.take(&request.user) {
             let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
-            return Ok(PurchaseOutcome::RateLimited { wait_ms }.without_probe());
+            return Ok(PurchaseOutcome::Unprobed(Refusal::RateLimited { wait_ms }));
         }
         match Box::pin(is_known(app, &sale, request)).await? {
             Some(true) => {}
-            Some(false) => return Ok(refusal),
-            None => return Ok(refusal.without_probe()),
+            Some(false) => return Ok(PurchaseOutcome::Refused(refusal)),
+            None => return Ok(PurchaseOutcome::Unprobed(refusal)),
         }
     }
     let Some((_, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;
     };
     if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
-        return Ok(PurchaseOutcome::NotOpen(SaleState::Draft));
+        return Ok(PurchaseOutcome::Refused(Refusal::NotOpen {
+            state: SaleState::Draft,
+        }));
     }
     let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
     let home = ShardKey {
@@ -87,7 +89,9 @@ pub async fn purchase(
         let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago, and leaves Redis.
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if sale.leaving => {
-                return Ok(PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
+                return Ok(PurchaseOutcome::Unprobed(Refusal::NotOpen {
+                    state: SaleState::Closed,
+                }));
             }
             Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
                 waited = true;
@@ -97,7 +101,7 @@ pub async fn purchase(
                 continue;
             }
             Err(Fault::Unavailable(_)) if bugs::has("an unknown outcome is a refusal") => {
-                return Ok(PurchaseOutcome::SoldOut);
+                return Ok(PurchaseOutcome::Refused(Refusal::SoldOut));
             }
             answer => answer?,
         };
@@ -133,7 +137,6 @@ pub async fn purchase(
                         .map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)),
                 }
             }
-            ShardAnswer::KeyReused => PurchaseOutcome::KeyReused,
             ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
@@ -145,20 +148,20 @@ pub async fn purchase(
             ShardAnswer::Overloaded => {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
             }
-            ShardAnswer::Banned => PurchaseOutcome::Banned,
-            ShardAnswer::RateLimited { wait_ms } => PurchaseOutcome::RateLimited { wait_ms },
-            ShardAnswer::NotOpen(state) => {
-                if state == SaleState::Closed {
+            ShardAnswer::Refused(refusal) => {
+                if refusal
+                    == (Refusal::NotOpen {
+                        state: SaleState::Closed,
+                    })
+                {
                     app.permits.need(sale.id);
                 }
-                PurchaseOutcome::NotOpen(state)
+                PurchaseOutcome::Refused(refusal)
             }
-            ShardAnswer::CoolingDown { wait_ms } => PurchaseOutcome::CoolingDown { wait_ms },
-            ShardAnswer::TooManyHolds => PurchaseOutcome::TooManyHolds,
-            ShardAnswer::LimitReached => PurchaseOutcome::LimitReached {
+            ShardAnswer::LimitReached => PurchaseOutcome::Refused(Refusal::LimitReached {
                 limit: item.per_user_limit,
-            },
-            ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::SoldOut,
+            }),
+            ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::Refused(Refusal::SoldOut),
             ShardAnswer::Short { .. } => {
                 let shortage = Shortage {
                     sale: &sale,
@@ -172,7 +175,7 @@ pub async fn purchase(
                     Cover::SoldOut if Box::pin(has_changed(app, home, order, request, asking.looked)).await? => {
                         continue;
                     }
-                    Cover::SoldOut => PurchaseOutcome::SoldOut,
+                    Cover::SoldOut => PurchaseOutcome::Refused(Refusal::SoldOut),
                 }
             }
         });
@@ -238,12 +241,12 @@ async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<O
 /// such requests is answered without a probe.
 async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
     if !app.sales.may_doubt() {
-        return Ok(PurchaseOutcome::ItemNotFound.without_probe());
+        return Ok(PurchaseOutcome::Unprobed(Refusal::ItemNotFound));
     }
     Ok(match is_known(app, sale, request).await? {
-        Some(true) => PurchaseOutcome::KeyReused,
-        Some(false) => PurchaseOutcome::ItemNotFound,
-        None => PurchaseOutcome::ItemNotFound.without_probe(),
+        Some(true) => PurchaseOutcome::Refused(Refusal::KeyReused),
+        Some(false) => PurchaseOutcome::Refused(Refusal::ItemNotFound),
+        None => PurchaseOutcome::Unprobed(Refusal::ItemNotFound),
     })
 }
 
@@ -260,7 +263,7 @@ async fn replay_from_ledger(
 
 /// The answer to a request whose key has a revoked order: it got no unit, and the key stays used.
 fn revoked() -> PurchaseOutcome {
-    PurchaseOutcome::SoldOut.without_probe()
+    PurchaseOutcome::Unprobed(Refusal::SoldOut)
 }
 
 /// The answer to a request whose key has this order in the ledger.
@@ -268,6 +271,6 @@ fn again(sale: &Sale, order: Order, request: &PurchaseRequest) -> PurchaseOutcom
     if (&order.sku, order.quantity) == (&request.sku, request.quantity) {
         upheld(sale, order).map_or_else(revoked, PurchaseOutcome::Replayed)
     } else {
-        PurchaseOutcome::KeyReused
+        PurchaseOutcome::Refused(Refusal::KeyReused)
     }
 }

@@ -1,12 +1,13 @@
 //! The feed of guard warnings as server-sent events.
 
 use crate::domain::alert::Alert;
+use crate::domain::code::Code;
 use crate::flow;
 use crate::flow::watch::alert_feed::{FOLLOWERS_MAX, Follower};
 use crate::http::admin::session::{LOOK_EVERY, has_ended};
 use crate::http::extract::Query;
 use crate::http::extract::{LastEvent, OpenSession, Operator};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
 use crate::http::{Api, event_stream};
 use actix_web::HttpResponse;

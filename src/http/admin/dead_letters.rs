@@ -1,11 +1,12 @@
 //! Dead letters and refused messages: operators list them, and note that a dead letter is settled.
 
+use crate::domain::code::Code;
 use crate::domain::dead_letter::{LETTER_PATTERN, LetterId, NOTE_MAX, Note, Settled};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow;
 use crate::http::Api;
 use crate::http::extract::{Json, Operator, Query, SalePath};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;
 use actix_web::web::Data;

@@ -4,6 +4,7 @@
 //! nothing without viewers. Every instance counts the answers to purchases and their durations for sales with a viewer
 //! on any instance, and reports them to the others ([`crate::flow::watch::pulse`]).
 
+use crate::domain::code::Code;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
 use crate::domain::sale::SaleState;
@@ -14,7 +15,7 @@ use crate::flow::watch::pulse::{Beat, Watcher, quantiles};
 use crate::flow::watch::stats::StockStats;
 use crate::http::admin::session::{LOOK_EVERY, has_ended};
 use crate::http::extract::{OpenSession, Operator, SalePath};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::{Api, OTHERS_WAIT, event_stream};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};

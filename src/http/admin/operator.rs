@@ -8,6 +8,7 @@
 //!
 //! An action is recorded before it begins. A crash leaves it in the audit log without an outcome.
 
+use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -16,7 +17,7 @@ use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
 use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::{Api, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};

@@ -1,11 +1,12 @@
 //! Money that is owed back.
 
+use crate::domain::code::Code;
 use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow;
 use crate::http::Api;
 use crate::http::extract::{Json, Operator, Query};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::shop::webhooks::{NAME_MAX, NO_NUL};
 use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;

@@ -1,5 +1,6 @@
 //! Sales: drafts, and the transitions of a sale.
 
+use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Sale, SaleRequest, Transition};
 use crate::flow;
@@ -7,7 +8,7 @@ use crate::flow::operate::transition::TransitionOutcome;
 use crate::flow::sale_book::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use crate::http::Api;
 use crate::http::extract::{Json, MaybeKey, Operator, Query, SalePath, Versions};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::shop::orders::REPLAYED;
 use crate::http::views::{AdminSale, Page, PageQuery};
 use actix_web::http::header::{ETag, EntityTag, LOCATION};

@@ -1,5 +1,6 @@
 //! Sessions of the console: sign in, show, sign out. The session is in Postgres before the browser gets its cookie.
 
+use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
@@ -11,7 +12,7 @@ use crate::http::admin::operator::{
 };
 use crate::http::extract::{Json, OpenSession};
 use crate::http::gateway;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};

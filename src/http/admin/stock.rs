@@ -1,5 +1,6 @@
 //! The stock of a sale: preload, restock, numbers, audit, rebuild.
 
+use crate::domain::code::Code;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Audit, RebuildPreview, Rebuilt, ShardStats};
 use crate::domain::sale::STOCK_MAX;
@@ -8,7 +9,7 @@ use crate::flow::operate::restock::RestockOutcome;
 use crate::http::Api;
 use crate::http::admin::sales::view;
 use crate::http::extract::{Json, Key, Operator, Query, SalePath};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::views::{AdminSale, Page, PageSize};
 use crate::http::{AUDIT_WAIT, REBUILD_WAIT};
 use actix_web::HttpResponse;

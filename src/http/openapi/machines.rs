@@ -2,8 +2,8 @@
 
 use super::operation::{ORDER_ID, Operation};
 use super::schemas::Schemas;
+use crate::domain::code::Code;
 use crate::http::health::{Health, Readiness};
-use crate::http::problem::Code;
 use crate::http::shop::webhooks::{Answer, Event};
 use crate::metrics;
 use serde_json::json;

@@ -1,11 +1,12 @@
 //! The description of one route: its request, and everything that it may answer.
 
 use super::schemas::Schemas;
+use crate::domain::code::Code;
 use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::http::admin::operator::OPERATOR as OPERATOR_HEADER;
 use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
-use crate::http::problem::{Code, PROBLEM_JSON, Problem};
+use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::shop::orders::REPLAYED;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
@@ -209,7 +210,7 @@ pub struct Operation {
     pub id: &'static str,
     pub group: Group,
     pub summary: &'static str,
-    pub description: &'static str,
+    pub description: String,
     pub who: Who,
     pub parameters: Vec<Parameter>,
     pub body: Option<Body>,
@@ -227,7 +228,7 @@ impl Operation {
             id,
             group,
             summary,
-            description: "",
+            description: String::new(),
             who,
             parameters: Vec::new(),
             body: None,
@@ -303,8 +304,8 @@ impl Operation {
     }
 
     /// Sets the description.
-    pub fn says(mut self, description: &'static str) -> Self {
-        self.description = description;
+    pub fn says(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
         self
     }
 
@@ -533,7 +534,10 @@ impl Operation {
     pub fn problems(&self) -> BTreeMap<u16, Vec<Code>> {
         let mut by_status = BTreeMap::<u16, Vec<Code>>::new();
         for code in &self.codes {
-            by_status.entry(code.status()).or_default().push(*code);
+            let codes = by_status.entry(code.status()).or_default();
+            if !codes.contains(code) {
+                codes.push(*code);
+            }
         }
         by_status
     }
@@ -562,7 +566,7 @@ impl Operation {
             "x-codeSamples": [{"lang": "Shell", "label": "curl", "source": command}],
         });
         if !self.description.is_empty() {
-            said["description"] = self.description.into();
+            said["description"] = self.description.clone().into();
         }
         if !self.parameters.is_empty() {
             said["parameters"] = parameters.collect();

@@ -5,6 +5,7 @@ use super::schemas::Schemas;
 use super::shoppers::order;
 use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::ban::Ban;
+use crate::domain::code::Code;
 use crate::domain::console::Action;
 use crate::domain::dead_letter::{DeadLetter, RefusedMessage};
 use crate::domain::guard::GuardChanges;
@@ -24,7 +25,6 @@ use crate::http::admin::payments::{PaymentsQuery, SettleBody};
 use crate::http::admin::sales::DeletedSale;
 use crate::http::admin::session::{SessionView, SignInBody};
 use crate::http::admin::stock::{AuditPage, AuditQuery, Preloaded, RebuildAnswer, RebuildQuery, RestockBody};
-use crate::http::problem::Code;
 use crate::http::views::{AdminSale, Page, PageQuery};
 use serde_json::{Value, json};
 

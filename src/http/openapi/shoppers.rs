@@ -2,8 +2,9 @@
 
 use super::operation::{IS_REPLAYED, LOCATION, ORDER_ID, Operation, SALE_ID, Who};
 use super::schemas::Schemas;
+use crate::domain::code::Code;
 use crate::domain::order::Order;
-use crate::http::problem::Code;
+use crate::domain::purchase::Refusal;
 use crate::http::shop::challenges::{ChallengeBody, Posed};
 use crate::http::shop::orders::{HandedOut, ListQuery, PurchaseBody, TokenBody};
 use crate::http::shop::waiting_room::{Asking, Standing};
@@ -42,6 +43,8 @@ fn sales(schemas: &mut Schemas) -> Vec<Operation> {
 
 fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
     let id = "/id";
+    let refusals: Vec<Code> = Refusal::each().iter().map(Refusal::code).collect();
+    let order_of_checks: Vec<String> = refusals.iter().map(|code| format!("`{}`", code.as_str())).collect();
     vec![
         Operation::of_shoppers(
             Who::Shopper,
@@ -49,14 +52,13 @@ fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
             "buy",
             "Buy: reserve units of an item",
         )
-        .says(
+        .says(format!(
             "Holds the units until `expires_at`; the shopper must pay before that. The same key with the same body \
              gets the same order again until a day after the sale's end, even if nothing is left. After a refusal, \
-             the same key may succeed later. The checks, in this order: the key, the proofs that the sale \
-             requires, bans, the shopper's window, whether the sale is open, the pause after unpaid holds, the \
-             limit for one shopper, the limit on unpaid orders, and the stock. `sold_out` is never answered while \
-             the requested units are free.",
-        )
+             the same key may succeed later. `sold_out` is never answered while the requested units are free. The \
+             checks are made in this order: {}.",
+            order_of_checks.join(", ")
+        ))
         .with_key("cart-7f3a-1")
         .with_proofs()
         .reads::<PurchaseBody>(schemas, json!({"sku": "TSHIRT-M", "quantity": 1}))
@@ -66,15 +68,7 @@ fn purchases(schemas: &mut Schemas) -> Vec<Operation> {
         .answers::<Order>(schemas, 200, "The order that this key made.", order("reserved"))
         .with_header(LOCATION)
         .with_header(IS_REPLAYED)
-        .refuses(&[
-            Code::Banned,
-            Code::SaleNotOpen,
-            Code::SoldOut,
-            Code::PurchaseLimitReached,
-            Code::TooManyHolds,
-            Code::CoolingDown,
-            Code::IdempotencyKeyReused,
-        ]),
+        .refuses(&refusals),
         Operation::of_shoppers(
             Who::Shopper,
             ["get", "/v1/orders"],

@@ -1,5 +1,6 @@
 //! Challenges: captchas and proofs of work that a shopper asks for.
 
+use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::domain::time::{self, from_millis};
@@ -7,7 +8,7 @@ use crate::guard::challenge::{self, Posing, Shown};
 use crate::http::Api;
 use crate::http::extract::{Json, Shopper};
 use crate::http::gateway;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use base64::Engine as _;

@@ -3,6 +3,7 @@
 //! do not exist.
 
 use crate::config::Secret;
+use crate::domain::code::Code;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
 use crate::domain::time::{self, from_millis};
@@ -10,7 +11,7 @@ use crate::domain::{development, shopper_token, webhook};
 use crate::flow;
 use crate::http::Api;
 use crate::http::extract::{Json, Shopper};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::shop::webhooks::{Delivery, take_in};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};

@@ -1,20 +1,21 @@
 //! Orders over HTTP: a shopper buys, gets a purchase token, and reads or cancels their own orders.
 
 use crate::domain::challenge::Solving;
+use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::order::CancelOutcome;
-use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX};
+use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
 use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
 use crate::domain::sale_guards::SaleGuards;
-use crate::domain::time::{self, Millis, from_millis};
+use crate::domain::time::{self, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::guard::challenge;
 use crate::http::Api;
 use crate::http::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
 use crate::http::gateway;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::views::Page;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
@@ -23,7 +24,7 @@ use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use uuid::Uuid;
 
 /// The header of an answer that repeats an earlier request's order.
@@ -89,8 +90,10 @@ pub async fn purchase(
             flow::sell::purchase::purchase(&app, sale, &request, refused_by).await
         })
         .await;
-    if let Some(layer) = outcome.as_ref().ok().and_then(layer) {
-        gateway::count(&api, Some(sale), layer);
+    if let Ok(PurchaseOutcome::Refused(refusal) | PurchaseOutcome::Unprobed(refusal)) = &outcome
+        && let Some(guard) = refusal.guard()
+    {
+        gateway::count(&api, Some(sale), guard);
     }
     let answer = outcome.and_then(answer);
     let code = match &answer {
@@ -132,91 +135,33 @@ impl Shown {
         keys: &TokenKeys,
         sale: SaleId,
         request: &PurchaseRequest,
-    ) -> Option<PurchaseOutcome> {
+    ) -> Option<Refusal> {
         let now = Utc::now().timestamp();
         let user = &request.user;
         let admission = self.admission.as_deref().unwrap_or_default();
         if guards.waiting_room && !keys.is_admitted(admission, sale, user, now) {
-            return Some(PurchaseOutcome::AdmissionRequired);
+            return Some(Refusal::AdmissionRequired);
         }
         let key = &request.key;
         let token = self.purchase_token.as_deref().unwrap_or_default();
         let is_good = !guards.purchase_token || keys.is_good(token, &Bound { sale, user, key }, now);
-        (!is_good).then_some(PurchaseOutcome::TokenRequired)
-    }
-}
-
-/// The guard that refused the purchase, if a guard did.
-const fn layer(outcome: &PurchaseOutcome) -> Option<Layer> {
-    match outcome {
-        PurchaseOutcome::AdmissionRequired => Some(Layer::WaitingRoom),
-        PurchaseOutcome::TokenRequired => Some(Layer::PurchaseToken),
-        PurchaseOutcome::Banned => Some(Layer::Ban),
-        PurchaseOutcome::RateLimited { .. } => Some(Layer::Window),
-        PurchaseOutcome::CoolingDown { .. } => Some(Layer::Cooldown),
-        PurchaseOutcome::TooManyHolds => Some(Layer::Holds),
-        PurchaseOutcome::Unprobed(refusal) => layer(refusal),
-        _ => None,
+        (!is_good).then_some(Refusal::TokenRequired)
     }
 }
 
 fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
-    let is_key_free = outcome.is_key_free();
-    let problem = match outcome {
-        PurchaseOutcome::Reserved(order) => {
-            let location = format!("/v1/orders/{}", order.id);
-            return Ok(HttpResponse::Created().insert_header((LOCATION, location)).json(order));
-        }
+    let (order, mut response) = match outcome {
+        PurchaseOutcome::Reserved(order) => (order, HttpResponse::Created()),
         PurchaseOutcome::Replayed(order) => {
-            let location = format!("/v1/orders/{}", order.id);
             let mut response = HttpResponse::Ok();
-            response
-                .insert_header((LOCATION, location))
-                .insert_header((REPLAYED, "true"));
-            return Ok(response.json(order));
+            response.insert_header((REPLAYED, "true"));
+            (order, response)
         }
-        PurchaseOutcome::KeyReused => Problem::new(
-            Code::IdempotencyKeyReused,
-            "this key belongs to an order with another sku or quantity",
-        ),
-        PurchaseOutcome::AdmissionRequired => Problem::new(
-            Code::AdmissionRequired,
-            "send X-Admission: what POST /v1/sales/{id}/waiting-room answers when it is this shopper's turn",
-        ),
-        PurchaseOutcome::TokenRequired => Problem::new(
-            Code::PurchaseTokenRequired,
-            "send X-Purchase-Token: one that POST /v1/sales/{id}/tokens gave for this Idempotency-Key within five minutes",
-        ),
-        PurchaseOutcome::Banned => Problem::new(Code::Banned, "this account may not buy"),
-        PurchaseOutcome::RateLimited { wait_ms } => Problem::wait(
-            Code::RateLimited,
-            "this shopper's window is full",
-            milliseconds(wait_ms),
-        ),
-        PurchaseOutcome::NotOpen(state) => Problem::sale_not_open(state),
-        PurchaseOutcome::CoolingDown { wait_ms } => Problem::wait(
-            Code::CoolingDown,
-            "this account did not pay for its last orders",
-            milliseconds(wait_ms),
-        ),
-        PurchaseOutcome::TooManyHolds => Problem::new(
-            Code::TooManyHolds,
-            "this account has as many unpaid orders as it may; pay for one or cancel it",
-        ),
-        PurchaseOutcome::LimitReached { limit } => Problem::new(
-            Code::PurchaseLimitReached,
-            format!("one shopper may have {limit} of this item in this sale, unpaid orders among them"),
-        ),
-        PurchaseOutcome::SoldOut => Problem::new(Code::SoldOut, "there are not that many units left"),
-        PurchaseOutcome::SaleNotFound => Problem::not_found("such sale"),
-        PurchaseOutcome::ItemNotFound => Problem::not_found("such sku in this sale"),
-        PurchaseOutcome::Unprobed(refusal) => return answer(*refusal).map_err(|problem| problem.of_key(false)),
+        PurchaseOutcome::Refused(refusal) => return Err(Problem::from(&refusal)),
+        PurchaseOutcome::Unprobed(refusal) => return Err(Problem::from(&refusal).of_key(false)),
     };
-    Err(problem.of_key(is_key_free))
-}
-
-fn milliseconds(wait: Millis) -> Duration {
-    Duration::from_millis(u64::try_from(wait).unwrap_or_default())
+    response.insert_header((LOCATION, format!("/v1/orders/{}", order.id)));
+    Ok(response.json(order))
 }
 
 /// The request for a purchase token.
@@ -347,56 +292,5 @@ pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): Order
             Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))
         }
         CancelOutcome::NotFound => Err(Problem::not_found("such order")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::fault::Fault;
-    use crate::domain::sale::SaleState;
-    use crate::metrics::Metrics;
-
-    #[test]
-    fn whatever_comes_of_a_purchase_is_counted_under_its_name() {
-        let metrics = Metrics::default();
-        let refusals = [
-            PurchaseOutcome::KeyReused,
-            PurchaseOutcome::AdmissionRequired,
-            PurchaseOutcome::TokenRequired,
-            PurchaseOutcome::Banned,
-            PurchaseOutcome::RateLimited { wait_ms: 1 },
-            PurchaseOutcome::NotOpen(SaleState::Draft),
-            PurchaseOutcome::CoolingDown { wait_ms: 1 },
-            PurchaseOutcome::TooManyHolds,
-            PurchaseOutcome::LimitReached { limit: 1 },
-            PurchaseOutcome::SoldOut,
-            PurchaseOutcome::SaleNotFound,
-            PurchaseOutcome::ItemNotFound,
-        ];
-        let layers = refusals.iter().filter_map(layer);
-        let gateway = [
-            Layer::Address,
-            Layer::Account,
-            Layer::Instance,
-            Layer::Shared,
-            Layer::Challenge,
-        ];
-        for layer in layers.chain(gateway) {
-            assert!(metrics.guard_refusals.knows([layer.as_str()]), "{layer:?}");
-        }
-        let problems = refusals.map(|outcome| answer(outcome).unwrap_err());
-        let faults = [
-            Fault::Unavailable,
-            Fault::Incomplete,
-            Fault::Overloaded,
-            Fault::Newer,
-            Fault::Bug,
-        ];
-        let faults = faults.map(|fault| Problem::from(fault(String::new())));
-        for problem in problems.iter().chain(&faults) {
-            let code = problem.code().as_str();
-            assert!(metrics.purchases.knows([code]), "{code}");
-        }
     }
 }

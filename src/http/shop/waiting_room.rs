@@ -1,5 +1,6 @@
 //! The waiting room over HTTP: a shopper asks for a place and its state, or follows it as server-sent events.
 
+use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::SaleState;
@@ -9,7 +10,7 @@ use crate::flow::sell::glance::glance;
 use crate::flow::sell::waiting_room::{WaitOutcome, wait};
 use crate::http::extract::{Json, Query, SalePath, Session, Shopper};
 use crate::http::gateway;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::{Api, event_stream};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CacheControl, CacheDirective};

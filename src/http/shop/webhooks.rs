@@ -1,13 +1,14 @@
 //! The payment provider's webhook, signed as in Standard Webhooks. A payment is answered 200 only once it is recorded
 //! in Postgres; the provider repeats it until then.
 
+use crate::domain::code::Code;
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
 use crate::http::Api;
 use crate::http::explain::parse_json;
 use crate::http::extract::Body;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};

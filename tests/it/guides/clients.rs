@@ -3,7 +3,7 @@
 
 use super::front::{Front, Turn, pauses};
 use crate::support::app::{TestApp, sale_with, token};
-use flashsale::http::problem::Code;
+use flashsale::domain::code::Code;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

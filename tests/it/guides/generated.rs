@@ -1,6 +1,8 @@
 //! Tables in docs/ that are made from the code. `UPDATE_DOCS=1` in the environment of this test writes them anew.
 
 use flashsale::config;
+use flashsale::domain::code::Code;
+use flashsale::domain::purchase::Refusal;
 use flashsale::http::openapi::REFERENCE;
 use std::fmt::Write as _;
 use std::fs;
@@ -58,4 +60,24 @@ fn the_table_of_requests_is_that_of_the_routes() {
     }
     assert!(rows > 40, "{table}");
     is_current("docs/api-reference.md", &table);
+}
+
+#[test]
+fn the_table_of_codes_is_that_of_the_program() {
+    let mut table = "| code | status | no order | what to do |\n| --- | --- | --- | --- |\n".to_owned();
+    for code in Code::ALL {
+        let refusals: Vec<bool> = Refusal::each()
+            .iter()
+            .filter(|it| it.code() == *code)
+            .map(Refusal::is_key_free)
+            .collect();
+        let no_order = match (refusals.contains(&true), refusals.contains(&false)) {
+            (true, false) => "yes",
+            (true, true) => "some",
+            (false, _) => "no",
+        };
+        let (name, status, advice) = (code.as_str(), code.status(), code.advice());
+        writeln!(table, "| `{name}` | {status} | {no_order} | {advice} |").unwrap();
+    }
+    is_current("docs/api.md", &table);
 }

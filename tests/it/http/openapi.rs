@@ -3,9 +3,9 @@
 
 use crate::support::app::{TestApp, Who, sale_with, token};
 use crate::support::document::{DOCUMENT, operations, validator};
+use flashsale::domain::code::Code;
 use flashsale::http::ROUTES;
 use flashsale::http::openapi::REFERENCE;
-use flashsale::http::problem::Code;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,10 @@
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
 use crate::support::poll;
 use crate::support::window::{development, development_key};
+use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
 use flashsale::domain::sale::ITEMS_MAX;
 use flashsale::domain::sale_guards::SaleGuards;
-use flashsale::http::problem::Code;
 use flashsale::metrics::PURCHASE_OUTCOMES;
 use reqwest::Method;
 use serde_json::json;

@@ -5,7 +5,7 @@ use crate::support::poll::within;
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis};
 use flashsale::domain::order::{CancelOutcome, Order, OrderState};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::transition::TransitionOutcome;
@@ -46,7 +46,12 @@ async fn is_replayed(world: &World, sale: &Sale, user: &str, order: &Order, stat
 async fn answers(world: &World, sale: &Sale, orders: &[Order]) {
     is_replayed(world, sale, "ada", &orders[0], OrderState::Reserved).await;
     let late = buy(&world.app, sale, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed));
+    assert_eq!(
+        late,
+        PurchaseOutcome::Refused(Refusal::NotOpen {
+            state: SaleState::Closed
+        })
+    );
     let own = flow::settle::order::list_orders(&world.app, sale.id, &"bob".parse().unwrap()).await;
     assert_eq!(own.unwrap().unwrap().orders.len(), 1);
     let cancelled = cancel(&world.app, orders[1].id, "bob").await;

@@ -4,6 +4,7 @@ use super::crowd::{Doors, all_is_well, rush};
 use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, bought, drain_all, payment, shopper_at};
 use crate::support::poll::Patience;
 use flashsale::domain::ids::OrderId;
+use flashsale::domain::purchase::Refusal;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use futures_util::StreamExt as _;
@@ -165,7 +166,7 @@ impl Request<'_> {
                 let paused = flashsale::domain::sale::SaleState::Paused;
                 assert_eq!(
                     request.unwrap(),
-                    flashsale::domain::purchase::PurchaseOutcome::NotOpen(paused)
+                    flashsale::domain::purchase::PurchaseOutcome::Refused(Refusal::NotOpen { state: paused })
                 );
             }
             ("rebuild", _) => {

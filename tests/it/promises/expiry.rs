@@ -4,7 +4,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, paym
 use crate::support::poll::within;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{Payment, PaymentOutcome};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::flow;
 use futures_util::future::{join, join_all};
 
@@ -44,9 +44,12 @@ async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_
     }
     join_all(users.iter().map(|user| bought(&world.app, &sale, user, "second", 1))).await;
     let more = buy(&world.app, &sale, &users[0], "third", 1).await;
-    assert!(matches!(more, PurchaseOutcome::LimitReached { .. }), "{more:?}");
+    assert!(
+        matches!(more, PurchaseOutcome::Refused(Refusal::LimitReached { .. })),
+        "{more:?}"
+    );
     let late = buy(&world.app, &sale, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(late, PurchaseOutcome::Refused(Refusal::SoldOut));
     assert_eq!(world.settled(&sale).await.stock.held, 40);
 }
 

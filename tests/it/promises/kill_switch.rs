@@ -6,7 +6,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, try_buy};
 use crate::support::poll::within;
 use crate::support::servers::Cluster;
 use chrono::{DateTime, TimeDelta, Utc};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow::{self, App};
@@ -59,7 +59,9 @@ async fn buy_on(
                 last = last.max(Some(order.created_at));
                 bought.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(PurchaseOutcome::NotOpen(SaleState::Paused)) => _ = refused.fetch_add(1, Ordering::Relaxed),
+            Ok(PurchaseOutcome::Refused(Refusal::NotOpen {
+                state: SaleState::Paused,
+            })) => _ = refused.fetch_add(1, Ordering::Relaxed),
             Ok(other) => panic!("{other:?}"),
             // A node that is silent costs the shards of the others not one answer.
             Err(fault) => panic!("{fault:?}"),

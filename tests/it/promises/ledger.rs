@@ -9,7 +9,7 @@ use flashsale::domain::dead_letter::Settled;
 use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::{PaymentOutcome, Refund};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
@@ -239,7 +239,10 @@ async fn an_order_that_cannot_be_stored_is_revoked_and_its_units_are_sold_once()
         "{again:?}"
     );
     bought(&world.app, &sale, "b", "k", 10).await;
-    assert_eq!(buy(&world.app, &sale, "c", "k", 1).await, PurchaseOutcome::SoldOut);
+    assert_eq!(
+        buy(&world.app, &sale, "c", "k", 1).await,
+        PurchaseOutcome::Refused(Refusal::SoldOut)
+    );
     everything_is_taken_in(&world, &sale).await;
     assert_eq!(differences(&world, &sale).await, [""; 0]);
 }
@@ -258,7 +261,10 @@ async fn a_rebuilding_ahead_of_the_news_that_an_order_is_revoked_leaves_nobody_w
     assert_eq!(found.unwrap(), None);
     // Whoever asks again gets what he was told, if it is still there.
     bought(&world.app, &sale, "b", "k", 8).await;
-    assert_eq!(buy(&world.app, &sale, "a", "k", 3).await, PurchaseOutcome::SoldOut);
+    assert_eq!(
+        buy(&world.app, &sale, "a", "k", 3).await,
+        PurchaseOutcome::Refused(Refusal::SoldOut)
+    );
     bought(&world.app, &sale, "a", "k2", 2).await;
     everything_is_taken_in(&world, &sale).await;
     assert_eq!(differences(&world, &sale).await, [""; 0]);
@@ -420,7 +426,10 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
     for user in ["d", "e", "f", "g", "h"] {
         orders.push((user, bought(&world.app, &sale, user, "k", 1).await.id));
     }
-    assert_eq!(buy(&world.app, &sale, "i", "k", 1).await, PurchaseOutcome::SoldOut);
+    assert_eq!(
+        buy(&world.app, &sale, "i", "k", 1).await,
+        PurchaseOutcome::Refused(Refusal::SoldOut)
+    );
     everything_is_taken_in(&world, &sale).await;
     flow::settle::release::release_waiting(&world.app).await.unwrap();
 
@@ -445,7 +454,10 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
         .await
         .unwrap();
     assert_eq!(paid, PaymentOutcome::RefundDue);
-    assert_eq!(buy(&world.app, &sale, "j", "k", 1).await, PurchaseOutcome::SoldOut);
+    assert_eq!(
+        buy(&world.app, &sale, "j", "k", 1).await,
+        PurchaseOutcome::Refused(Refusal::SoldOut)
+    );
 }
 
 /// What every key of a sale holds, whatever the order in which Redis keeps it.
@@ -573,7 +585,7 @@ async fn restocks_withdrawals_and_purchases_at_once_keep_every_unit() {
             let outcome = buy(&app, &sale, &format!("u{n}"), "k", 1).await;
             assert!(matches!(
                 outcome,
-                PurchaseOutcome::Reserved(_) | PurchaseOutcome::SoldOut
+                PurchaseOutcome::Reserved(_) | PurchaseOutcome::Refused(Refusal::SoldOut)
             ));
             drain_all(&app).await.map(|_| ())
         })
@@ -693,7 +705,12 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
         assert_eq!(all.orders.iter().map(|it| it.id).collect::<Vec<_>>(), [order.id]);
     }
     let late = buy(&app, &changed, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::NotOpen(SaleState::Closed).without_probe());
+    assert_eq!(
+        late,
+        PurchaseOutcome::Unprobed(Refusal::NotOpen {
+            state: SaleState::Closed
+        })
+    );
     assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
 }
 
@@ -724,14 +741,25 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
         flow::operate::retire::retire_ended(&app).await.unwrap();
         assert_eq!(world.number(retired, sale.id).await, expected, "{hours} hours");
         let late = buy(&app, &sale, "late", "k", 1).await;
-        let refusal = PurchaseOutcome::NotOpen(SaleState::Closed);
+        let refusal = Refusal::NotOpen {
+            state: SaleState::Closed,
+        };
         let has_left = expected != 0;
-        assert_eq!(late, if has_left { refusal.without_probe() } else { refusal });
+        let refused = if has_left {
+            PurchaseOutcome::Unprobed
+        } else {
+            PurchaseOutcome::Refused
+        };
+        assert_eq!(late, refused(refusal));
     }
     // Nor does the process that has sold it wait for a shard that will not come back.
     within(PATIENCE, "the process that sold it knows", async || {
         let late = try_buy(&world.app, &sale, "late", "k", 1).await;
-        late.is_ok_and(|it| it == PurchaseOutcome::NotOpen(SaleState::Closed).without_probe())
+        late.is_ok_and(|it| {
+            it == PurchaseOutcome::Unprobed(Refusal::NotOpen {
+                state: SaleState::Closed,
+            })
+        })
     })
     .await;
 }

@@ -8,7 +8,7 @@ use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, fr
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::PaymentOutcome;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::transition::TransitionOutcome;
@@ -521,9 +521,16 @@ async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told
         assert!(world.execute(put_off, other.id).await.unwrap() > 0);
     })
     .await;
-    let is_paused = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::NotOpen(SaleState::Paused));
+    let is_paused = |it: &PurchaseOutcome| {
+        matches!(
+            it,
+            PurchaseOutcome::Refused(Refusal::NotOpen {
+                state: SaleState::Paused
+            })
+        )
+    };
     let paused = nobody_buys(&world, &sale, |n| format!("u{n}"), is_paused);
-    let is_banned = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::Banned);
+    let is_banned = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::Refused(Refusal::Banned));
     let banned = nobody_buys(&world, &other, |_| "bot".to_owned(), is_banned);
     tokio::join!(paused, banned);
     // The other sale goes on, and everything that its shard could not be told is due.

@@ -12,7 +12,7 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{Sku, UserId};
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, Sale, SaleState, Transition};
 use flashsale::domain::shard::home_shard;
 use flashsale::flow::operate::transition::TransitionOutcome;
@@ -89,7 +89,7 @@ async fn all_are_there(world: &World, sale: &Sale, orders: &[(&str, Order)]) {
             assert_eq!(found.created_at, order.created_at, "{user}");
         }
         let other = buy(&world.app, sale, user, "k", 1).await;
-        assert_eq!(other, PurchaseOutcome::KeyReused, "{user}");
+        assert_eq!(other, PurchaseOutcome::Refused(Refusal::KeyReused), "{user}");
     }
 }
 
@@ -234,10 +234,16 @@ async fn a_flushed_redis_sells_again_by_itself_with_every_order_and_limit_as_bef
     assert_eq!((item.stock.sold, item.total), (2, 60), "{item:?}");
 
     let hurries = buy(&world.app, &sale, "hurries", "four", 1).await;
-    assert!(matches!(hurries, PurchaseOutcome::RateLimited { .. }), "{hurries:?}");
+    assert!(
+        matches!(hurries, PurchaseOutcome::Refused(Refusal::RateLimited { .. })),
+        "{hurries:?}"
+    );
     for user in ["holds", "pays"] {
         let more = buy(&world.app, &sale, user, "too many", 3).await;
-        assert!(matches!(more, PurchaseOutcome::LimitReached { .. }), "{user}: {more:?}");
+        assert!(
+            matches!(more, PurchaseOutcome::Refused(Refusal::LimitReached { .. })),
+            "{user}: {more:?}"
+        );
     }
     bought(&world.app, &sale, "cancels", "more", 4).await;
     bought(&world.app, &sale, "holds", "more", 2).await;
@@ -672,7 +678,9 @@ async fn a_sale_that_is_closed_while_it_is_rebuilt_sells_no_more() {
     flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     assert_eq!(
         buy(&world.app, &sale, "bob", "k", 1).await,
-        PurchaseOutcome::NotOpen(SaleState::Closed)
+        PurchaseOutcome::Refused(Refusal::NotOpen {
+            state: SaleState::Closed
+        })
     );
     world.settled(&sale).await;
 }
@@ -863,7 +871,7 @@ async fn a_state_that_redis_forgot_is_told_again_before_the_shards_sell() {
                 let (mut told, patience) = (0, Patience::of(PATIENCE));
                 while !stop.load(Ordering::Relaxed) {
                     match try_buy(&app, &sale, &format!("u{n}-{told}"), "k", 1).await {
-                        Ok(outcome) => assert_eq!(outcome, PurchaseOutcome::NotOpen(state)),
+                        Ok(outcome) => assert_eq!(outcome, PurchaseOutcome::Refused(Refusal::NotOpen { state })),
                         Err(fault) => assert!(fault.is_passing(), "{fault}"),
                     }
                     told += 1;
@@ -875,7 +883,7 @@ async fn a_state_that_redis_forgot_is_told_again_before_the_shards_sell() {
         lab.redis.restart();
         sells_again(&lab.world.app, &lab.sale).await;
         let outcome = buy(&lab.world.app, &lab.sale, "after", "k", 1).await;
-        assert_eq!(outcome, PurchaseOutcome::NotOpen(state));
+        assert_eq!(outcome, PurchaseOutcome::Refused(Refusal::NotOpen { state }));
         stop.store(true, Ordering::Relaxed);
         for shopper in join_all(shoppers).await {
             shopper.unwrap();
@@ -1111,7 +1119,7 @@ async fn whoever_finds_a_shard_that_another_process_has_claimed_tells_it_of_rece
     assert_eq!(world.execute(claimed, sale.id).await.unwrap(), 1);
     flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     let bought = buy(&world.app, &sale, "bot", "k", 1).await;
-    assert_eq!(bought, PurchaseOutcome::Banned);
+    assert_eq!(bought, PurchaseOutcome::Refused(Refusal::Banned));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -1754,7 +1762,7 @@ async fn nothing_is_called_sold_out_for_units_that_an_undecided_withdrawal_may_g
         let unknown = try_buy(&world.app, &sale, "a", "k", 1).await;
         assert!(matches!(unknown, Err(Fault::Unavailable(_))), "{unknown:?}");
         let too_many = try_buy(&world.app, &sale, "a", "too many", 7).await;
-        assert_eq!(too_many.unwrap(), PurchaseOutcome::SoldOut);
+        assert_eq!(too_many.unwrap(), PurchaseOutcome::Refused(Refusal::SoldOut));
         if gives_back {
             take(&world, id)
                 .await
@@ -1773,7 +1781,10 @@ async fn nothing_is_called_sold_out_for_units_that_an_undecided_withdrawal_may_g
             );
             world.settled(&sale).await;
         }
-        assert_eq!(buy(&world.app, &sale, "b", "k", 1).await, PurchaseOutcome::SoldOut);
+        assert_eq!(
+            buy(&world.app, &sale, "b", "k", 1).await,
+            PurchaseOutcome::Refused(Refusal::SoldOut)
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, drain_all, shopper_at, try_buy};
 use flashsale::domain::ids::Sku;
 use flashsale::domain::order::CancelOutcome;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
 use flashsale::stock::keys::ShardKey;
@@ -52,12 +52,12 @@ async fn seven_of_ten_units_on_eight_shards_go_to_one_buyer_and_the_other_three_
     let sale = world.sale(&Terms::of(10, 8)).await;
     bought(&world.app, &sale, "seven", "k", 7).await;
     let eight = buy(&world.app, &sale, "four", "k", 4).await;
-    assert_eq!(eight, PurchaseOutcome::SoldOut, "three are left");
+    assert_eq!(eight, PurchaseOutcome::Refused(Refusal::SoldOut), "three are left");
     for user in ["one", "two", "three"] {
         bought(&world.app, &sale, user, "k", 1).await;
     }
     let late = buy(&world.app, &sale, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(late, PurchaseOutcome::Refused(Refusal::SoldOut));
     assert_eq!(world.settled(&sale).await.stock.held, 10);
 }
 
@@ -83,7 +83,7 @@ async fn everybody_is_served(shards: u16, quantities: Vec<u32>) {
         worker.await.unwrap();
     }
     let late = buy(&world.app, &sale, "late", "k", 1).await;
-    assert_eq!(late, PurchaseOutcome::SoldOut);
+    assert_eq!(late, PurchaseOutcome::Refused(Refusal::SoldOut));
     assert_eq!(world.settled(&sale).await.stock.held, stock);
 }
 
@@ -212,7 +212,7 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
         let outcomes = join_all(asks).await;
         let mut winners = outcomes.iter().filter_map(|(user, outcome)| match outcome {
             PurchaseOutcome::Reserved(order) => Some((user, order)),
-            PurchaseOutcome::SoldOut => None,
+            PurchaseOutcome::Refused(Refusal::SoldOut) => None,
             other => panic!("{other:?}"),
         });
         let (user, order) = winners.next().unwrap();

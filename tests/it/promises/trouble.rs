@@ -4,7 +4,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, try_
 use crate::support::poll::{pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis, redis_with_clock};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use std::fs;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn a_clock_that_jumps_while_a_crowd_buys_costs_no_unit_and_keeps_nobody_ou
             for n in 0.. {
                 match buy(&app, &sale, &format!("shopper-{shopper}"), &format!("k-{n}"), 1).await {
                     PurchaseOutcome::Reserved(_) | PurchaseOutcome::Replayed(_) => bought += 1,
-                    PurchaseOutcome::SoldOut => break,
+                    PurchaseOutcome::Refused(Refusal::SoldOut) => break,
                     other => panic!("{other:?}"),
                 }
                 if done.load(Ordering::Relaxed) {

@@ -5,8 +5,9 @@ use super::{
 use chrono::DateTime;
 use flashsale::domain::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::fault::Fault;
+use flashsale::domain::purchase::Refusal::Banned;
 use flashsale::domain::time::Millis;
-use flashsale::stock::purchase::ShardAnswer::{Banned, LimitReached, Replayed, Reserved};
+use flashsale::stock::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::script::BAN;
 
 /// What was decided about an account, for the nth time: banned until then, or for ever, or no longer.
@@ -39,7 +40,7 @@ async fn a_ban_keeps_a_shopper_from_buying_until_it_ends_and_from_nothing_else()
         let (units, ada) = (shop.read().await.items, shop.buyer("ada").await);
         tell(&shop, &decided("ada", 1, Some(NOW + 5000), false)).await;
         assert_eq!((shop.read().await.items, shop.buyer("ada").await), (units, ada));
-        assert_eq!(shop.buy("ada", "k", 1, NOW + 4999).await, Banned);
+        assert_eq!(shop.buy("ada", "k", 1, NOW + 4999).await, Refused(Banned));
         if has_order {
             assert!(matches!(shop.buy("ada", "before", 1, NOW).await, Replayed { .. }));
         }
@@ -72,7 +73,7 @@ async fn the_newest_decision_counts_in_whatever_order_they_come() {
             tell(&shop, decision).await;
             assert_eq!(shop.dump(), before, "twice is once");
         }
-        assert_eq!(shop.buy("ada", "k", 1, NOW).await == Banned, is_banned, "{n}");
+        assert_eq!(shop.buy("ada", "k", 1, NOW).await == Refused(Banned), is_banned, "{n}");
     }
 }
 
@@ -85,7 +86,7 @@ async fn a_ban_that_comes_after_its_lift_bans_nobody_also_without_a_row() {
     tell(&shop, &decided("ada", 1, None, false)).await;
     assert!(matches!(shop.buy("ada", "k", 1, NOW).await, Reserved(_)));
     tell(&shop, &decided("ada", 3, None, false)).await;
-    assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Banned);
+    assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Refused(Banned));
 }
 
 #[tokio::test]
@@ -106,7 +107,7 @@ async fn a_banned_shopper_without_orders_is_forgotten_when_the_ban_or_the_sale_h
     // What a refusal writes keeps the ban.
     assert_eq!(shop.buy("eve", "too many", 6, NOW).await, LimitReached);
     tell(&shop, &decided("eve", 1, None, false)).await;
-    assert_eq!(shop.buy("eve", "k", 1, NOW).await, Banned);
+    assert_eq!(shop.buy("eve", "k", 1, NOW).await, Refused(Banned));
     assert_eq!(decided("eve", 1, None, false).until_seconds(), FOR_EVER);
 }
 

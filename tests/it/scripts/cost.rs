@@ -4,6 +4,7 @@
 use super::{END, Shop, asking, sku};
 use crate::support::raw::Raw;
 use crate::support::servers::{fresh_redis, fresh_redis_with};
+use flashsale::domain::purchase::Refusal;
 use flashsale::domain::time::from_millis;
 use flashsale::stock::purchase::{Asking, ShardAnswer};
 use futures_util::future::join_all;
@@ -92,7 +93,10 @@ async fn no_outcome_of_a_purchase_takes_more_commands_than_it_must() {
         buy(&shop, "bob", &format!("another-{n}")).await;
     }
     let (limited, used) = commands_of(&shop, "bob", "k3").await;
-    assert!(matches!(limited, ShardAnswer::RateLimited { .. }), "{limited:?}");
+    assert!(
+        matches!(limited, ShardAnswer::Refused(Refusal::RateLimited { .. })),
+        "{limited:?}"
+    );
     assert_eq!(used, "evalsha mget time", "a window that is full");
 }
 

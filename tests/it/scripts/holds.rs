@@ -3,12 +3,11 @@
 
 use super::{NOW, Shop, asked_at, asking, sku, user};
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
+use flashsale::domain::purchase::Refusal::{CoolingDown, NotOpen, TooManyHolds};
 use flashsale::domain::sale::SaleState;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::purchase::Asking;
-use flashsale::stock::purchase::ShardAnswer::{
-    self, CoolingDown, LimitReached, NotOpen, Replayed, Reserved, Short, TooManyHolds,
-};
+use flashsale::stock::purchase::ShardAnswer::{self, LimitReached, Refused, Replayed, Reserved, Short};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -58,7 +57,7 @@ async fn a_row_takes_some_hundred_unpaid_orders_and_no_more() {
         assert!(taken < 500, "the row has no end");
     }
     assert!(taken > 400, "{taken}");
-    assert_eq!(buy(&shop, "one more", 0, 0, NOW).await, TooManyHolds);
+    assert_eq!(buy(&shop, "one more", 0, 0, NOW).await, Refused(TooManyHolds));
     assert!(matches!(buy(&shop, "k7", 0, 0, NOW).await, Replayed { .. }));
     resolve(&shop, "k7", Cancelled, NOW + 1).await;
     assert!(matches!(buy(&shop, "again", 0, 0, NOW).await, ShardAnswer::Look { .. }));
@@ -73,7 +72,7 @@ async fn an_account_holds_as_many_orders_unpaid_as_it_may_and_not_one_more() {
         assert!(is_reserved(&buy(&shop, key, 2, 0, NOW).await), "{key}");
     }
     let before = shop.counters().await;
-    assert_eq!(buy(&shop, "c", 2, 0, NOW).await, TooManyHolds);
+    assert_eq!(buy(&shop, "c", 2, 0, NOW).await, Refused(TooManyHolds));
     assert_eq!(shop.counters().await, before, "a refusal takes nothing");
     assert!(matches!(buy(&shop, "a", 2, 0, NOW).await, Replayed { .. }));
     resolve(&shop, "a", Paid, NOW + 1).await;
@@ -81,10 +80,10 @@ async fn an_account_holds_as_many_orders_unpaid_as_it_may_and_not_one_more() {
         is_reserved(&buy(&shop, "c", 2, 0, NOW + 2).await),
         "what is paid is no hold"
     );
-    assert_eq!(buy(&shop, "d", 2, 0, NOW + 2).await, TooManyHolds);
+    assert_eq!(buy(&shop, "d", 2, 0, NOW + 2).await, Refused(TooManyHolds));
     assert!(is_reserved(&buy(&shop, "d", 3, 0, NOW + 2).await), "with more allowed");
     assert!(is_reserved(&buy(&shop, "e", 0, 0, NOW + 2).await), "without a bound");
-    assert_eq!(buy(&shop, "f", 4, 0, NOW + 2).await, TooManyHolds);
+    assert_eq!(buy(&shop, "f", 4, 0, NOW + 2).await, Refused(TooManyHolds));
     resolve(&shop, "e", Cancelled, NOW + 3).await;
     assert!(is_reserved(&buy(&shop, "f", 4, 0, NOW + 4).await));
 }
@@ -100,12 +99,12 @@ async fn whoever_does_not_pay_waits_to_the_millisecond_and_longer_each_time() {
         let next = format!("unpaid-{}", unpaid + 1);
         assert_eq!(
             buy(&shop, &next, 0, 1000, now + 5).await,
-            CoolingDown { wait_ms: wait },
+            Refused(CoolingDown { wait_ms: wait }),
             "{key}"
         );
         assert_eq!(
             buy(&shop, &next, 0, 1000, now + 5 + wait - 1).await,
-            CoolingDown { wait_ms: 1 },
+            Refused(CoolingDown { wait_ms: 1 }),
             "{key}"
         );
         now += 5 + wait;
@@ -118,7 +117,7 @@ async fn whoever_does_not_pay_waits_to_the_millisecond_and_longer_each_time() {
     );
     resolve(&shop, "after", Expired, now + 7).await;
     let waits = buy(&shop, "next", 0, 1000, now + 7).await;
-    assert_eq!(waits, CoolingDown { wait_ms: 1000 });
+    assert_eq!(waits, Refused(CoolingDown { wait_ms: 1000 }));
     assert!(
         is_reserved(&buy(&shop, "next", 0, 0, now + 8).await),
         "where nobody has to wait"
@@ -134,7 +133,7 @@ async fn no_wait_is_longer_than_a_day() {
         resolve(&shop, &key, Expired, NOW + 100).await;
     }
     let first = buy(&shop, "next", 0, 1000, NOW + 100).await;
-    assert_eq!(first, CoolingDown { wait_ms: DAY });
+    assert_eq!(first, Refused(CoolingDown { wait_ms: DAY }));
     assert!(is_reserved(&buy(&shop, "next", 0, 1000, NOW + 100 + DAY).await));
 }
 
@@ -146,12 +145,12 @@ async fn the_first_hold_that_is_given_back_within_a_minute_was_kept_from_nobody(
     assert!(is_reserved(&buy(&shop, "late", 0, 1000, NOW + 60_000).await));
     resolve(&shop, "late", Cancelled, NOW + 120_001).await;
     let waits = buy(&shop, "next", 0, 1000, NOW + 120_001).await;
-    assert_eq!(waits, CoolingDown { wait_ms: 1000 });
+    assert_eq!(waits, Refused(CoolingDown { wait_ms: 1000 }));
     // The second one is held against him, however short it was.
     assert!(is_reserved(&buy(&shop, "again", 0, 0, NOW + 120_002).await));
     resolve(&shop, "again", Cancelled, NOW + 120_003).await;
     let waits = buy(&shop, "next", 0, 1000, NOW + 120_003).await;
-    assert_eq!(waits, CoolingDown { wait_ms: 2000 });
+    assert_eq!(waits, Refused(CoolingDown { wait_ms: 2000 }));
     // What the ledger revoked is not the shopper's doing.
     assert!(is_reserved(&buy(&shop, "revoked", 0, 0, NOW + 122_003).await));
     resolve(&shop, "revoked", Revoked, NOW + 300_000).await;
@@ -177,10 +176,15 @@ async fn the_sale_and_its_limits_come_in_their_order() {
             shop.stock.purchase(shop.key, order, &request, asked).await.unwrap()
         }
     };
-    assert_eq!(ask(9, 1, 1000, super::END).await, NotOpen(SaleState::Closed));
-    assert_eq!(ask(9, 1, 1000, NOW + 6).await, CoolingDown { wait_ms: 999 });
+    assert_eq!(
+        ask(9, 1, 1000, super::END).await,
+        Refused(NotOpen {
+            state: SaleState::Closed
+        })
+    );
+    assert_eq!(ask(9, 1, 1000, NOW + 6).await, Refused(CoolingDown { wait_ms: 999 }));
     assert_eq!(ask(9, 1, 0, NOW + 6).await, LimitReached);
-    assert_eq!(ask(4, 1, 0, NOW + 6).await, TooManyHolds);
+    assert_eq!(ask(4, 1, 0, NOW + 6).await, Refused(TooManyHolds));
     assert!(is_reserved(&ask(4, 2, 0, NOW + 6).await));
     // Ada has five of ten.
     let rest = asking("bob", "k", 5);
@@ -251,7 +255,7 @@ async fn whatever_has_become_of_the_orders_the_rule_is_the_same() {
             .unwrap();
         let expected = cooling_until(&fates, created_at, 700).map(|until| until - NOW - 250_000);
         match expected.filter(|wait| *wait > 0) {
-            Some(wait_ms) => assert_eq!(answer, CoolingDown { wait_ms }, "{fates:?}"),
+            Some(wait_ms) => assert_eq!(answer, Refused(CoolingDown { wait_ms }), "{fates:?}"),
             None => assert!(is_reserved(&answer), "{fates:?}: {answer:?}"),
         }
     }

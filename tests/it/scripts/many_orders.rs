@@ -3,12 +3,11 @@
 use super::{NOW, Shop, asked_at, asking, user};
 use crate::support::servers;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
+use flashsale::domain::purchase::Refusal::{Banned, KeyReused, RateLimited};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
 use flashsale::stock::purchase::Asking;
-use flashsale::stock::purchase::ShardAnswer::{
-    self, Banned, KeyReused, LimitReached, Look, RateLimited, Replayed, Reserved,
-};
+use flashsale::stock::purchase::ShardAnswer::{self, LimitReached, Look, Refused, Replayed, Reserved};
 use flashsale::stock::resolve::Resolved;
 
 /// The longest row that keeps a decided order.
@@ -100,7 +99,7 @@ async fn a_row_of_four_kibibytes_keeps_its_decided_orders_and_one_byte_more_leav
                     matches!(&again, Replayed { record, .. } if record.state == state),
                     "{again:?}"
                 );
-                assert_eq!(reused, KeyReused);
+                assert_eq!(reused, Refused(KeyReused));
             }
             assert_eq!(shop.dump(), after);
         }
@@ -119,7 +118,7 @@ async fn an_order_in_the_middle_is_left_and_its_neighbours_stay() {
     for key in ["k49", "k51", "k108"] {
         let answer = shop.buy("ada", key, 1, NOW).await;
         assert!(matches!(answer, Replayed { drained: false, .. }), "{key}: {answer:?}");
-        assert_eq!(shop.buy("ada", key, 2, NOW).await, KeyReused, "{key}");
+        assert_eq!(shop.buy("ada", key, 2, NOW).await, Refused(KeyReused), "{key}");
     }
 }
 
@@ -142,7 +141,7 @@ async fn a_new_key_is_decided_only_after_a_look_and_then_found_without() {
     let after = shop.dump();
     assert_eq!(shop.buy("ada", "new", 1, NOW).await, replayed);
     assert_eq!(shop.buy_after_look("ada", "new", 1, 1).await, replayed);
-    assert_eq!(shop.buy("ada", "new", 2, NOW).await, KeyReused);
+    assert_eq!(shop.buy("ada", "new", 2, NOW).await, Refused(KeyReused));
     assert_eq!(shop.dump(), after);
     assert!(matches!(shop.buy("bob", "new", 1, NOW).await, Reserved(_)));
 }
@@ -190,7 +189,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
         [without.unwrap(), with.unwrap()]
     };
     shop.ban("ada", now);
-    assert_eq!(both(1, now - 1).await, [look.clone(), Banned]);
+    assert_eq!(both(1, now - 1).await, [look.clone(), Refused(Banned)]);
     assert_eq!(both(1000, now).await, [look.clone(), LimitReached]);
     let ada = shop.buyer("ada").await;
     assert!(ada.elsewhere, "a refusal keeps what it found");
@@ -221,7 +220,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
             ..asked_at(now + 10)
         },
     );
-    assert_eq!(refused.await.unwrap(), RateLimited { wait_ms: 990 });
+    assert_eq!(refused.await.unwrap(), Refused(RateLimited { wait_ms: 990 }));
 }
 
 #[tokio::test]

@@ -7,11 +7,12 @@ use flashsale::domain::event::{Origin, Position};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::OrderState;
+use flashsale::domain::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimited, TooManyHolds};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::stock::purchase::Asking;
 use flashsale::stock::purchase::ShardAnswer::{
-    self, Banned, KeyReused, LimitReached, NotOpen, Overloaded, RateLimited, Replayed, Reserved, Short, Stopped,
+    self, LimitReached, Overloaded, Refused, Replayed, Reserved, Short, Stopped,
 };
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::script::PURCHASE;
@@ -94,7 +95,7 @@ async fn an_event_carries_the_trace_of_its_request_behind_what_an_older_drain_re
     // A guard that is asked for beside it is heeded.
     let guarded = Asking { holds_max: 1, ..asked };
     assert!(is_reserved(&buy("cleo", guarded).await));
-    assert_eq!(buy_under("cleo", "k2", guarded).await, ShardAnswer::TooManyHolds);
+    assert_eq!(buy_under("cleo", "k2", guarded).await, Refused(TooManyHolds));
     // And who comes again is answered the same, with whatever trace.
     assert!(matches!(buy("bob", asked_at(NOW)).await, Replayed { .. }));
 
@@ -166,7 +167,7 @@ async fn the_sale_sells_from_its_first_to_its_last_millisecond() {
     for (now, refusal) in table {
         let answer = shop.buy(&format!("at {now}"), "k", 1, now).await;
         match refusal {
-            Some(state) => assert_eq!(answer, NotOpen(state), "at {now}"),
+            Some(state) => assert_eq!(answer, Refused(NotOpen { state }), "at {now}"),
             None => assert!(is_reserved(&answer), "at {now}: {answer:?}"),
         }
     }
@@ -176,7 +177,12 @@ async fn the_sale_sells_from_its_first_to_its_last_millisecond() {
 async fn a_shard_that_was_not_told_to_sell_does_not() {
     let mut shop = Shop::loaded(|_| {}).await;
     shop.permit().await;
-    assert_eq!(shop.buy("ada", "draft", 1, NOW).await, NotOpen(SaleState::Draft));
+    assert_eq!(
+        shop.buy("ada", "draft", 1, NOW).await,
+        Refused(NotOpen {
+            state: SaleState::Draft
+        })
+    );
     for (lifecycle, at, state) in [
         (Lifecycle::Paused, NOW, SaleState::Paused),
         (Lifecycle::Paused, START - 1, SaleState::Paused),
@@ -188,7 +194,7 @@ async fn a_shard_that_was_not_told_to_sell_does_not() {
         shop.change(lifecycle).await;
         assert_eq!(
             shop.buy("ada", "k", 1, at).await,
-            NotOpen(state),
+            Refused(NotOpen { state }),
             "{lifecycle:?} at {at}"
         );
     }
@@ -211,7 +217,7 @@ async fn a_shard_sells_until_the_last_millisecond_of_its_permit_and_answers_repe
             drained: false,
         };
         assert_eq!(shop.buy("ada", "k", 2, now).await, replayed);
-        assert_eq!(shop.buy("ada", "k", 1, now).await, KeyReused);
+        assert_eq!(shop.buy("ada", "k", 1, now).await, Refused(KeyReused));
     }
     assert_eq!(shop.dump(), before);
     assert!(is_reserved(&shop.buy("bob", "k", 1, until - 1).await));
@@ -232,7 +238,7 @@ async fn a_shard_that_was_never_permitted_or_was_stopped_says_so_before_anything
     }
     shop.change(Lifecycle::Active).await;
     shop.permit().await;
-    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Banned);
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Refused(Banned));
     shop.reserve("bob", "k", 1).await;
     shop.stock.stop(shop.key).await.unwrap();
     assert_eq!(shop.buy("bob", "more", 1, NOW).await, Stopped);
@@ -249,7 +255,7 @@ async fn a_braked_shard_sells_nothing_and_answers_repeated_requests() {
     for (who, key, quantity) in [("ada", "other", 1), ("bob", "k", 1), ("bob", "k", 6), ("cyd", "k", 1)] {
         assert_eq!(shop.buy(who, key, quantity, NOW).await, Overloaded, "{who}");
     }
-    assert_eq!(shop.buy("ada", "k", 2, NOW).await, KeyReused);
+    assert_eq!(shop.buy("ada", "k", 2, NOW).await, Refused(KeyReused));
     let replayed = Replayed { record, drained: false };
     assert_eq!(shop.buy("ada", "k", 1, NOW).await, replayed);
     assert_eq!(shop.dump(), before);
@@ -328,11 +334,23 @@ async fn a_window_lets_its_limit_through_and_the_next_one_when_the_oldest_is_as_
     let shop = Shop::open(|sale| sale.purchase_rate = window(2, 1000)).await;
     assert!(is_reserved(&shop.buy("ada", "1", 1, NOW).await));
     assert!(is_reserved(&shop.buy("ada", "2", 1, NOW + 400).await));
-    assert_eq!(shop.buy("ada", "3", 1, NOW + 400).await, RateLimited { wait_ms: 600 });
-    assert_eq!(shop.buy("ada", "3", 1, NOW + 999).await, RateLimited { wait_ms: 1 });
+    assert_eq!(
+        shop.buy("ada", "3", 1, NOW + 400).await,
+        Refused(RateLimited { wait_ms: 600 })
+    );
+    assert_eq!(
+        shop.buy("ada", "3", 1, NOW + 999).await,
+        Refused(RateLimited { wait_ms: 1 })
+    );
     assert!(is_reserved(&shop.buy("ada", "3", 1, NOW + 1000).await));
-    assert_eq!(shop.buy("ada", "4", 1, NOW + 1000).await, RateLimited { wait_ms: 400 });
-    assert_eq!(shop.buy("ada", "4", 1, NOW + 1399).await, RateLimited { wait_ms: 1 });
+    assert_eq!(
+        shop.buy("ada", "4", 1, NOW + 1000).await,
+        Refused(RateLimited { wait_ms: 400 })
+    );
+    assert_eq!(
+        shop.buy("ada", "4", 1, NOW + 1399).await,
+        Refused(RateLimited { wait_ms: 1 })
+    );
     assert!(is_reserved(&shop.buy("ada", "4", 1, NOW + 1400).await));
     assert!(
         is_reserved(&shop.buy("bob", "1", 1, NOW + 1400).await),
@@ -351,12 +369,12 @@ async fn waiting_as_long_as_was_said_is_enough_and_a_millisecond_less_is_not() {
         for n in 0..limit {
             shop.reserve("ada", &format!("fills {n}"), 1).await;
         }
-        let RateLimited { wait_ms } = shop.buy("ada", "next", 1, NOW).await else {
+        let Refused(RateLimited { wait_ms }) = shop.buy("ada", "next", 1, NOW).await else {
             panic!("{limit} in {window_ms} ms let one more through");
         };
         assert_eq!(wait_ms, window_ms);
         let early = shop.buy("ada", "next", 1, NOW + wait_ms - 1).await;
-        assert_eq!(early, RateLimited { wait_ms: 1 });
+        assert_eq!(early, Refused(RateLimited { wait_ms: 1 }));
         // With five in the window, the shopper's limit of units is reached; the window has let the request through.
         let in_time = shop.buy("ada", "next", 1, NOW + wait_ms).await;
         assert!(
@@ -373,7 +391,7 @@ async fn a_request_that_the_window_refuses_is_not_counted_and_changes_nothing() 
     let before = shop.dump();
     for n in 1..100 {
         let answer = shop.buy("ada", &format!("again {n}"), 1, NOW + n).await;
-        assert_eq!(answer, RateLimited { wait_ms: 1000 - n });
+        assert_eq!(answer, Refused(RateLimited { wait_ms: 1000 - n }));
     }
     assert_eq!(shop.dump(), before);
     assert!(is_reserved(&shop.buy("ada", "late", 1, NOW + 1000).await));
@@ -383,7 +401,9 @@ async fn a_request_that_the_window_refuses_is_not_counted_and_changes_nothing() 
 async fn a_refused_request_counts_once_however_often_it_is_repeated() {
     let mut shop = Shop::open(|sale| sale.purchase_rate = window(2, 1000)).await;
     shop.change(Lifecycle::Paused).await;
-    let paused = NotOpen(SaleState::Paused);
+    let paused = Refused(NotOpen {
+        state: SaleState::Paused,
+    });
     assert_eq!(shop.buy("ada", "one", 1, NOW).await, paused);
     let before = shop.dump();
     for n in 1..50 {
@@ -393,7 +413,7 @@ async fn a_refused_request_counts_once_however_often_it_is_repeated() {
     assert_eq!(shop.buy("ada", "two", 1, NOW + 50).await, paused, "another key counts");
     assert_eq!(
         shop.buy("ada", "three", 1, NOW + 50).await,
-        RateLimited { wait_ms: 950 }
+        Refused(RateLimited { wait_ms: 950 })
     );
     assert_eq!(
         shop.buy("ada", "one", 1, NOW + 999).await,
@@ -407,7 +427,7 @@ async fn a_refused_request_counts_once_however_often_it_is_repeated() {
     );
     assert_eq!(
         shop.buy("ada", "three", 1, NOW + 1049).await,
-        RateLimited { wait_ms: 1 }
+        Refused(RateLimited { wait_ms: 1 })
     );
     shop.change(Lifecycle::Active).await;
     assert!(
@@ -442,7 +462,12 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
             .purchase(shop.key, ending(order), &request, asked_at(NOW))
             .await
             .unwrap();
-        assert_eq!(answer, NotOpen(SaleState::Paused));
+        assert_eq!(
+            answer,
+            Refused(NotOpen {
+                state: SaleState::Paused
+            })
+        );
     }
     for order in across {
         let answer = shop
@@ -450,14 +475,19 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
             .purchase(shop.key, ending(order), &request, asked_at(NOW))
             .await
             .unwrap();
-        assert_eq!(answer, RateLimited { wait_ms: 1000 }, "{order:?}");
+        assert_eq!(answer, Refused(RateLimited { wait_ms: 1000 }), "{order:?}");
     }
     let known = shop
         .stock
         .purchase(shop.key, ending(*b"ghijkl"), &request, asked_at(NOW))
         .await
         .unwrap();
-    assert_eq!(known, NotOpen(SaleState::Paused));
+    assert_eq!(
+        known,
+        Refused(NotOpen {
+            state: SaleState::Paused
+        })
+    );
 }
 
 #[tokio::test]
@@ -492,11 +522,14 @@ async fn a_repeated_request_has_its_first_answer_again_whatever_has_happened_sin
             "before the start" => now = START - 1,
             "window full" => {
                 shop.reserve("ada", "other", 1).await;
-                assert!(matches!(shop.buy("ada", "third", 1, NOW).await, RateLimited { .. }));
+                assert!(matches!(
+                    shop.buy("ada", "third", 1, NOW).await,
+                    Refused(RateLimited { .. })
+                ));
             }
             "banned" => {
                 shop.ban("ada", END);
-                assert_eq!(shop.buy("ada", "other", 1, NOW).await, Banned);
+                assert_eq!(shop.buy("ada", "other", 1, NOW).await, Refused(Banned));
             }
             other => {
                 if let Ok(state) = other.parse::<OrderState>() {
@@ -557,9 +590,12 @@ async fn a_key_belongs_to_its_first_request() {
     let shop = Shop::open(|_| {}).await;
     shop.reserve("ada", "k", 2).await;
     let before = shop.dump();
-    assert_eq!(shop.buy("ada", "k", 1, NOW).await, KeyReused);
-    assert_eq!(shop.buy("ada", "k", 3, NOW).await, KeyReused);
-    assert_eq!(shop.try_buy_item("B", "ada", "k", 2, NOW).await.unwrap(), KeyReused);
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Refused(KeyReused));
+    assert_eq!(shop.buy("ada", "k", 3, NOW).await, Refused(KeyReused));
+    assert_eq!(
+        shop.try_buy_item("B", "ada", "k", 2, NOW).await.unwrap(),
+        Refused(KeyReused)
+    );
     assert_eq!(shop.dump(), before);
     assert!(
         is_reserved(&shop.buy("bob", "k", 1, NOW).await),
@@ -572,16 +608,16 @@ async fn a_ban_holds_until_its_last_millisecond_and_costs_no_window() {
     let shop = Shop::open(|_| {}).await;
     shop.ban("ada", NOW + 1000);
     let before = shop.dump();
-    assert_eq!(shop.buy("ada", "k", 1, NOW + 999).await, Banned);
+    assert_eq!(shop.buy("ada", "k", 1, NOW + 999).await, Refused(Banned));
     assert_eq!(shop.dump(), before);
     assert!(is_reserved(&shop.buy("ada", "k", 1, NOW + 1000).await));
     shop.ban("ada", NOW + 2000);
-    assert_eq!(shop.buy("ada", "other", 1, NOW + 1999).await, Banned);
+    assert_eq!(shop.buy("ada", "other", 1, NOW + 1999).await, Refused(Banned));
     assert_eq!(shop.buy("ada", "other", 6, NOW + 2000).await, LimitReached);
     assert!(is_reserved(&shop.buy("ada", "other", 1, NOW + 2000).await));
     assert_eq!(
         shop.buy("ada", "third", 1, NOW + 1999).await,
-        Banned,
+        Refused(Banned),
         "whatever was written since, the ban stands"
     );
 }
@@ -625,7 +661,7 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
 async fn a_banned_shopper_is_not_forgotten_before_the_ban_ends() {
     let shop = Shop::open(|_| {}).await;
     shop.ban("ada", NOW);
-    assert_eq!(shop.buy("ada", "too many", 6, NOW - 1).await, Banned);
+    assert_eq!(shop.buy("ada", "too many", 6, NOW - 1).await, Refused(Banned));
     assert_eq!(shop.forgotten_in("ada"), -1);
     assert_eq!(shop.buy("ada", "too many", 6, NOW).await, LimitReached);
     assert!(shop.forgotten_in("ada") > 0, "the ban is over");

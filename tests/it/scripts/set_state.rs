@@ -5,6 +5,7 @@ use super::{
 use crate::support::raw::arg;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::purchase::Refusal;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::from_millis;
 use flashsale::stock::purchase::ShardAnswer;
@@ -65,7 +66,12 @@ async fn every_item_follows_the_new_state_and_times_and_has_its_counters_as_they
     assert_eq!(reading.record, record);
     for item in ["A", "B"] {
         let answer = shop.try_buy_item(item, "bob", item, 1, NOW).await.unwrap();
-        assert_eq!(answer, ShardAnswer::NotOpen(SaleState::Paused));
+        assert_eq!(
+            answer,
+            ShardAnswer::Refused(Refusal::NotOpen {
+                state: SaleState::Paused
+            })
+        );
     }
 }
 
@@ -85,7 +91,7 @@ async fn the_limits_and_the_number_of_the_next_event_stay_as_they_were() {
     assert_eq!(record.event, Some(Position { epoch: 1, seq: 2 }));
     assert_eq!(
         shop.buy("ada", "three", 1, NOW).await,
-        ShardAnswer::RateLimited { wait_ms: 1000 }
+        ShardAnswer::Refused(Refusal::RateLimited { wait_ms: 1000 })
     );
 }
 
@@ -95,7 +101,9 @@ async fn a_sale_opened_ahead_of_its_time_sells_at_once() {
     let early = START - 10_000;
     assert_eq!(
         shop.buy("ada", "k", 1, early).await,
-        ShardAnswer::NotOpen(SaleState::Scheduled)
+        ShardAnswer::Refused(Refusal::NotOpen {
+            state: SaleState::Scheduled
+        })
     );
     shop.sale.starts_at = from_millis(early);
     shop.change(Lifecycle::Active).await;

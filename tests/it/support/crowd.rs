@@ -10,7 +10,7 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
 use flashsale::domain::order::{CancelOutcome, Order};
 use flashsale::domain::payment::Payment;
-use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest};
+use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use flashsale::domain::report::ItemAudit;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
 use flashsale::domain::sale_guards::SaleGuards;
@@ -310,7 +310,7 @@ impl World {
             );
         }
         let outcome = buy(&self.app, sale, &format!("late-{round}"), "key", 1).await;
-        assert_eq!(outcome, PurchaseOutcome::SoldOut);
+        assert_eq!(outcome, PurchaseOutcome::Refused(Refusal::SoldOut));
         let item = self.settled(sale).await;
         assert_eq!(item.stock.held + item.stock.sold, item.total, "{item:?}");
     }

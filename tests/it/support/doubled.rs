@@ -1,7 +1,7 @@
 //! A crowd in which half of the requests are sent twice at the same moment.
 
 use super::crowd::{Terms, World, try_buy};
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub async fn doubled_crowd(world: &World, stock: i64, shards: u16, keys: usize) 
     for request in answers.into_iter().flatten() {
         match request.unwrap() {
             (key, Ok(PurchaseOutcome::Reserved(_) | PurchaseOutcome::Replayed(_))) => _ = orders.insert(key),
-            (key, Ok(PurchaseOutcome::SoldOut)) => _ = sold_out.insert(key),
+            (key, Ok(PurchaseOutcome::Refused(Refusal::SoldOut))) => _ = sold_out.insert(key),
             (_, Ok(other)) => panic!("{other:?}"),
             (_, Err(fault)) => assert!(fault.is_passing(), "{fault}"),
         }
