@@ -18,7 +18,6 @@ use flashsale::config::Config;
 use flashsale::domain::code::Code;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
-use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::purchase::QUANTITY_MAX;
 use flashsale::http::extract::{Json, Key, SalePath, Tokens, bearer};
 use flashsale::http::health::healthz;
@@ -26,7 +25,7 @@ use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{FromRow, PgPool};
 use std::cell::RefCell;
@@ -254,17 +253,32 @@ impl Books {
             id: OrderId(row.order_id),
             sale_id: wanted.sale,
             sku: wanted.sku.clone(),
-            quantity: u32::try_from(row.quantity).unwrap_or_default(),
+            quantity: row.quantity,
             amount_minor: row.amount_minor,
             currency: row.currency,
-            state: OrderState::Reserved,
+            state: "reserved",
             confirmed: true,
             created_at: row.created_at,
             expires_at: row.expires_at,
             paid_at: None,
-            user: wanted.user.clone(),
         })))
     }
+}
+
+/// An order, with the members of ours.
+#[derive(Serialize)]
+struct Order {
+    id: OrderId,
+    sale_id: SaleId,
+    sku: Sku,
+    quantity: i32,
+    amount_minor: i64,
+    currency: String,
+    state: &'static str,
+    confirmed: bool,
+    created_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    paid_at: Option<DateTime<Utc>>,
 }
 
 /// A new order for a purchase.
@@ -274,15 +288,14 @@ fn order(wanted: &Wanted, item: &Listed) -> Order {
         id: OrderId(Uuid::new_v4()),
         sale_id: wanted.sale,
         sku: wanted.sku.clone(),
-        quantity: u32::try_from(wanted.quantity).unwrap_or_default(),
+        quantity: wanted.quantity,
         amount_minor: item.price_minor.saturating_mul(i64::from(wanted.quantity)),
         currency: item.currency.clone(),
-        state: OrderState::Reserved,
+        state: "reserved",
         confirmed: true,
         created_at,
         expires_at: created_at + PAYMENT_WINDOW,
         paid_at: None,
-        user: wanted.user.clone(),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::payment::RecordedPayment;
+use super::sale::Item;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -111,6 +112,35 @@ pub struct Order {
     /// The shopper, the only one who may see the order.
     #[serde(skip)]
     pub user: UserId,
+}
+
+impl Order {
+    /// A new order, before Postgres has it.
+    #[must_use]
+    pub fn held(
+        id: OrderId,
+        sale_id: SaleId,
+        item: &Item,
+        quantity: u32,
+        user: UserId,
+        created_at: DateTime<Utc>,
+        expires_at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            id,
+            sale_id,
+            sku: item.sku.clone(),
+            quantity,
+            amount_minor: item.price_of(quantity),
+            currency: item.currency.clone(),
+            state: OrderState::Reserved,
+            confirmed: false,
+            created_at,
+            expires_at,
+            paid_at: None,
+            user,
+        }
+    }
 }
 
 /// An order as operators see it.

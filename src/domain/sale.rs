@@ -256,6 +256,14 @@ pub struct Item {
     pub per_user_limit: u32,
 }
 
+impl Item {
+    /// The price of so many units, in the currency's minor unit.
+    #[must_use]
+    pub const fn price_of(&self, quantity: u32) -> i64 {
+        self.price_minor.saturating_mul(quantity as i64)
+    }
+}
+
 /// A sale as Postgres has it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Sale {

@@ -8,9 +8,9 @@ use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, begin, commit, is_about_data, small, step};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
-use crate::domain::ids::{SaleId, Sku};
+use crate::domain::ids::SaleId;
 use crate::domain::order::{Accepted, Order, OrderState};
-use crate::domain::sale::{Durability, Sale};
+use crate::domain::sale::{Durability, Item, Sale};
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -57,9 +57,7 @@ struct Row<'a> {
     position: Position,
     raw: &'a [u8],
     reserved: &'a Reserved,
-    sku: &'a Sku,
-    amount_minor: i64,
-    currency: &'a str,
+    item: &'a Item,
 }
 
 /// An event that becomes a dead letter.
@@ -194,7 +192,10 @@ impl Claim {
             // The order can never be paid. So its shard gets it as revoked, and withholds its units. A repeated
             // delivery changes nothing.
             if let Some(row) = row {
-                let (of, units) = (row.reserved, (row.sku.to_string(), i64::from(row.reserved.quantity)));
+                let (of, units) = (
+                    row.reserved,
+                    (row.item.sku.to_string(), i64::from(row.reserved.quantity)),
+                );
                 let message = Message::resolve(of.order.0, of.user.as_str(), units, OrderState::Revoked, now);
                 send_all(&mut self.tx, self.sale, &[(self.shard, message)]).await?;
             }
@@ -389,9 +390,7 @@ fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<Row<'a>, Strin
         position: event.position,
         raw: &event.raw,
         reserved,
-        sku: &item.sku,
-        amount_minor: item.price_minor.saturating_mul(i64::from(reserved.quantity)),
-        currency: &item.currency,
+        item,
     })
 }
 
@@ -410,19 +409,19 @@ struct New {
 fn orders(sale: SaleId, rows: &[Row<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Accepted> {
     let held = rows.iter().filter_map(|row| {
         let reserved = row.reserved;
+        let expires_at = *held.get(&reserved.order.0)?;
+        let (user, created_at) = (reserved.user.clone(), from_millis(reserved.created_at));
         let order = Order {
-            id: reserved.order,
-            sale_id: sale,
-            sku: row.sku.clone(),
-            quantity: reserved.quantity,
-            amount_minor: row.amount_minor,
-            currency: row.currency.to_owned(),
-            state: OrderState::Reserved,
             confirmed: true,
-            created_at: from_millis(reserved.created_at),
-            expires_at: *held.get(&reserved.order.0)?,
-            paid_at: None,
-            user: reserved.user.clone(),
+            ..Order::held(
+                reserved.order,
+                sale,
+                row.item,
+                reserved.quantity,
+                user,
+                created_at,
+                expires_at,
+            )
         };
         let event = row.position;
         Some(Accepted { order, event })
@@ -449,17 +448,49 @@ impl Columns {
         let quantity = |row: &Row<'_>| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX);
         Self {
             ids: rows.iter().map(|row| row.reserved.order.0).collect(),
-            skus: rows.iter().map(|row| row.sku.to_string()).collect(),
+            skus: rows.iter().map(|row| row.item.sku.to_string()).collect(),
             users: rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect(),
             keys: rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect(),
             quantities: rows.iter().map(quantity).collect(),
-            amounts: rows.iter().map(|row| row.amount_minor).collect(),
-            currencies: rows.iter().map(|row| row.currency.to_owned()).collect(),
+            amounts: rows
+                .iter()
+                .map(|row| row.item.price_of(row.reserved.quantity))
+                .collect(),
+            currencies: rows.iter().map(|row| row.item.currency.clone()).collect(),
             created: rows.iter().map(|row| from_millis(row.reserved.created_at)).collect(),
             epochs: rows.iter().map(|row| row.position.epoch).collect(),
             seqs: rows.iter().map(|row| row.position.seq).collect(),
         }
     }
+}
+
+/// The one statement that inserts orders, with a tail of its own.
+macro_rules! insert_orders {
+    ($query:ident ! ($($row:ident,)?), $tail:literal, $sale:expr, $shard:expr, $columns:expr) => {
+        sqlx::$query!(
+            $($row,)?
+            "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+                 currency, created_at, expires_at, epoch, seq) \
+             select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
+                 o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
+             from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
+                 $10::timestamptz[], $11::int8[], $12::int8[]) \
+                 as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
+             join sales s on s.sale_id = $1" + $tail,
+            $sale.0,
+            small($shard),
+            &$columns.ids,
+            &$columns.skus,
+            &$columns.users,
+            &$columns.keys,
+            &$columns.quantities,
+            &$columns.amounts,
+            &$columns.currencies,
+            &$columns.created,
+            &$columns.epochs,
+            &$columns.seqs
+        )
+    };
 }
 
 /// Inserts orders and counts their units as held by the shard's own grants. `false` when these do not suffice.
@@ -468,34 +499,13 @@ impl Columns {
 /// Also when the ledger has one of the orders.
 async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Row<'_>]) -> Result<bool, sqlx::Error> {
     let columns = Columns::of(rows);
-    sqlx::query!(
-        "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
-             currency, created_at, expires_at, epoch, seq) \
-         select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
-         from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
-             $10::timestamptz[], $11::int8[], $12::int8[]) \
-             as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
-         join sales s on s.sale_id = $1",
-        sale.0,
-        small(shard),
-        &columns.ids,
-        &columns.skus,
-        &columns.users,
-        &columns.keys,
-        &columns.quantities,
-        &columns.amounts,
-        &columns.currencies,
-        &columns.created,
-        &columns.epochs,
-        &columns.seqs
-    )
-    .execute(&mut **tx)
-    .instrument(step("insert orders"))
-    .await?;
+    insert_orders!(query!(), "", sale, shard, columns)
+        .execute(&mut **tx)
+        .instrument(step("insert orders"))
+        .await?;
     let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows {
-        *wanted.entry(row.sku.as_str()).or_default() += i64::from(row.reserved.quantity);
+        *wanted.entry(row.item.sku.as_str()).or_default() += i64::from(row.reserved.quantity);
     }
     hold_own(tx, sale, shard, &wanted).await
 }
@@ -508,31 +518,14 @@ async fn insert_orders(
     rows: &[Row<'_>],
 ) -> Result<Vec<Inserted>, sqlx::Error> {
     let columns = Columns::of(rows);
-    let mut inserted = sqlx::query_as!(
-        Inserted,
-        "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
-             currency, created_at, expires_at, epoch, seq) \
-         select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
-         from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
-             $10::timestamptz[], $11::int8[], $12::int8[]) \
-             as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
-         join sales s on s.sale_id = $1 \
-         on conflict do nothing \
+    let mut inserted = insert_orders!(
+        query_as!(Inserted,),
+        " on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
              quantity::int8 as \"quantity!\", seq as \"seq!\", expires_at as \"expires_at!\"",
-        sale.0,
-        small(shard),
-        &columns.ids,
-        &columns.skus,
-        &columns.users,
-        &columns.keys,
-        &columns.quantities,
-        &columns.amounts,
-        &columns.currencies,
-        &columns.created,
-        &columns.epochs,
-        &columns.seqs
+        sale,
+        shard,
+        columns
     )
     .fetch_all(&mut **tx)
     .instrument(step("insert orders"))

@@ -1,10 +1,9 @@
 //! A Redis script checks and counts, and the application then writes the order to Postgres. If that write fails, the
 //! application gives the units back. After a crash between the two steps, no process can give them back.
 
-use super::{Books, CALL_MAX, Sold, Wanted, no_answer, order, stock_key};
+use super::{Books, CALL_MAX, Order, Sold, Wanted, no_answer, order, stock_key};
 use anyhow::Context as _;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::order::Order;
 use redis::Script;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use std::sync::LazyLock;
