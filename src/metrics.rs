@@ -40,7 +40,7 @@ const OTHER_CODES: [Code; 6] = [
 
 /// The outcomes of a purchase: accepted, replayed, or the code of the refusal. The frequent ones come first, because a
 /// count searches from the front.
-pub static PURCHASE_OUTCOMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+static PURCHASE_OUTCOMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let refusals = Refusal::each();
     let codes = [Code::SoldOut, Code::RateLimited].into_iter();
     let codes = codes.chain(refusals.iter().map(Refusal::code)).chain(OTHER_CODES);

@@ -64,6 +64,7 @@ assets! {
         "console-dialog.js"
         "console-fields.js"
         "console-form.js"
+        "console-guards.js"
         "console-limits.js"
         "console-live.js"
         "console-money.js"

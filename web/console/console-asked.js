@@ -1,26 +1,11 @@
 // Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
+import { guardsTold } from './console-guards.js';
 import { momentExact, money } from './format.js';
 import { apart, say } from './language.js';
 
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
-
-/** The enabled guards of a sale, each in words. @param {Partial<SaleGuards>} guards */
-export function guardsTold(guards) {
-    const told = [];
-    const add = (isOn, key, values) => isOn && told.push(say(key, values));
-    const { purchase_token: token, challenge, captcha_proof_cost: instead = 0 } = guards;
-    const { holds_max: holds = 0, unpaid_cooldown_seconds: pause = 0 } = guards;
-    add(token === true, 'on_token');
-    add(challenge === 'captcha', 'on_captcha');
-    add(challenge === 'captcha' && instead > 0, 'on_captcha_proof', { n: instead });
-    add(challenge === 'proof_of_work', 'on_proof', { n: guards.proof_cost ?? '–' });
-    add(holds > 0, 'on_holds', { n: holds });
-    add(pause > 0, 'on_cooldown', { n: pause });
-    add(guards.waiting_room === true, 'on_room', { n: guards.admissions_per_second ?? '–', seconds: guards.admission_seconds ?? '–' });
-    return told.length > 0 ? told.join(', ') : say('on_none');
-}
 
 /** @param {Partial<AdminSale['purchase_rate']>} rate */
 export const rateTold = ({ limit, window_ms: window }) => say('rateTold', { n: limit, ms: window });

@@ -5,6 +5,7 @@
 import { call, onceOnly } from './console-api.js';
 import { sure, wordsOf } from './console-dialog.js';
 import { CONFIGURED, fieldOf, localTime } from './console-fields.js';
+import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
 import { word } from './console-table.js';
 import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
@@ -30,32 +31,7 @@ const SALE = [
     { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
     { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
 ];
-// Guards that the form leaves out take the instance's defaults.
-const GUARDS = [
-    { name: 'guards.purchase_token', label: 'guardToken', kind: 'switch' },
-    {
-        name: 'guards.challenge',
-        label: 'guardChallenge',
-        kind: 'choice',
-        prefix: 'challenge',
-        options: [CONFIGURED, 'none', 'captcha', 'proof_of_work'],
-    },
-    { name: 'guards.proof_cost', label: 'guardProofCost', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
-    {
-        name: 'guards.captcha_proof_cost',
-        label: 'guardCaptchaProof',
-        kind: 'whole',
-        min: 0,
-        max: 1_000_000,
-        mayLack: true,
-        hint: 'proofHint',
-    },
-    { name: 'guards.holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true },
-    { name: 'guards.unpaid_cooldown_seconds', label: 'guardCooldown', kind: 'whole', min: 0, max: 86_400, mayLack: true },
-    { name: 'guards.waiting_room', label: 'guardRoom', kind: 'switch' },
-    { name: 'guards.admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
-    { name: 'guards.admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400, mayLack: true },
-];
+const GUARDS = GUARDS_OF_SALE.map((guard) => ({ ...guard, name: `guards.${guard.name}` }));
 const ITEM = [
     { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
     { name: 'name', label: 'name', kind: 'text' },

@@ -4,9 +4,10 @@ import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
-import { guardsTold, itemTold } from './console-asked.js';
+import { itemTold } from './console-asked.js';
 import { resultLine, sure, wordsOf } from './console-dialog.js';
 import { fieldOf, typedIn } from './console-fields.js';
+import { guardsTold } from './console-guards.js';
 import { followSale } from './console-live.js';
 import { ordersPath } from './console-orders.js';
 import { plotOf } from './console-plot.js';
@@ -16,8 +17,14 @@ import { unitsOf } from './console-units.js';
 import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
-import { english, write } from './problem.js';
+import { english, meaning, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
+
+// A refusal's code in short.
+function codeName(code) {
+    const short = say(`code_${code}`);
+    return short.startsWith('code_') ? meaning(code) : short;
+}
 
 const POINTS_MAX = 400;
 const SALE_EVERY_MS = 20_000;
@@ -67,7 +74,7 @@ export function saleView(view, id) {
     const numbers = tiles();
     const units = unitsOf();
     const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
-    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (code) => say(`code_${code}`), first: 1 });
+    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: codeName, first: 1 });
     const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
     const instances = element('p', { class: 'muted small', id: 'instances' });
     const stopped = element('ul', { class: 'legend' });

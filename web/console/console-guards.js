@@ -1,0 +1,69 @@
+// The guards of a sale: their fields in the form, and their words where they are on.
+
+import { CONFIGURED } from './console-fields.js';
+import { say } from './language.js';
+
+const asksFor = (challenge) => (guards) => guards.challenge === challenge;
+
+// `isOn` and `on` give the words of an enabled guard; the words may use `n`, its value, and the values of `others`.
+// Guards that the form leaves out take the instance's defaults.
+export const GUARDS = [
+    { name: 'purchase_token', label: 'guardToken', kind: 'switch', on: 'on_token' },
+    {
+        name: 'challenge',
+        label: 'guardChallenge',
+        kind: 'choice',
+        prefix: 'challenge',
+        options: [CONFIGURED, 'none', 'captcha', 'proof_of_work'],
+        isOn: asksFor('captcha'),
+        on: 'on_captcha',
+    },
+    {
+        name: 'proof_cost',
+        label: 'guardProofCost',
+        kind: 'whole',
+        min: 1,
+        max: 1_000_000,
+        mayLack: true,
+        isOn: asksFor('proof_of_work'),
+        on: 'on_proof',
+    },
+    {
+        name: 'captcha_proof_cost',
+        label: 'guardCaptchaProof',
+        kind: 'whole',
+        min: 0,
+        max: 1_000_000,
+        mayLack: true,
+        hint: 'proofHint',
+        isOn: (guards) => guards.challenge === 'captcha' && guards.captcha_proof_cost > 0,
+        on: 'on_captcha_proof',
+    },
+    { name: 'holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true, on: 'on_holds' },
+    {
+        name: 'unpaid_cooldown_seconds',
+        label: 'guardCooldown',
+        kind: 'whole',
+        min: 0,
+        max: 86_400,
+        mayLack: true,
+        on: 'on_cooldown',
+    },
+    { name: 'waiting_room', label: 'guardRoom', kind: 'switch', on: 'on_room', others: ['admissions_per_second', 'admission_seconds'] },
+    { name: 'admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
+    { name: 'admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400, mayLack: true },
+];
+
+const isAbove0OrTrue = (value) => value === true || value > 0;
+
+/** The enabled guards of a sale, each in words. @param {Partial<SaleGuards>} guards */
+export function guardsTold(guards) {
+    const told = [];
+    for (const { name, on, isOn = (of) => isAbove0OrTrue(of[name]), others = [] } of GUARDS) {
+        if (on && isOn(guards)) {
+            const values = Object.fromEntries(others.map((it) => [it, guards[it] ?? '–']));
+            told.push(say(on, { n: guards[name] ?? '–', ...values }));
+        }
+    }
+    return told.length > 0 ? told.join(', ') : say('on_none');
+}
