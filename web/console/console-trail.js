@@ -8,14 +8,12 @@ import { plainly, say } from './language.js';
 
 const EVERY_MS = 10_000;
 
-const KNOWN = [
-    'sales.create', 'sales.change', 'sales.delete', 'sales.preload', 'sales.open', 'sales.pause', 'sales.resume', 'sales.close',
-    'sales.restock', 'sales.rebuild', 'sales.dead-letters.settle', 'bans.create', 'bans.lift', 'guards.change',
-    'payments.settle', 'session.create', 'session.delete', 'orders.read', 'bans.read', 'alerts.read',
-    'alerts.stream.read', 'sales.dead-letters.read',
-];
-
-const actionName = (action) => (KNOWN.includes(action) ? say(`action_${action.replaceAll(/[.-]/g, '_')}`) : action);
+// An action of a newer instance has no words here.
+function actionName(action) {
+    const key = `action_${action.replaceAll(/[.-]/g, '_')}`;
+    const words = say(key);
+    return words === key ? action : words;
+}
 
 // The actor: the name that the operator gave, then the kind of actor and the session that the server recorded.
 /** @param {AuditEntry} entry */
