@@ -101,7 +101,10 @@ fn an_ordinary_user_is_told_the_line_that_installs_what_is_missing() {
     let start = "dev: please run: sudo apt-get install -y --no-install-recommends";
     checkout.script("apt-get", "echo ran >&2; exit 99");
     assert_eq!(checkout.refusal("up"), format!("{start} redis-server\n"));
-    assert_eq!(checkout.refusal("check"), format!("{start} lua-check redis-server nodejs npm\n"));
+    assert_eq!(
+        checkout.refusal("check"),
+        format!("{start} lua-check redis-server nodejs npm\n")
+    );
     // One who may use sudo, but not without a password.
     checkout.script("sudo", "[ \"$*\" = '-n true' ] || echo ran >&2; exit 1");
     assert_eq!(checkout.refusal("up"), format!("{start} redis-server\n"));
