@@ -26,7 +26,7 @@ use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use crate::{flow, ledger, listener};
 use actix_web::App as HttpApp;
-use actix_web::dev::ServerHandle;
+use actix_web::dev::{Server, ServerHandle};
 use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use anyhow::{Context as _, anyhow};
@@ -335,6 +335,90 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
     Ok(handle)
 }
 
+/// What all workers share.
+fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending: CancellationToken) -> Shared {
+    Shared {
+        metrics: Arc::clone(&app.metrics),
+        tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
+        token_keys: config.token_keys.expose().clone(),
+        admin_key: config.admin_key.clone(),
+        webhook_secret: config.webhook_secret.clone(),
+        easel: ChallengeDrawer::default(),
+        gate: Arc::clone(gate),
+        guards: config.guards,
+        sale_guards: config.sale_guards,
+        trusted_proxies: config.trusted_proxies.clone(),
+        is_proxy_mentioned: AtomicBool::default(),
+        followers: Arc::default(),
+        sign_ins: SignIns::default(),
+        refused_actions: RefusedActions::default(),
+        known_reads: KnownReads::default(),
+        live: Live::default(),
+        audits: Audits::default(),
+        is_https: config.tls.is_some(),
+        instance,
+        ending,
+        pages: Pages::new(config.development, &config.shop),
+        development: config.development.then(|| Development::new(config.jwt_secret.clone())),
+        weather: Weather::default(),
+    }
+}
+
+/// Serves a part of the routes at its address.
+fn serve_part(
+    config: &Config,
+    app: &Arc<App>,
+    shared: &Arc<Shared>,
+    listener: TcpListener,
+    part: Part,
+) -> anyhow::Result<Server> {
+    let (app, shared) = (Arc::clone(app), Arc::clone(shared));
+    let redis = (config.redis_url.clone(), config.redis_certificates.clone());
+    let is_development = config.development;
+    let address = listener.local_addr()?;
+    // Operators are few. One of them must not take a processor from shoppers, nor shoppers their connections.
+    let (workers, limits) = match part {
+        Part::Operators => (
+            Some(1),
+            ConnectionLimits {
+                total: FEW_CONNECTIONS,
+                ..config.connections
+            },
+        ),
+        Part::All | Part::Shop => (None, connections_of(config)),
+    };
+    let terms = Terms {
+        workers,
+        end_seconds: END_SECONDS,
+        tls: config.tls.as_ref().map(Tls::server),
+        proxies: config.trusted_proxies.clone(),
+        limits,
+        open: app.metrics.http_connections.clone(),
+        ended: app.metrics.http_connections_ended.clone(),
+    };
+    let server = listener::serve(listener, terms, move || {
+        let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
+        HttpApp::new()
+            .app_data(Data::from(Arc::clone(&app)))
+            // Runs on the worker's own runtime: its purchases never wake another thread. Redis may be away for a
+            // moment: it has answered this process before.
+            .data_factory(move || {
+                let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
+                async move {
+                    let (url, certificates) = &redis;
+                    let stock = Stock::open(url.expose(), certificates.expose())?;
+                    Ok::<_, Fault>(Api::new(app.over(stock), shared))
+                }
+            })
+            .configure(routes(is_development, part))
+            .wrap(from_fn(panic_guard))
+            .wrap(from_fn(plain_path))
+            .wrap(from_fn(request_id))
+            .wrap(from_fn(answering))
+    });
+    server.map_err(|error| anyhow!("cannot serve on {address}: {error}"))
+}
+
 async fn serve_http(
     config: &Config,
     app: Arc<App>,
@@ -369,88 +453,20 @@ async fn serve_http(
         let (app, gate, configured) = (following, Arc::clone(&gate), config.guards);
         tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
     };
-    let shared = Arc::new(Shared {
-        metrics: Arc::clone(&app.metrics),
-        tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
-        token_keys: config.token_keys.expose().clone(),
-        admin_key: config.admin_key.clone(),
-        webhook_secret: config.webhook_secret.clone(),
-        easel: ChallengeDrawer::default(),
-        gate: Arc::clone(&gate),
-        guards: config.guards,
-        sale_guards: config.sale_guards,
-        trusted_proxies: config.trusted_proxies.clone(),
-        is_proxy_mentioned: AtomicBool::default(),
-        followers: Arc::default(),
-        sign_ins: SignIns::default(),
-        refused_actions: RefusedActions::default(),
-        known_reads: KnownReads::default(),
-        live: Live::default(),
-        audits: Audits::default(),
-        is_https: config.tls.is_some(),
-        instance,
-        ending: stop.clone(),
-        pages: Pages::new(config.development, &config.shop),
-        development: config.development.then(|| Development::new(config.jwt_secret.clone())),
-        weather: Weather::default(),
-    });
-    let is_development = config.development;
-    if is_development {
+    let shared = Arc::new(shared(config, &app, &gate, instance, stop.clone()));
+    if config.development {
         tracing::warn!(
             "development mode: anyone with the printed link can sign in as any shopper and pay without money"
         );
     }
-    let redis = (config.redis_url.clone(), config.redis_certificates.clone());
-    let serve = |listener: TcpListener, part: Part| {
-        let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
-        let address = listener.local_addr()?;
-        // Operators are few. One of them must not take a processor from shoppers, nor shoppers their connections.
-        let (workers, limits) = match part {
-            Part::Operators => (
-                Some(1),
-                ConnectionLimits {
-                    total: FEW_CONNECTIONS,
-                    ..config.connections
-                },
-            ),
-            Part::All | Part::Shop => (None, connections_of(config)),
-        };
-        let terms = Terms {
-            workers,
-            end_seconds: END_SECONDS,
-            tls: config.tls.as_ref().map(Tls::server),
-            proxies: config.trusted_proxies.clone(),
-            limits,
-            open: app.metrics.http_connections.clone(),
-            ended: app.metrics.http_connections_ended.clone(),
-        };
-        let server = listener::serve(listener, terms, move || {
-            let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
-            HttpApp::new()
-                .app_data(Data::from(Arc::clone(&app)))
-                // Runs on the worker's own runtime: its purchases never wake another thread. Redis may be away for a
-                // moment: it has answered this process before.
-                .data_factory(move || {
-                    let (app, shared, redis) = (Arc::clone(&app), Arc::clone(&shared), redis.clone());
-                    async move {
-                        let (url, certificates) = &redis;
-                        let stock = Stock::open(url.expose(), certificates.expose())?;
-                        Ok::<_, Fault>(Api::new(app.over(stock), shared))
-                    }
-                })
-                .configure(routes(is_development, part))
-                .wrap(from_fn(panic_guard))
-                .wrap(from_fn(plain_path))
-                .wrap(from_fn(request_id))
-                .wrap(from_fn(answering))
-        });
-        server.map_err(|error| anyhow!("cannot serve on {address}: {error}"))
-    };
     let servers = match listeners.admin {
-        None => vec![serve(listeners.shop, Part::All)?],
-        Some(admin) => vec![serve(listeners.shop, Part::Shop)?, serve(admin, Part::Operators)?],
+        None => vec![serve_part(config, &app, &shared, listeners.shop, Part::All)?],
+        Some(admin) => vec![
+            serve_part(config, &app, &shared, listeners.shop, Part::Shop)?,
+            serve_part(config, &app, &shared, admin, Part::Operators)?,
+        ],
     };
-    let handles: Vec<_> = servers.iter().map(actix_web::dev::Server::handle).collect();
+    let handles: Vec<_> = servers.iter().map(Server::handle).collect();
     let mut serving = tokio::spawn(try_join_all(servers));
     if let Some(admin) = admin {
         tracing::info!(address = %admin, tls = config.tls.is_some(), "serving operators");

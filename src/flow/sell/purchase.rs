@@ -8,17 +8,19 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
-use crate::domain::sale::{Durability, Lifecycle, Sale, SaleState};
+use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shard::home_shard;
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::flow::sell::await_durability::{kept, upheld};
-use crate::flow::sell::borrow::{Cover, Shortage, cover};
+use crate::flow::sell::await_durability::{Expected, kept, upheld};
+use crate::flow::sell::borrow::{Arrival, Cover, Shortage, cover};
 use crate::flow::sell::waiting_room::leave;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{Asking, ShardAnswer};
+use crate::stock::record::OrderRecord;
 use crate::{bugs, crash, telemetry};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Attempts at the home shard. Other shoppers may take the units that were brought.
@@ -82,6 +84,13 @@ pub async fn purchase(
         Box::pin(app.permits.sells_again(home, PATIENCE)).await;
     }
     let came = app.shortages.came();
+    let attempt = Attempt {
+        app,
+        sale: &sale,
+        request,
+        order,
+        home,
+    };
     for _ in 0..TRIES_MAX {
         if began.elapsed() >= ASKED_MAX {
             return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
@@ -107,36 +116,8 @@ pub async fn purchase(
         };
         crash::point("purchase.after_script");
         return Ok(match answer {
-            ShardAnswer::Reserved(record) => {
-                app.drains.want(sale.durability);
-                if sale.guards.waiting_room {
-                    Box::pin(leave(app, &sale, &request.user)).await;
-                }
-                let event = record.event;
-                let order = record.into_order(order, &sale, request.user.clone(), false)?;
-                match sale.durability {
-                    Durability::Redis => PurchaseOutcome::Reserved(order),
-                    Durability::Replica | Durability::Postgres => {
-                        match Box::pin(kept(app, &sale, home, order, event, expected.take())).await? {
-                            Some((order, true)) => PurchaseOutcome::Reserved(order),
-                            Some((order, false)) => again(&sale, order, request),
-                            None => revoked(),
-                        }
-                    }
-                }
-            }
-            // The first answer may have been that the outcome is unknown. So this one waits as the first did.
-            ShardAnswer::Replayed { record, drained } => {
-                let order = record.into_order(order, &sale, request.user.clone(), drained)?;
-                match sale.durability {
-                    Durability::Redis => PurchaseOutcome::Replayed(order),
-                    // The drain takes an order in only once a replica has its event.
-                    Durability::Replica if drained => PurchaseOutcome::Replayed(order),
-                    Durability::Replica | Durability::Postgres => Box::pin(kept(app, &sale, home, order, None, None))
-                        .await?
-                        .map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)),
-                }
-            }
+            ShardAnswer::Reserved(record) => attempt.reserved(record, expected.take()).await?,
+            ShardAnswer::Replayed { record, drained } => attempt.replayed(record, drained).await?,
             ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
                 Some(outcome) => outcome,
                 None => {
@@ -149,11 +130,12 @@ pub async fn purchase(
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
             }
             ShardAnswer::Refused(refusal) => {
-                if refusal
-                    == (Refusal::NotOpen {
-                        state: SaleState::Closed,
-                    })
-                {
+                if matches!(
+                    refusal,
+                    Refusal::NotOpen {
+                        state: SaleState::Closed
+                    }
+                ) {
                     app.permits.need(sale.id);
                 }
                 PurchaseOutcome::Refused(refusal)
@@ -162,27 +144,77 @@ pub async fn purchase(
                 limit: item.per_user_limit,
             }),
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::Refused(Refusal::SoldOut),
-            ShardAnswer::Short { .. } => {
-                let shortage = Shortage {
-                    sale: &sale,
-                    sku: &item.sku,
-                    home: home.shard,
-                    quantity: request.quantity,
-                    came,
-                };
-                match Box::pin(cover(app, &shortage)).await? {
-                    Cover::Brought => continue,
-                    Cover::SoldOut if Box::pin(has_changed(app, home, order, request, asking.looked)).await? => {
-                        continue;
-                    }
-                    Cover::SoldOut => PurchaseOutcome::Refused(Refusal::SoldOut),
-                }
-            }
+            ShardAnswer::Short { .. } => match Box::pin(attempt.is_sold_out(item, came, asking.looked)).await? {
+                true => PurchaseOutcome::Refused(Refusal::SoldOut),
+                false => continue,
+            },
         });
     }
     Err(Fault::Unavailable(
         "the last units are changing hands; try again".to_owned(),
     ))
+}
+
+/// A purchase at its home shard.
+struct Attempt<'a> {
+    app: &'a App,
+    sale: &'a Arc<Sale>,
+    request: &'a PurchaseRequest,
+    order: OrderId,
+    home: ShardKey,
+}
+
+impl Attempt<'_> {
+    /// The answer to a new order, once the sale's durability covers it.
+    async fn reserved(&self, record: OrderRecord, expected: Option<Expected>) -> Result<PurchaseOutcome, Fault> {
+        let Self { app, sale, request, .. } = *self;
+        app.drains.want(sale.durability);
+        if sale.guards.waiting_room {
+            Box::pin(leave(app, sale, &request.user)).await;
+        }
+        let event = record.event;
+        let order = record.into_order(self.order, sale, request.user.clone(), false)?;
+        if sale.durability == Durability::Redis {
+            return Ok(PurchaseOutcome::Reserved(order));
+        }
+        let kept = Box::pin(kept(app, sale, self.home, order, event, expected)).await?;
+        Ok(match kept {
+            Some((order, true)) => PurchaseOutcome::Reserved(order),
+            Some((order, false)) => again(sale, order, request),
+            None => revoked(),
+        })
+    }
+
+    /// The answer to a known key. The first answer may have been that the outcome is unknown, so this one waits as the
+    /// first did.
+    async fn replayed(&self, record: OrderRecord, drained: bool) -> Result<PurchaseOutcome, Fault> {
+        let Self { app, sale, request, .. } = *self;
+        let order = record.into_order(self.order, sale, request.user.clone(), drained)?;
+        match sale.durability {
+            Durability::Redis => Ok(PurchaseOutcome::Replayed(order)),
+            // The drain takes an order in only once a replica has its event.
+            Durability::Replica if drained => Ok(PurchaseOutcome::Replayed(order)),
+            Durability::Replica | Durability::Postgres => {
+                let kept = Box::pin(kept(app, sale, self.home, order, None, None)).await?;
+                Ok(kept.map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)))
+            }
+        }
+    }
+
+    /// Brings units from other shards. `false` if the script has to decide again.
+    async fn is_sold_out(&self, item: &Item, came: Arrival, looked: Option<i64>) -> Result<bool, Fault> {
+        let shortage = Shortage {
+            sale: self.sale,
+            sku: &item.sku,
+            home: self.home.shard,
+            quantity: self.request.quantity,
+            came,
+        };
+        match cover(self.app, &shortage).await? {
+            Cover::Brought => Ok(false),
+            Cover::SoldOut => Ok(!has_changed(self.app, self.home, self.order, self.request, looked).await?),
+        }
+    }
 }
 
 /// Whether the shopper's row has changed since the script refused a request, so that the script must decide again. A
