@@ -7,16 +7,19 @@ use super::home::{self, Home};
 use super::identity::Identity;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 const PROGRAM: &str = "postgres";
 const INSTALL: &str = "install it with `apt-get install postgresql`";
 /// Where Debian keeps the programs, by major version; most of them are not in `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
+const PORT: u16 = 5432;
 const SOCKET: &str = ".s.PGSQL.5432";
 /// The superuser, who only makes the database and the other role.
 const USER: &str = "flashsale";
@@ -153,7 +156,7 @@ impl PostgresServer {
     /// When Postgres refuses to give the database to the role.
     pub fn owner_url(&self) -> anyhow::Result<String> {
         let give = GIVE_DATABASE.replace("OWNER", OWNER);
-        run_sql(&self.sockets.join(SOCKET), DATABASE, Some(&give)).context("cannot give the database to its role")?;
+        run_sql(&self.sockets, DATABASE, Some(&give)).context("cannot give the database to its role")?;
         Ok(format!(
             "postgres:///{DATABASE}?host={}&user={OWNER}",
             folder::in_url(&self.sockets)
@@ -177,13 +180,13 @@ impl PostgresServer {
     }
 
     /// Connects to the database, and creates it if it is missing.
-    fn open_database(&self) -> Result<(), Refusal> {
-        let socket = self.sockets.join(SOCKET);
-        match run_sql(&socket, DATABASE, None) {
-            Err(Refusal::Server { code, .. }) if code == "3D000" => {
-                run_sql(&socket, "postgres", Some(&format!("CREATE DATABASE {DATABASE}")))
+    fn open_database(&self) -> Result<(), sqlx::Error> {
+        let opened = run_sql(&self.sockets, DATABASE, None);
+        match opened.as_ref().err().and_then(sqlx::Error::as_database_error) {
+            Some(error) if error.code().as_deref() == Some("3D000") => {
+                run_sql(&self.sockets, "postgres", Some(&format!("CREATE DATABASE {DATABASE}")))
             }
-            outcome => outcome,
+            _ => opened,
         }
     }
 }
@@ -297,69 +300,37 @@ fn make_cluster(
     fs::rename(&fresh, home.join("data")).with_context(|| format!("cannot rename {}", fresh.display()))
 }
 
-/// Why a connection or a statement failed.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("{0}")]
-    Connection(#[from] io::Error),
-    #[error("{message} ({code})")]
-    Server { code: String, message: String },
-}
-
-/// Connects and runs at most one statement. A start needs no more of the protocol than this, and only the ledger may
-/// use the driver.
-fn run_sql(socket: &Path, database: &str, statement: Option<&str>) -> Result<(), Refusal> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
-    let mut startup = 196_608_u32.to_be_bytes().to_vec(); // protocol 3.0
-    startup.extend_from_slice(format!("user\0{USER}\0database\0{database}\0\0").as_bytes());
-    send(&mut stream, &[], &startup)?;
-    wait_idle(&mut stream)?;
-    if let Some(statement) = statement {
-        send(&mut stream, b"Q", format!("{statement}\0").as_bytes())?;
-        wait_idle(&mut stream)?;
-    }
-    send(&mut stream, b"X", &[])?;
-    Ok(())
-}
-
-/// Sends a message: its type, its length (which counts itself), its body.
-fn send(stream: &mut UnixStream, kind: &[u8], body: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
-    stream.write_all(&[kind, &length.to_be_bytes(), body].concat())
-}
-
-/// Reads messages until the server waits for a statement or reports an error.
-fn wait_idle(stream: &mut UnixStream) -> Result<(), Refusal> {
-    loop {
-        let mut head = [0; 5];
-        stream.read_exact(&mut head)?;
-        let [kind, length @ ..] = head;
-        let mut body = Vec::new();
-        stream
-            .take(u64::from(u32::from_be_bytes(length)).saturating_sub(4))
-            .read_to_end(&mut body)?;
-        match kind {
-            b'Z' => return Ok(()),
-            b'E' => {
-                let field = |wanted: u8| {
-                    let fields = body.split(|byte| *byte == 0);
-                    let found = fields
-                        .filter_map(<[u8]>::split_first)
-                        .find(|(kind, _)| **kind == wanted);
-                    found
-                        .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
-                        .unwrap_or_default()
-                };
-                return Err(Refusal::Server {
-                    code: field(b'C'),
-                    message: field(b'M'),
-                });
-            }
-            _ => {}
+/// Connects to the server with this socket folder and runs at most one statement.
+fn run_sql(sockets: &Path, database: &str, statement: Option<&str>) -> Result<(), sqlx::Error> {
+    let options = PgConnectOptions::new_without_pgpass()
+        .socket(sockets)
+        .port(PORT)
+        .username(USER)
+        .database(database)
+        .disable_statement_logging();
+    let run = async {
+        let mut connection = options.connect().await?;
+        if let Some(statement) = statement {
+            // Every statement is from this file.
+            sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+                .execute(&mut connection)
+                .await?;
         }
-    }
+        connection.close().await
+    };
+    let run = async {
+        let ran = tokio::time::timeout(ANSWER_LIMIT, run).await;
+        ran.unwrap_or_else(|_late| Err(sqlx::Error::PoolTimedOut))
+    };
+    // On a thread of its own, because the caller may be a task of a runtime.
+    let ran = thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(run)
+        });
+        running.join()
+    });
+    ran.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 #[cfg(test)]
@@ -373,8 +344,8 @@ mod tests {
         environment: Vec::new(),
     };
 
-    fn sql(postgres: &PostgresServer, statement: &str) -> Result<(), Refusal> {
-        run_sql(&postgres.sockets.join(SOCKET), DATABASE, Some(statement))
+    fn sql(postgres: &PostgresServer, statement: &str) -> Result<(), sqlx::Error> {
+        run_sql(&postgres.sockets, DATABASE, Some(statement))
     }
 
     #[test]
@@ -389,7 +360,8 @@ mod tests {
         drop(postgres);
         let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
         sql(&postgres, "SELECT * FROM kept").unwrap();
-        assert!(matches!(sql(&postgres, "SELECT * FROM lost"), Err(Refusal::Server { code, .. }) if code == "42P01"));
+        let lost = sql(&postgres, "SELECT * FROM lost").unwrap_err();
+        assert_eq!(lost.as_database_error().unwrap().code().unwrap(), "42P01");
     }
 
     #[test]

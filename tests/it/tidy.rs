@@ -64,7 +64,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 /// Crates that only these modules may name, so that everything about them is in one place.
 const HAS_ALONE: &[(&str, &[&str])] = &[
     ("redis", &["stock"]),
-    ("sqlx", &["ledger"]),
+    // `embedded` makes the database of a private server.
+    ("sqlx", &["ledger", "embedded"]),
     ("actix_web", &["http", "listener", "server"]),
     // What it logs is filtered by its name.
     ("actix_http", &["listener", "telemetry"]),
