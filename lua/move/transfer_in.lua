@@ -27,7 +27,7 @@
 --         {'FENCED'}   the lender was rebuilt since, or has no such transfer; the units are its own
 --         {'STALE'}    this shard was rebuilt since; the caller reads the lender again
 --         {'MOVED'}    this is another server by now; the caller reads the lender again
---         {'STOPPED'}  this shard has no permit
+--         {'HALTED'}   this shard has no permit
 -- Retry:  the id stays in applied for as long as the sale.
 -- Caller: src/stock/transfer.rs
 
@@ -70,7 +70,7 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 if now >= unpack('>I6', shard, 3) then
-  return { 'STOPPED' }
+  return { 'HALTED' }
 end
 local available = unpack('>I6', units)
 local came_in = unpack('>I6', units, 37)

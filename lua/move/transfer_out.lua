@@ -16,7 +16,7 @@
 -- Returns {'OUT', units, epoch}  so many units are in transit (a repeated call gets the first answer)
 --         {'NONE'}               nothing is free here
 --         {'DONE'}               this transfer is finished already
---         {'STOPPED'}            the shard has no permit
+--         {'HALTED'}             the shard has no permit
 -- Retry:  the second run finds the id in transfers, or in applied once it is marked delivered.
 -- Caller: src/stock/transfer.rs
 
@@ -52,7 +52,7 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 if now >= unpack('>I6', shard, 3) then
-  return { 'STOPPED' }
+  return { 'HALTED' }
 end
 local available = unpack('>I6', units)
 local sent = math.min(available, wanted)

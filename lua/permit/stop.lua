@@ -6,7 +6,7 @@
 -- KEYS[1] {sale:shard}:shard  string  the shard; never expires
 -- KEYS[2] {sale:shard}:halt   string  while it exists, lua/permit/permit.lua gives no permit; expires by itself
 -- ARGV[1] halt_ms  0..60000 milliseconds; 0: the next permit may come at once
--- Returns {'STOPPED'}  the shard has no permit
+-- Returns {'HALTED'}   the shard has no permit
 -- Retry:  the second run does the same; the halt counts from then on.
 -- Caller: src/stock/permit.rs
 
@@ -25,4 +25,4 @@ if not shard or #shard < 45 then
   return redis.error_reply('MISSING shard')
 end
 redis.call('SET', shard_key, shard:sub(1, 2) .. struct.pack('>I6', 0) .. shard:sub(9))
-return { 'STOPPED' }
+return { 'HALTED' }

@@ -10,7 +10,7 @@
 -- ARGV[1] order     16 bytes, derived from sale, user and idempotency key: the same key is the same order
 -- ARGV[2] quantity  1..100000 units
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
--- ARGV[4] looked    the number of a LOOK, if the ledger was asked since and does not have the order; or empty
+-- ARGV[4] asked     the number of an ASK_LEDGER, if the ledger was asked since and does not have the order; or empty
 -- ARGV[5] now_ms    for tests; absent or empty: TIME
 -- ARGV[6] holds     how many unpaid orders the shopper may have at a time; absent or 0: as many as the row takes
 -- ARGV[7] cooldown  milliseconds without buying after an unpaid order, doubled for each further one in a row, at most a
@@ -19,8 +19,8 @@
 -- Returns record                         the order was written (a bare string, because an array costs more)
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
---         {'LOOK', number}               some of the shopper's orders are in the ledger alone: ask the ledger first
---         {'STOPPED'}                    the shard has no permit to sell, or is being rebuilt
+--         {'ASK_LEDGER', number}         some of the shopper's orders are in the ledger alone: ask the ledger first
+--         {'HALTED'}                     the shard has no permit to sell, or is being rebuilt
 --         {'OVERLOADED'}                 the brake holds: events have waited too long for the ledger
 --         {'BANNED'}                     the account is banned
 --         {'RATE_LIMITED', wait_ms}      the shopper's window is full for wait_ms
@@ -79,7 +79,7 @@ if buyer then
     local _, its_item, its_quantity = unpack('>BI2I4', orders, at + 1)
     if state == 0 then
       -- The shard is being rebuilt: this row may be of an earlier generation.
-      return { 'STOPPED' }
+      return { 'HALTED' }
     elseif its_item ~= item or its_quantity ~= quantity then
       return { 'KEY_REUSED' }
     end
@@ -89,11 +89,11 @@ if buyer then
     local id = unpack('>Bc0', orders, at + 20)
     return { 'REPLAYED', orders:sub(at + 1, at + 19) .. id, #call('XRANGE', events_key, id, id) == 0 and 1 or 0 }
   elseif elsewhere ~= 0 and tonumber(ARGV[4]) ~= elsewhere then
-    return { 'LOOK', elsewhere }
+    return { 'ASK_LEDGER', elsewhere }
   end
 end
 if now >= permit_until then
-  return { 'STOPPED' }
+  return { 'HALTED' }
 elseif brake == 1 then
   return { 'OVERLOADED' }
 elseif banned ~= 0 and now < math.floor(banned / 65536) * 1000 then

@@ -160,7 +160,7 @@ impl Stock {
             // The scripts do not sell from a record that they cannot read.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {
-                "STOPPED" => Ok(()),
+                "HALTED" => Ok(()),
                 other => Err(unknown("stop", other)),
             },
         }

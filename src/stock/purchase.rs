@@ -23,12 +23,12 @@ pub enum ShardAnswer {
     },
     /// The shard does not know the key, but some of the shopper's orders are in the ledger alone. The caller must ask
     /// the ledger first.
-    Look {
-        /// The number that the next attempt passes as [`Asking::looked`].
+    AskLedger {
+        /// The number that the next attempt passes as [`Asking::ledger_asked`].
         number: i64,
     },
     /// The shard may not sell: it is being reconciled or rebuilt.
-    Stopped,
+    Halted,
     /// Events have waited too long for the ledger.
     Overloaded,
     /// The shard alone decides this refusal. Of a full row, it is [`Refusal::TooManyHolds`].
@@ -44,8 +44,8 @@ pub enum ShardAnswer {
 /// The arguments of a purchase besides the request itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// The number of a [`ShardAnswer::Look`], if the ledger was asked since and does not have the order.
-    pub looked: Option<i64>,
+    /// The number of a [`ShardAnswer::AskLedger`], if the ledger was asked since and does not have the order.
+    pub ledger_asked: Option<i64>,
     /// Unpaid orders that the account may have at a time; 0 is no limit.
     pub holds_max: u32,
     /// How long the account may not buy after its first unpaid order; 0 is no cooldown.
@@ -79,7 +79,7 @@ impl Stock {
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
         if asking != Asking::default() {
             let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
-            call.arg(optional(asking.looked)).arg(optional(asking.now));
+            call.arg(optional(asking.ledger_asked)).arg(optional(asking.now));
             if (asking.holds_max, asking.cooldown_ms) != (0, 0) || asking.origin.is_some() {
                 call.arg(asking.holds_max).arg(asking.cooldown_ms);
             }
@@ -115,10 +115,10 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             })
         }
         "KEY_REUSED" => Ok(ShardAnswer::Refused(Refusal::KeyReused)),
-        "LOOK" => Ok(ShardAnswer::Look {
+        "ASK_LEDGER" => Ok(ShardAnswer::AskLedger {
             number: number(&mut fields)?,
         }),
-        "STOPPED" => Ok(ShardAnswer::Stopped),
+        "HALTED" => Ok(ShardAnswer::Halted),
         "OVERLOADED" => Ok(ShardAnswer::Overloaded),
         "BANNED" => Ok(ShardAnswer::Refused(Refusal::Banned)),
         "RATE_LIMITED" => Ok(ShardAnswer::Refused(Refusal::RateLimited {

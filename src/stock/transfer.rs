@@ -121,7 +121,7 @@ impl Stock {
                 units: number(&mut fields)?,
                 epoch: number(&mut fields)?,
             }),
-            "STOPPED" => Err(stopped(from)),
+            "HALTED" => Err(stopped(from)),
             "NONE" => Ok(Sent::None),
             "DONE" => Ok(Sent::Done),
             other => Err(unknown("transfer_out", other)),
@@ -176,7 +176,7 @@ impl Stock {
             "MOVED" => Err(Fault::Unavailable(
                 "Redis is another one than the units left".to_owned(),
             )),
-            "STOPPED" => Err(stopped(to)),
+            "HALTED" => Err(stopped(to)),
             other => Err(unknown("transfer_in", other)),
         }
     }

@@ -600,7 +600,7 @@ const MUTANTS: &[Mutant] = &[
         "a stopped shard repeats no answer",
         "purchase",
         "if buyer then\n",
-        "if now >= permit_until then return { 'STOPPED' } end\nif buyer then\n",
+        "if now >= permit_until then return { 'HALTED' } end\nif buyer then\n",
     ),
     (
         "the brake does not hold",

@@ -97,15 +97,15 @@ pub async fn purchase(
         }
         let answer = match app.stock.purchase(home, order, request, asking).await {
             // The shard is not missing: its sale ended long ago, and leaves Redis.
-            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if sale.leaving => {
+            Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if sale.leaving => {
                 return Ok(PurchaseOutcome::Unprobed(Refusal::NotOpen {
                     state: SaleState::Closed,
                 }));
             }
-            Ok(ShardAnswer::Stopped) | Err(Fault::Incomplete(_)) if !waited => {
+            Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if !waited => {
                 waited = true;
                 // The number is of the old epoch and means nothing in a new one.
-                asking.looked = None;
+                asking.ledger_asked = None;
                 Box::pin(app.permits.sells_again(home, PATIENCE)).await;
                 continue;
             }
@@ -118,14 +118,16 @@ pub async fn purchase(
         return Ok(match answer {
             ShardAnswer::Reserved(record) => attempt.reserved(record, expected.take()).await?,
             ShardAnswer::Replayed { record, drained } => attempt.replayed(record, drained).await?,
-            ShardAnswer::Look { number } => match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
-                Some(outcome) => outcome,
-                None => {
-                    asking.looked = Some(number);
-                    continue;
+            ShardAnswer::AskLedger { number } => {
+                match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
+                    Some(outcome) => outcome,
+                    None => {
+                        asking.ledger_asked = Some(number);
+                        continue;
+                    }
                 }
-            },
-            ShardAnswer::Stopped => return Err(Fault::Incomplete("the shard has no permit to sell".to_owned())),
+            }
+            ShardAnswer::Halted => return Err(Fault::Incomplete("the shard has no permit to sell".to_owned())),
             ShardAnswer::Overloaded => {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
             }
@@ -144,7 +146,7 @@ pub async fn purchase(
                 limit: item.per_user_limit,
             }),
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::Refused(Refusal::SoldOut),
-            ShardAnswer::Short { .. } => match Box::pin(attempt.is_sold_out(item, came, asking.looked)).await? {
+            ShardAnswer::Short { .. } => match Box::pin(attempt.is_sold_out(item, came, asking.ledger_asked)).await? {
                 true => PurchaseOutcome::Refused(Refusal::SoldOut),
                 false => continue,
             },

@@ -174,10 +174,10 @@ impl Shard {
         }
         let number = shopper.number();
         if number != 0 && looked != Some(number) {
-            return format!("LOOK {number}");
+            return format!("ASK_LEDGER {number}");
         }
         if now >= self.permit_until {
-            return "STOPPED".to_owned();
+            return "HALTED".to_owned();
         } else if self.brake {
             return "OVERLOADED".to_owned();
         }
@@ -267,7 +267,7 @@ impl Shard {
             return format!("OUT {} {EPOCH}", sent.units);
         }
         if now >= self.permit_until {
-            return "STOPPED".to_owned();
+            return "HALTED".to_owned();
         }
         let counters = &mut self.items[item];
         let units = wanted.min(counters.available);
@@ -294,7 +294,7 @@ impl Shard {
         } else if self.fences.get(&lender).is_some_and(|fence| epoch < *fence) {
             return "FENCED".to_owned();
         } else if now >= self.permit_until {
-            return "STOPPED".to_owned();
+            return "HALTED".to_owned();
         }
         self.applied.insert(id);
         let counters = &mut self.items[item];
@@ -374,7 +374,7 @@ impl Shard {
     pub fn stop(&mut self, halt: bool) -> String {
         self.permit_until = 0;
         self.halted |= halt;
-        "STOPPED".to_owned()
+        "HALTED".to_owned()
     }
 
     pub fn fence(&mut self, lenders: &[(u16, i64)]) -> String {

@@ -67,7 +67,7 @@ async fn a_fence_is_told_also_by_a_shard_without_a_permit() {
     shop.stock.fence(shop.key, &[(1, 2)]).await.unwrap();
     assert_eq!(
         (come_in(&shop, 1, 1), come_in(&shop, 1, 2)),
-        ("FENCED".into(), "STOPPED".into())
+        ("FENCED".into(), "HALTED".into())
     );
 }
 

@@ -60,7 +60,10 @@ async fn a_row_takes_some_hundred_unpaid_orders_and_no_more() {
     assert_eq!(buy(&shop, "one more", 0, 0, NOW).await, Refused(TooManyHolds));
     assert!(matches!(buy(&shop, "k7", 0, 0, NOW).await, Replayed { .. }));
     resolve(&shop, "k7", Cancelled, NOW + 1).await;
-    assert!(matches!(buy(&shop, "again", 0, 0, NOW).await, ShardAnswer::Look { .. }));
+    assert!(matches!(
+        buy(&shop, "again", 0, 0, NOW).await,
+        ShardAnswer::AskLedger { .. }
+    ));
     let answer = shop.buy_after_look("ada", "again", 1, 1).await;
     assert!(is_reserved(&answer), "{answer:?}");
 }

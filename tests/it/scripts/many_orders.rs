@@ -7,7 +7,7 @@ use flashsale::domain::purchase::Refusal::{Banned, KeyReused, RateLimited};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
 use flashsale::stock::purchase::Asking;
-use flashsale::stock::purchase::ShardAnswer::{self, LimitReached, Look, Refused, Replayed, Reserved};
+use flashsale::stock::purchase::ShardAnswer::{self, AskLedger, LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::resolve::Resolved;
 
 /// The longest row that keeps a decided order.
@@ -93,7 +93,7 @@ async fn a_row_of_four_kibibytes_keeps_its_decided_orders_and_one_byte_more_leav
             assert_eq!(shop.resolve("bob", "k0", Paid).await, Resolved::Unknown);
             let (again, reused) = (shop.buy("ada", "k0", 1, NOW).await, shop.buy("ada", "k0", 2, NOW).await);
             if is_left {
-                assert_eq!((again, reused), (Look { number: 1 }, Look { number: 1 }));
+                assert_eq!((again, reused), (AskLedger { number: 1 }, AskLedger { number: 1 }));
             } else {
                 assert!(
                     matches!(&again, Replayed { record, .. } if record.state == state),
@@ -127,10 +127,10 @@ async fn a_new_key_is_decided_only_after_a_look_and_then_found_without() {
     let shop = with_a_long_row().await;
     shop.resolve("ada", "k0", Cancelled).await;
     let before = shop.dump();
-    assert_eq!(shop.buy("ada", "new", 1, NOW).await, Look { number: 1 });
+    assert_eq!(shop.buy("ada", "new", 1, NOW).await, AskLedger { number: 1 });
     for never_said in [0, 2, -1] {
         let answer = shop.buy_after_look("ada", "new", 1, never_said).await;
-        assert_eq!(answer, Look { number: 1 }, "{never_said}");
+        assert_eq!(answer, AskLedger { number: 1 }, "{never_said}");
     }
     assert_eq!(shop.dump(), before);
 
@@ -153,15 +153,15 @@ async fn whoever_looked_before_another_order_was_left_must_look_again() {
         shop.resolve("ada", &format!("k{number}"), Expired).await;
         for looked in (0..5).filter(|looked| *looked != number) {
             let answer = shop.buy_after_look("ada", "new", 1, looked).await;
-            assert_eq!(answer, Look { number }, "after {looked}");
+            assert_eq!(answer, AskLedger { number }, "after {looked}");
         }
     }
     // The numbers end at 255 and begin again, not at the one that means that every order is here.
     shop.damage(&shop.key.buyer(&user("ada")), 6, &[254]);
     shop.resolve("ada", "k4", Expired).await;
-    assert_eq!(shop.buy("ada", "new", 1, NOW).await, Look { number: 255 });
+    assert_eq!(shop.buy("ada", "new", 1, NOW).await, AskLedger { number: 255 });
     shop.resolve("ada", "k5", Expired).await;
-    assert_eq!(shop.buy_after_look("ada", "new", 1, 255).await, Look { number: 1 });
+    assert_eq!(shop.buy_after_look("ada", "new", 1, 255).await, AskLedger { number: 1 });
     assert!(matches!(shop.buy_after_look("ada", "new", 1, 1).await, Reserved(_)));
 }
 
@@ -169,7 +169,7 @@ async fn whoever_looked_before_another_order_was_left_must_look_again() {
 async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_place_of_none() {
     let (shop, now) = with_orders(1, 120, 20).await;
     shop.resolve("ada", "k0", Cancelled).await;
-    let look = Look { number: 1 };
+    let look = AskLedger { number: 1 };
     let (ask, order) = (|quantity| asking("ada", "new", quantity), shop.order("ada", "new"));
     let both = async |quantity: u32, now: Millis| -> [ShardAnswer; 2] {
         let request = ask(quantity);
@@ -181,7 +181,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
                 order,
                 &request,
                 Asking {
-                    looked: Some(1),
+                    ledger_asked: Some(1),
                     ..asked_at(now)
                 },
             )
@@ -203,7 +203,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
             order,
             &request,
             Asking {
-                looked: Some(1),
+                ledger_asked: Some(1),
                 ..asked_at(now + 10)
             },
         );
@@ -216,7 +216,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
         order,
         &request,
         Asking {
-            looked: Some(1),
+            ledger_asked: Some(1),
             ..asked_at(now + 10)
         },
     );
@@ -230,10 +230,10 @@ async fn a_shopper_whose_every_order_is_left_is_remembered() {
     nothing_else[6] = 7;
     shop.put(&shop.key.buyer(&user("ada")), &nothing_else);
     assert_eq!(shop.resolve("ada", "k", Paid).await, Resolved::Already);
-    assert_eq!(shop.buy("ada", "k", 6, NOW).await, Look { number: 7 });
+    assert_eq!(shop.buy("ada", "k", 6, NOW).await, AskLedger { number: 7 });
     assert_eq!(shop.buy_after_look("ada", "k", 6, 7).await, LimitReached);
     assert_eq!(shop.forgotten_in("ada"), -1);
-    assert_eq!(shop.buy("ada", "other", 1, NOW).await, Look { number: 7 });
+    assert_eq!(shop.buy("ada", "other", 1, NOW).await, AskLedger { number: 7 });
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn a_row_stays_short_however_often_is_bought_and_given_back() {
     for n in 0..400 {
         let key = format!("k{n}");
         let answer = match shop.buy("ada", &key, 5, NOW).await {
-            Look { number } => {
+            AskLedger { number } => {
                 numbers.push(number);
                 shop.buy_after_look("ada", &key, 5, number).await
             }

@@ -254,7 +254,7 @@ impl Shop {
                 order,
                 &request,
                 Asking {
-                    looked: Some(looked),
+                    ledger_asked: Some(looked),
                     ..asked_at(NOW)
                 },
             )

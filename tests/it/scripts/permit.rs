@@ -8,7 +8,7 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::domain::time::Millis;
 use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::ShardAnswer::{Overloaded, Replayed, Reserved, Stopped};
+use flashsale::stock::purchase::ShardAnswer::{Halted, Overloaded, Replayed, Reserved};
 use flashsale::stock::record::ShardRecord;
 use flashsale::stock::script::PERMIT;
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn a_permit_lets_a_shard_sell_for_as_long_as_it_says_and_changes_nothing_e
     for holds in [1, 2, 3_000, 60_000] {
         let shop = stopped().await;
         let (units, mut expected) = (shop.read().await.items, record(&shop).await);
-        assert_eq!(shop.buy("ada", "k", 1, NOW).await, Stopped);
+        assert_eq!(shop.buy("ada", "k", 1, NOW).await, Halted);
         let holding = Duration::from_millis(holds);
         assert_eq!(permit(&shop, NOW, |it| it.holds = holding).await, yes(0, 0));
         expected.permit_until = NOW + Millis::try_from(holds).unwrap();
@@ -71,7 +71,7 @@ async fn a_permit_lets_a_shard_sell_for_as_long_as_it_says_and_changes_nothing_e
             (expected.clone(), units)
         );
         let last = expected.permit_until;
-        assert_eq!(shop.buy("ada", "k", 1, last).await, Stopped);
+        assert_eq!(shop.buy("ada", "k", 1, last).await, Halted);
         assert!(
             matches!(shop.buy("ada", "k", 1, last - 1).await, Reserved(_)),
             "{holds}"

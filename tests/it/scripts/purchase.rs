@@ -12,7 +12,7 @@ use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::stock::purchase::Asking;
 use flashsale::stock::purchase::ShardAnswer::{
-    self, LimitReached, Overloaded, Refused, Replayed, Reserved, Short, Stopped,
+    self, Halted, LimitReached, Overloaded, Refused, Replayed, Reserved, Short,
 };
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::script::PURCHASE;
@@ -210,8 +210,8 @@ async fn a_shard_sells_until_the_last_millisecond_of_its_permit_and_answers_repe
     let Reserved(record) = first else { panic!("{first:?}") };
     let before = shop.dump();
     for now in [until, until + 1] {
-        assert_eq!(shop.buy("bob", "k", 1, now).await, Stopped);
-        assert_eq!(shop.buy("ada", "other", 1, now).await, Stopped);
+        assert_eq!(shop.buy("bob", "k", 1, now).await, Halted);
+        assert_eq!(shop.buy("ada", "other", 1, now).await, Halted);
         let replayed = Replayed {
             record: record.clone(),
             drained: false,
@@ -232,7 +232,7 @@ async fn a_shard_that_was_never_permitted_or_was_stopped_says_so_before_anything
         shop.change(lifecycle).await;
         let before = shop.dump();
         for (who, quantity) in [("ada", 1), ("bob", 1), ("bob", 6), ("bob", 11)] {
-            assert_eq!(shop.buy(who, "k", quantity, NOW).await, Stopped, "{lifecycle:?}");
+            assert_eq!(shop.buy(who, "k", quantity, NOW).await, Halted, "{lifecycle:?}");
         }
         assert_eq!(shop.dump(), before, "it costs no window");
     }
@@ -241,7 +241,7 @@ async fn a_shard_that_was_never_permitted_or_was_stopped_says_so_before_anything
     assert_eq!(shop.buy("ada", "k", 1, NOW).await, Refused(Banned));
     shop.reserve("bob", "k", 1).await;
     shop.stock.stop(shop.key).await.unwrap();
-    assert_eq!(shop.buy("bob", "more", 1, NOW).await, Stopped);
+    assert_eq!(shop.buy("bob", "more", 1, NOW).await, Halted);
     assert!(matches!(shop.buy("bob", "k", 1, NOW).await, Replayed { .. }));
 }
 
@@ -261,7 +261,7 @@ async fn a_braked_shard_sells_nothing_and_answers_repeated_requests() {
     assert_eq!(shop.dump(), before);
     assert_eq!(
         shop.buy("bob", "k", 1, PERMITTED + 60_000).await,
-        Stopped,
+        Halted,
         "without a permit, the brake is no matter"
     );
     shop.damage(&shop.key.shard(), 1, &[0]);

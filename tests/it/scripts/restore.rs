@@ -78,7 +78,7 @@ async fn what_is_restored_is_byte_for_byte_what_the_scripts_had_written() {
         shop.buy("ada", "k", 2, NOW).await,
         ShardAnswer::Replayed { drained: true, .. }
     ));
-    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Stopped);
+    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Halted);
     let run_id = shop.stock.run_id(shop.key).await.unwrap();
     shop.stock
         .permit(&shop.sale, 0, &super::generous(2, &run_id), Some(NOW))
@@ -122,7 +122,7 @@ async fn events_of_a_life_before_the_one_that_the_ledger_knows_are_left_out() {
     assert!(begin(2).await.unwrap().lost_events);
     assert_eq!(shop.read().await.undrained, 0);
     // Nor does anybody say that this order is in the ledger, because its event is gone.
-    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Stopped);
+    assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Halted);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use super::{NOW, Shop, assert_refused, generous};
 use crate::support::crowd::PATIENCE;
 use crate::support::poll::within;
 use flashsale::stock::permit::Permitted;
-use flashsale::stock::purchase::ShardAnswer::{Reserved, Stopped};
+use flashsale::stock::purchase::ShardAnswer::{Halted, Reserved};
 use flashsale::stock::script::STOP;
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_permit_is_taken_away_at_once_whatever_the_epoch_and_as_often_as_one_l
         shop.stock.stop(shop.key).await.unwrap();
         expected.permit_until = 0;
         assert_eq!(record(&shop).await, expected);
-        assert_eq!(shop.buy("bob", "k", 1, NOW).await, Stopped);
+        assert_eq!(shop.buy("bob", "k", 1, NOW).await, Halted);
         let before = shop.dump();
         shop.stock.stop(shop.key).await.unwrap();
         assert_eq!(shop.dump(), before);
@@ -56,7 +56,7 @@ async fn whoever_would_permit_a_halted_shard_waits_until_the_halt_is_over() {
     let before = shop.dump();
     assert_eq!(permit().await, Permitted::Halted);
     assert_eq!(shop.dump(), before);
-    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Stopped);
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Halted);
     let left: i64 = shop.raw.call(redis::cmd("PTTL").arg(shop.key.halt()));
     assert!((1..=5000).contains(&left), "{left}");
     within(PATIENCE, "the halt ends by itself", async || {

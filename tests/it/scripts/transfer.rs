@@ -374,10 +374,7 @@ async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
     };
     let before = shop.dump();
     for late in [until, until + 1] {
-        assert_eq!(
-            (out(&id, late), come_in(&id, late)),
-            ("STOPPED".into(), "STOPPED".into())
-        );
+        assert_eq!((out(&id, late), come_in(&id, late)), ("HALTED".into(), "HALTED".into()));
     }
     assert_eq!(shop.dump(), before);
     assert_eq!(
@@ -390,7 +387,7 @@ async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
     assert_eq!((out(&id, NOW), come_in(&id, NOW)), ("OUT 1 1".into(), "ALREADY".into()));
     assert_eq!(
         (out(&other, NOW), come_in(&other, NOW)),
-        ("STOPPED".into(), "STOPPED".into())
+        ("HALTED".into(), "HALTED".into())
     );
     done(&shop, ID).await.unwrap();
     assert_eq!(out(&id, NOW), "DONE");
