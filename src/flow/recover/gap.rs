@@ -4,13 +4,16 @@
 //! commits: an asynchronous standby was promoted, or a backup was restored. The shoppers' rows have the orders and the
 //! decisions about them, and a recovery brings both back into the ledger. A crash leaves the gap, or a shard that is
 //! reconciled.
+//!
+//! A number out of sequence shows a gap only if a script wrote its entry. Any other entry becomes a dead letter.
 
 use crate::bugs;
-use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::event::{Event, Position, Reserved, Unreadable};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::shard::home_shard;
 use crate::flow::App;
 use crate::flow::recover::permits::{Finding, check_server};
 use crate::ledger::drain::{Claim, RowOrder};
@@ -77,11 +80,23 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
     // Read after the streams: an event that was trimmed by then is committed by now.
     let standings = app.ledger.standings(&[sale.id]).await?;
     for (shard, epoch, stream) in streams.iter().flatten() {
-        if let Some(standing) = standings.get(&(sale.id, *shard))
-            && let Some(until) = gap(stream, *epoch, standing)
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        let Some(standing) = standings.get(&(sale.id, *shard)) else {
+            continue;
+        };
+        let Some(until) = gap(stream, *epoch, standing) else {
+            continue;
+        };
+        if let Some(first) = &stream.first
+            && !is_ours(app, sale, key, first).await?
         {
-            gaps.insert(*shard, (until, standing.position));
+            mark_unverified(app, key, *epoch, Finding::ForeignEntry);
+            continue;
         }
+        gaps.insert(*shard, (until, standing.position));
     }
     Ok(gaps)
 }
@@ -109,6 +124,13 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         return Ok(Vec::new());
     }
     let found = read_sale(app, sale, &gaps).await?;
+    for (shard, (until, _)) in &gaps {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+    }
     for it in found.iter().filter(|it| it.orders.iter().any(|order| !order.is_kept())) {
         let claim = claim(app, it).await?;
         claim.recover_ended(sale, &it.orders).await?;
@@ -274,17 +296,71 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     })
 }
 
-/// How many of these events, in order, follow a position without a gap. Entries that no script wrote have no number.
-pub(in crate::flow) fn without_gap(before: Position, events: &[Event]) -> usize {
+/// Where these events, in order, depart from the sequence of numbers after a position.
+fn out_of_sequence(before: Position, events: &[Event]) -> Vec<usize> {
     let mut last = before;
+    let mut found = Vec::new();
     for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
-        let is_next = event.position.seq == last.drained_of(event.position.epoch).saturating_add(1);
-        if event.reserved.is_ok() && !is_next && !bugs::has(UNSEEN) {
-            return at;
+        let position = event.position;
+        if position.seq != last.drained_of(position.epoch).saturating_add(1) {
+            found.push(at);
         }
-        last = event.position;
+        last = position;
     }
-    events.len()
+    found
+}
+
+/// How many of these events the ledger may take in after a position: those before a gap. Foreign entries among them
+/// become dead letters. The shard is marked unverified because of either.
+///
+/// # Errors
+/// `Unavailable` when the row of an event's shopper, or the ledger, cannot be read.
+pub(in crate::flow) async fn follow(
+    app: &App,
+    sale: &Sale,
+    key: ShardKey,
+    (before, epoch): (Position, i64),
+    events: &mut [Event],
+) -> Result<usize, Fault> {
+    if bugs::has(UNSEEN) {
+        return Ok(events.len());
+    }
+    for at in out_of_sequence(before, events) {
+        let Some(event) = events.get_mut(at) else { continue };
+        if is_ours(app, sale, key, event).await? {
+            mark_unverified(app, key, epoch, Finding::LostCommits);
+            return Ok(at);
+        }
+        mark_unverified(app, key, epoch, Finding::ForeignEntry);
+        if event.reserved.is_ok() {
+            event.reserved = Err(Unreadable::Damaged(
+                "a copy of an event, which no script wrote".to_owned(),
+            ));
+        }
+    }
+    Ok(events.len())
+}
+
+/// Whether a script of this shard wrote an entry that is out of sequence. The shopper's row has the position of each of
+/// its orders. If neither the row nor the ledger knows the order, the entry counts as ours, so that no order is lost.
+async fn is_ours(app: &App, sale: &Sale, key: ShardKey, event: &Event) -> Result<bool, Fault> {
+    let Ok(Reserved { order, user, .. }) = &event.reserved else {
+        return Ok(false);
+    };
+    if order.sale_number() != sale.number || home_shard(&sale.secret.0, user, sale.shards) != key.shard {
+        return Ok(false);
+    }
+    let rows = match app.stock.read_buyers(key, &[user]).await {
+        // The row is damaged.
+        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Vec::new(),
+        rows => rows?,
+    };
+    let noted = rows.iter().flat_map(|row| &row.orders).find(|(id, _)| id == order);
+    if let Some(noted) = noted.and_then(|(_, order)| order.event) {
+        return Ok(noted == event.position);
+    }
+    let accepted = app.ledger.accepted(&[*order]).await?;
+    Ok(accepted.iter().all(|it| it.event == event.position))
 }
 
 /// The first of these events that a newer version of the program has written. An entry out of sequence is a foreign
@@ -301,8 +377,8 @@ pub(in crate::flow) fn first_newer(before: Position, epoch: i64, events: &[Event
     None
 }
 
-/// Marks shards unverified of which the ledger has lost events. `trimmed` is what each shard reported before the
-/// ledger was read.
+/// Marks shards unverified whose numbers are ahead of the ledger. The reconcile finds out whether the ledger has lost
+/// events or a foreign entry took the numbers. `trimmed` is what each shard reported before the ledger was read.
 pub(in crate::flow) fn notice(
     app: &App,
     trimmed: &HashMap<ShardKey, Position>,
@@ -314,7 +390,7 @@ pub(in crate::flow) fn notice(
             && until.seq > standing.position.drained_of(until.epoch)
             && !bugs::has(UNSEEN)
         {
-            mark_unverified(app, *shard, standing.epoch, Finding::LostCommits);
+            app.permits.mark_unverified(*shard);
         }
     }
 }
@@ -392,20 +468,20 @@ mod tests {
     }
 
     #[test]
-    fn events_are_taken_in_up_to_the_first_that_is_missing() {
-        let events = |them: &[(i64, bool)]| -> Vec<Event> {
-            them.iter().map(|(seq, is_ours)| event(at(2, *seq), *is_ours)).collect()
-        };
-        for (before, them, expected) in [
-            (at(2, 3), &[(4, true), (5, true)][..], 2),
-            (at(2, 4), &[(3, true), (4, true), (5, true)], 3),
-            (at(1, 9), &[(1, true), (2, true)], 2),
-            (at(2, 3), &[(5, true)], 0),
-            (at(2, 3), &[(4, true), (6, true)], 1),
-            (at(2, 3), &[(4, true), (900, false), (901, true)], 3),
-            (at(2, 3), &[(i64::MAX, false)], 1),
-        ] {
-            assert_eq!(without_gap(before, &events(them)), expected, "{before:?} {them:?}");
+    fn an_event_departs_from_the_sequence_by_its_number() {
+        type Case<'a> = (Position, &'a [(i64, i64)], &'a [usize]);
+        let cases: [Case<'_>; 7] = [
+            (at(2, 3), &[(2, 4), (2, 5)], &[]),
+            (at(2, 4), &[(2, 3), (2, 4), (2, 5)], &[]),
+            (at(1, 9), &[(2, 1), (2, 2)], &[]),
+            (at(2, 3), &[(2, 5)], &[0]),
+            (at(2, 3), &[(2, 4), (2, 6)], &[1]),
+            (at(2, 3), &[(2, 4), (2, 900), (2, 901)], &[1]),
+            (at(2, 3), &[(2, i64::MAX)], &[0]),
+        ];
+        for (before, them, expected) in cases {
+            let events: Vec<Event> = them.iter().map(|(of, seq)| event(at(*of, *seq), true)).collect();
+            assert_eq!(out_of_sequence(before, &events), expected, "{before:?} {them:?}");
         }
     }
 }
