@@ -19,9 +19,10 @@ use crate::flow::recover::permits::{Finding, check_server};
 use crate::ledger::drain::{Claim, RowOrder};
 use crate::ledger::rebuild::{CLAIMED, Standing};
 use crate::stock::keys::ShardKey;
+use crate::stock::record::ShardRecord;
 use crate::stock::restore::{Buyer, Stream};
 use futures_util::future::try_join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Attempts at claiming a shard that another process drains, and the time between them.
@@ -44,34 +45,58 @@ fn trimmed(stream: &Stream, epoch: i64) -> Option<Position> {
     }
 }
 
-/// Up to where the ledger has lost events of a shard in this epoch, if it has.
+/// Events of a shard that the ledger lacks.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    /// The ledger's position before the gap.
+    position: Position,
+    /// The last position in the gap.
+    until: Position,
+    /// Whether the stream alone proves the loss. The empty stream of a newer epoch does not: its rebuild may have
+    /// broken off before the commit. Then only the shoppers' rows show whether the ledger lacks orders.
+    is_proven: bool,
+    /// Whether a rebuild of the shard is under way, or has broken off before its end.
+    is_loading: bool,
+}
+
+/// Up to where the ledger has lost events of a shard in this epoch, if it has. A rebuild begins an epoch at number 0,
+/// and the shoppers' rows keep the positions of earlier epochs.
 fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
     let until = trimmed(stream, epoch)?;
-    let is_ahead = epoch > standing.epoch && until.seq > 0;
+    let is_ahead = epoch > standing.epoch && until > standing.position;
     let is_beyond = epoch == standing.epoch && until.seq > standing.position.drained_of(epoch);
     (is_ahead || is_beyond).then_some(until)
 }
 
 /// Whether the ledger has lost events of a sale. Then it may lack orders that no stream announces. Their shards are
-/// marked unverified, so that the orders come back even where no shopper buys.
+/// marked unverified, so that the orders come back even where no shopper buys. A loading shard is rebuilt anyway.
 ///
 /// # Errors
 /// `Unavailable` when a shard or the ledger cannot be read.
 pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let shards: Vec<u16> = (0..sale.shards).collect();
-    let gaps = find(app, sale, &shards).await?;
-    for (shard, (until, _)) in &gaps {
+    let mut gaps = find(app, sale, &shards).await?;
+    if !gaps.values().all(|gap| gap.is_proven) {
+        let lost = read_sale(app, sale, &gaps).await?;
+        let lost: BTreeSet<u16> = lost
+            .iter()
+            .filter(|it| it.until.is_some())
+            .map(|it| it.key.shard)
+            .collect();
+        gaps.retain(|shard, _| lost.contains(shard));
+    }
+    for (shard, gap) in gaps.iter().filter(|(_, gap)| !gap.is_loading) {
         let key = ShardKey {
             sale: sale.id,
             shard: *shard,
         };
-        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+        mark_unverified(app, key, gap.until.epoch, Finding::LostCommits);
     }
     Ok(!gaps.is_empty())
 }
 
-/// The gaps of shards: up to where each reaches, and the ledger's position before it.
-async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (Position, Position)>, Fault> {
+/// The gaps that the streams of shards may show.
+async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, Gap>, Fault> {
     let mut gaps = BTreeMap::new();
     if bugs::has(UNSEEN) {
         return Ok(gaps);
@@ -79,7 +104,7 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
     let streams = try_join_all(shards.iter().map(|shard| stream(app, sale, *shard))).await?;
     // Read after the streams: an event that was trimmed by then is committed by now.
     let standings = app.ledger.standings(&[sale.id]).await?;
-    for (shard, epoch, stream) in streams.iter().flatten() {
+    for (shard, record, stream) in streams.iter().flatten() {
         let key = ShardKey {
             sale: sale.id,
             shard: *shard,
@@ -87,16 +112,22 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
         let Some(standing) = standings.get(&(sale.id, *shard)) else {
             continue;
         };
-        let Some(until) = gap(stream, *epoch, standing) else {
+        let Some(until) = gap(stream, record.epoch, standing) else {
             continue;
         };
         if let Some(first) = &stream.first
             && !is_ours(app, sale, key, first).await?
         {
-            mark_unverified(app, key, *epoch, Finding::ForeignEntry);
+            mark_unverified(app, key, record.epoch, Finding::ForeignEntry);
             continue;
         }
-        gaps.insert(*shard, (until, standing.position));
+        let gap = Gap {
+            position: standing.position,
+            until,
+            is_proven: until.seq > 0 || stream.first.is_some(),
+            is_loading: record.lifecycle == Lifecycle::Loading,
+        };
+        gaps.insert(*shard, gap);
     }
     Ok(gaps)
 }
@@ -107,7 +138,7 @@ struct FromRows {
     server: String,
     /// The ledger's position when the rows were read.
     position: Position,
-    /// Up to where the ledger has lost events, if this shard is to be recovered.
+    /// Up to where the ledger has lost events, if it has.
     until: Option<Position>,
     orders: Vec<RowOrder>,
 }
@@ -124,12 +155,12 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         return Ok(Vec::new());
     }
     let found = read_sale(app, sale, &gaps).await?;
-    for (shard, (until, _)) in &gaps {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
-        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+    let lost: Vec<(ShardKey, Position)> = found.iter().filter_map(|it| Some((it.key, it.until?))).collect();
+    if lost.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (key, until) in &lost {
+        mark_unverified(app, *key, until.epoch, Finding::LostCommits);
     }
     for it in found.iter().filter(|it| it.orders.iter().any(|order| !order.is_kept())) {
         let claim = claim(app, it).await?;
@@ -150,7 +181,7 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         );
         app.metrics.recovered_orders.inc_by(recovered.orders as u64);
     }
-    Ok(gaps.into_keys().collect())
+    Ok(lost.into_iter().map(|(key, _)| key.shard).collect())
 }
 
 /// Claims a shard that no other process drains, on the server on which its rows were read.
@@ -167,15 +198,16 @@ async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
 
 /// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot
 /// be read and shards on a server that the ledger does not list.
-async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Position)>) -> Result<Vec<FromRows>, Fault> {
+async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, Gap>) -> Result<Vec<FromRows>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let keys: Vec<ShardKey> = (0..sale.shards)
         .map(|shard| ShardKey { sale: sale.id, shard })
         .collect();
     let mut servers: BTreeMap<String, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
     for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
-        if let Some(reach) = gaps.get(&key.shard) {
-            servers.entry(server?).or_default().insert(key.shard, *reach);
+        if let Some(gap) = gaps.get(&key.shard) {
+            let reach = (gap.until, gap.position);
+            servers.entry(server?).or_default().insert(key.shard, reach);
         } else if let (Ok(server), Some(standing)) = (server, standings.get(&(sale.id, key.shard)))
             && standing
                 .run_id
@@ -197,24 +229,28 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
             }
             orders => orders?,
         };
-        found.extend(reaches.into_iter().map(|(shard, (until, position))| FromRows {
-            key: ShardKey { sale: sale.id, shard },
-            server: server.clone(),
-            position,
-            until: gaps.contains_key(&shard).then_some(until),
-            orders: orders.remove(&shard).unwrap_or_default(),
+        found.extend(reaches.into_iter().map(|(shard, (_, position))| {
+            let orders = orders.remove(&shard).unwrap_or_default();
+            let gap = gaps.get(&shard).filter(|gap| gap.is_proven || !orders.is_empty());
+            FromRows {
+                key: ShardKey { sale: sale.id, shard },
+                server: server.clone(),
+                position,
+                until: gap.map(|gap| gap.until),
+                orders,
+            }
         }));
     }
     Ok(found)
 }
 
-/// A shard's epoch and its stream; `None` for a shard that is incomplete or being rebuilt: a rebuild restores it.
-async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, Stream)>, Fault> {
+/// A shard's record and its stream; `None` for a shard that is incomplete: a rebuild restores it. A rebuild that broke
+/// off leaves the shoppers' rows as they were, or as the ledger had them. So they show lost commits all the same.
+async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, ShardRecord, Stream)>, Fault> {
     let key = ShardKey { sale: sale.id, shard };
     let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
     let seen = match record {
-        Ok(record) if record.lifecycle == Lifecycle::Loading => return Ok(None),
-        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record.epoch, stream)),
+        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record, stream)),
         Err(fault) => Err(fault),
     };
     match seen {
@@ -296,13 +332,15 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     })
 }
 
-/// Where these events, in order, depart from the sequence of numbers after a position.
-fn out_of_sequence(before: Position, events: &[Event]) -> Vec<usize> {
+/// Where these events, in order, depart from the sequence of numbers after a position. `epoch` is the ledger's. The
+/// ledger takes in a newer epoch only from the position at which a recovery has put it.
+fn out_of_sequence(before: Position, epoch: i64, events: &[Event]) -> Vec<usize> {
     let mut last = before;
     let mut found = Vec::new();
     for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
         let position = event.position;
-        if position.seq != last.drained_of(position.epoch).saturating_add(1) {
+        let is_known = position.epoch == last.epoch || position.epoch == epoch;
+        if !is_known || position.seq != last.drained_of(position.epoch).saturating_add(1) {
             found.push(at);
         }
         last = position;
@@ -325,7 +363,7 @@ pub(in crate::flow) async fn follow(
     if bugs::has(UNSEEN) {
         return Ok(events.len());
     }
-    for at in out_of_sequence(before, events) {
+    for at in out_of_sequence(before, epoch, events) {
         let Some(event) = events.get_mut(at) else { continue };
         if is_ours(app, sale, key, event).await? {
             mark_unverified(app, key, epoch, Finding::LostCommits);
@@ -449,6 +487,11 @@ mod tests {
             // A shard that was loaded a moment ago, and one whose last rebuild the ledger has lost.
             (stream(None, at(1, 0)), 1, standing(1, at(0, 0)), None),
             (stream(ours(3), at(2, 7)), 2, standing(1, at(1, 9)), Some(at(2, 2))),
+            (stream(None, at(2, 0)), 2, standing(1, at(1, 5)), Some(at(2, 0))),
+            (stream(ours(1), at(2, 1)), 2, standing(1, at(1, 5)), Some(at(2, 0))),
+            // The same, once a recovery has moved the ledger's position.
+            (stream(None, at(2, 0)), 2, standing(1, at(2, 0)), None),
+            (stream(ours(3), at(2, 7)), 2, standing(1, at(2, 2)), None),
             // An epoch that is over, and entries that no script wrote.
             (stream(None, at(2, 7)), 2, standing(3, at(3, 0)), None),
             (stream(None, at(99, 1)), 2, standing(2, at(2, 7)), None),
@@ -468,20 +511,28 @@ mod tests {
     }
 
     #[test]
-    fn an_event_departs_from_the_sequence_by_its_number() {
-        type Case<'a> = (Position, &'a [(i64, i64)], &'a [usize]);
-        let cases: [Case<'_>; 7] = [
-            (at(2, 3), &[(2, 4), (2, 5)], &[]),
-            (at(2, 4), &[(2, 3), (2, 4), (2, 5)], &[]),
-            (at(1, 9), &[(2, 1), (2, 2)], &[]),
-            (at(2, 3), &[(2, 5)], &[0]),
-            (at(2, 3), &[(2, 4), (2, 6)], &[1]),
-            (at(2, 3), &[(2, 4), (2, 900), (2, 901)], &[1]),
-            (at(2, 3), &[(2, i64::MAX)], &[0]),
+    fn an_event_departs_from_the_sequence_by_its_number_or_by_an_epoch_that_the_ledger_does_not_list() {
+        type Case<'a> = (Position, i64, &'a [(i64, i64)], &'a [usize]);
+        let cases: [Case<'_>; 10] = [
+            (at(2, 3), 2, &[(2, 4), (2, 5)], &[]),
+            (at(2, 4), 2, &[(2, 3), (2, 4), (2, 5)], &[]),
+            (at(1, 9), 2, &[(2, 1), (2, 2)], &[]),
+            (at(2, 3), 2, &[(2, 5)], &[0]),
+            (at(2, 3), 2, &[(2, 4), (2, 6)], &[1]),
+            (at(2, 3), 2, &[(2, 4), (2, 900), (2, 901)], &[1]),
+            (at(2, 3), 2, &[(2, i64::MAX)], &[0]),
+            (at(2, 3), 2, &[(2, 4), (99, 1)], &[1]),
+            // The ledger has lost a rebuild; then a recovery has moved its position.
+            (at(1, 9), 1, &[(2, 1), (2, 2)], &[0]),
+            (at(2, 0), 1, &[(2, 1), (2, 2)], &[]),
         ];
-        for (before, them, expected) in cases {
+        for (before, epoch, them, expected) in cases {
             let events: Vec<Event> = them.iter().map(|(of, seq)| event(at(*of, *seq), true)).collect();
-            assert_eq!(out_of_sequence(before, &events), expected, "{before:?} {them:?}");
+            assert_eq!(
+                out_of_sequence(before, epoch, &events),
+                expected,
+                "{before:?} {epoch} {them:?}"
+            );
         }
     }
 }

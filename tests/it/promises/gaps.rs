@@ -4,6 +4,7 @@ use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_a
 use crate::support::poll::within;
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
+use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -11,6 +12,7 @@ use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
 use redis::streams::StreamRangeReply;
+use serde_json::json;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -276,6 +278,141 @@ async fn an_order_of_a_gap_that_no_row_knows_is_counted_and_its_unit_is_free_aga
     assert_eq!((item.stock.held, item.stock.available), (1, 9), "{item:?}");
     assert_eq!(lab.lost_orders().await, 1);
     lab.world.sells_out(&lab.sale).await;
+}
+
+/// Twelve orders on both shards: drained, the first of them cancelled, and nothing left to do.
+async fn twelve_orders(lab: &Lab) -> Vec<(Order, String)> {
+    let (world, sale) = (&lab.world, &lab.sale);
+    let mut orders = Vec::new();
+    for n in 0..12 {
+        let user = format!("later-{n}");
+        orders.push((bought(&world.app, sale, &user, "k", 1).await, user));
+    }
+    drain_all(&world.app).await.unwrap();
+    cancel(&world.app, orders[0].0.id, &orders[0].1).await;
+    world.settled(sale).await;
+    orders
+}
+
+/// Starts processes on what is left, and waits until every order is back as it was: one from before, the twelve, and
+/// `others` since.
+async fn come_back(lab: &mut Lab, orders: &[(Order, String)], others: i64, case: &str) {
+    lab.world = World::with(lab.redis.server.url(), lab.postgres.url()).await;
+    within(PATIENCE, "the ledger has the orders again", async || {
+        let _waits = drain_all(&lab.world.app).await;
+        let count = "select count(*) from orders where sale_id = $1";
+        lab.world.number(count, lab.sale.id).await == 13 + others
+    })
+    .await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!(
+        (item.stock.held, item.stock.available),
+        (12 + others, 28 - others),
+        "{case}: {item:?}"
+    );
+    for (n, (order, user)) in orders.iter().enumerate() {
+        let found = lab.replayed(user).await;
+        let expected = if n == 0 {
+            OrderState::Cancelled
+        } else {
+            OrderState::Reserved
+        };
+        assert_eq!(
+            (found.id, found.state, found.confirmed),
+            (order.id, expected, true),
+            "{case}: {user}"
+        );
+    }
+    assert_eq!(lab.lost_orders().await, 0, "{case}");
+    let named = lab.world.app.metrics.unverified_shards.of(["lost_commits"]);
+    assert!(named.get() > 0, "{case}: the loss is named");
+    lab.world.sells_out(&lab.sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_commits_that_were_lost_together_with_a_rebuild_come_back_into_the_ledger() {
+    for since in ["nothing was sold", "an order was drained", "an order waits"] {
+        let mut lab = Lab::start(&Terms::of(40, 2)).await;
+        bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
+        lab.standby().await;
+        let orders = twelve_orders(&lab).await;
+        let rebuilt = flow::recover::attend::rebuild_sale(&lab.world.app, lab.sale.id).await;
+        assert_eq!(rebuilt.unwrap().unwrap().orders, 13);
+        lab.world.settled(&lab.sale).await;
+        let others = i64::from(since != "nothing was sold");
+        if since == "an order waits" {
+            lab.postgres.kill();
+        }
+        if others > 0 {
+            bought(&lab.world.app, &lab.sale, "after", "k", 1).await;
+        }
+        if since == "an order was drained" {
+            lab.world.settled(&lab.sale).await;
+        }
+        // Nobody reconciles the shards yet.
+        lab.world.end_keeper().await;
+        lab.promote_standby().await;
+        let _waits = drain_all(&lab.world.app).await;
+        let count = "select count(*) from orders where sale_id = $1";
+        assert_eq!(
+            lab.world.number(count, lab.sale.id).await,
+            1,
+            "{since}: no event of a rebuilt shard is taken in before the orders of its rows"
+        );
+        come_back(&mut lab, &orders, others, since).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_commits_that_were_lost_in_the_middle_of_a_rebuild_come_back_into_the_ledger() {
+    for point in ["rebuild.after_begin", "rebuild.after_buyers", "rebuild.before_commit"] {
+        let mut lab = Lab::start(&Terms::of(40, 2)).await;
+        bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
+        lab.standby().await;
+        let orders = twelve_orders(&lab).await;
+        lab.world.end_keeper().await;
+        let mut doomed = lab.world.start_to_crash("api", point).await;
+        let answer = doomed.client().operate(lab.sale.id, "rebuild", "k", &json!({})).await;
+        assert!(answer.is_none(), "{point}");
+        doomed.crashed().await;
+        lab.promote_standby().await;
+        come_back(&mut lab, &orders, 0, point).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_that_broke_off_is_not_taken_for_lost_commits() {
+    for point in ["rebuild.after_begin", "rebuild.before_commit"] {
+        let mut world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 2)).await;
+        for n in 0..5 {
+            bought(&world.app, &sale, &format!("shopper-{n}"), "k", 1).await;
+        }
+        world.settled(&sale).await;
+        world.end_keeper().await;
+        let mut doomed = world.start_to_crash("api", point).await;
+        let answer = doomed.client().operate(sale.id, "rebuild", "k", &json!({})).await;
+        assert!(answer.is_none(), "{point}");
+        doomed.crashed().await;
+        let app = world.another().await;
+        // The shards have an epoch that the ledger does not know. No order is missing, so this one never was.
+        let (user, key) = ("nobody".parse().unwrap(), "k".parse().unwrap());
+        let unknown = OrderId::derive(sale.number, &sale.secret.0, &user, &key);
+        let paid = flow::settle::pay::pay(&app, &payment("unknown", unknown, 1)).await;
+        assert_eq!(paid.unwrap(), PaymentOutcome::Unmatched, "{point}");
+        within(PATIENCE, "the shards are rebuilt once more", async || {
+            let _later = flow::recover::attend::reconcile_all(&app).await;
+            let standings = app.ledger.standings(&[sale.id]).await.unwrap();
+            standings.values().all(|it| it.epoch == 3)
+        })
+        .await;
+        let item = world.settled(&sale).await;
+        assert_eq!((item.stock.held, item.stock.available), (5, 7), "{point}: {item:?}");
+        let named = app.metrics.unverified_shards.of(["lost_commits"]);
+        assert_eq!(named.get(), 0, "{point}");
+        let lost = "select sum(lost_orders)::int8 from shards where sale_id = $1";
+        assert_eq!(world.number(lost, sale.id).await, 0, "{point}");
+    }
 }
 
 /// Puts an entry into a shard's stream that no script wrote.
