@@ -4,21 +4,25 @@
 //! commits: an asynchronous standby was promoted, or a backup was restored. The shoppers' rows have the orders and the
 //! decisions about them, and a recovery brings both back into the ledger. A crash leaves the gap, or a shard that is
 //! reconciled.
+//!
+//! A number out of sequence shows a gap only if a script wrote its entry. Any other entry becomes a dead letter.
 
 use crate::bugs;
-use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::event::{Event, Position, Reserved, Unreadable};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::shard::home_shard;
 use crate::flow::App;
 use crate::flow::recover::permits::{Finding, check_server};
 use crate::ledger::drain::{Claim, RowOrder};
 use crate::ledger::rebuild::{CLAIMED, Standing};
 use crate::stock::keys::ShardKey;
+use crate::stock::record::ShardRecord;
 use crate::stock::restore::{Buyer, Stream};
 use futures_util::future::try_join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Attempts at claiming a shard that another process drains, and the time between them.
@@ -41,16 +45,31 @@ fn trimmed(stream: &Stream, epoch: i64) -> Option<Position> {
     }
 }
 
-/// Up to where the ledger has lost events of a shard in this epoch, if it has.
+/// Events of a shard that the ledger lacks.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    /// The ledger's position before the gap.
+    position: Position,
+    /// The last position in the gap.
+    until: Position,
+    /// Whether the stream alone proves the loss. The empty stream of a newer epoch does not: its rebuild may have
+    /// broken off before the commit. Then only the shoppers' rows show whether the ledger lacks orders.
+    is_proven: bool,
+    /// Whether a rebuild of the shard is under way, or has broken off before its end.
+    is_loading: bool,
+}
+
+/// Up to where the ledger has lost events of a shard in this epoch, if it has. A rebuild begins an epoch at number 0,
+/// and the shoppers' rows keep the positions of earlier epochs.
 fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
     let until = trimmed(stream, epoch)?;
-    let is_ahead = epoch > standing.epoch && until.seq > 0;
+    let is_ahead = epoch > standing.epoch && until > standing.position;
     let is_beyond = epoch == standing.epoch && until.seq > standing.position.drained_of(epoch);
     (is_ahead || is_beyond).then_some(until)
 }
 
 /// Whether the ledger has lost events of a sale. Then it may lack orders that no stream announces. Their shards are
-/// marked unverified, so that the orders come back even where no shopper buys.
+/// marked unverified, so that the orders come back even where no shopper buys. A loading shard is rebuilt anyway.
 ///
 /// # Errors
 /// `Unavailable` when a shard or the ledger cannot be read.
@@ -61,19 +80,28 @@ pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Faul
 
 /// Like [`is_any`], for these shards of the sale.
 pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
-    let gaps = find(app, sale, shards).await?;
-    for (shard, (until, _)) in &gaps {
+    let mut gaps = find(app, sale, shards).await?;
+    if !gaps.values().all(|gap| gap.is_proven) {
+        let lost = read_sale(app, sale, &gaps).await?;
+        let lost: BTreeSet<u16> = lost
+            .iter()
+            .filter(|it| it.until.is_some())
+            .map(|it| it.key.shard)
+            .collect();
+        gaps.retain(|shard, _| lost.contains(shard));
+    }
+    for (shard, gap) in gaps.iter().filter(|(_, gap)| !gap.is_loading) {
         let key = ShardKey {
             sale: sale.id,
             shard: *shard,
         };
-        mark_unverified(app, key, until.epoch, Finding::LostCommits);
+        mark_unverified(app, key, gap.until.epoch, Finding::LostCommits);
     }
     Ok(!gaps.is_empty())
 }
 
-/// The gaps of shards: up to where each reaches, and the ledger's position before it.
-async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (Position, Position)>, Fault> {
+/// The gaps that the streams of shards may show.
+async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, Gap>, Fault> {
     let mut gaps = BTreeMap::new();
     if bugs::has(UNSEEN) {
         return Ok(gaps);
@@ -81,12 +109,30 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, (P
     let streams = try_join_all(shards.iter().map(|shard| stream(app, sale, *shard))).await?;
     // Read after the streams: an event that was trimmed by then is committed by now.
     let standings = app.ledger.standings(&[sale.id]).await?;
-    for (shard, epoch, stream) in streams.iter().flatten() {
-        if let Some(standing) = standings.get(&(sale.id, *shard))
-            && let Some(until) = gap(stream, *epoch, standing)
+    for (shard, record, stream) in streams.iter().flatten() {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        let Some(standing) = standings.get(&(sale.id, *shard)) else {
+            continue;
+        };
+        let Some(until) = gap(stream, record.epoch, standing) else {
+            continue;
+        };
+        if let Some(first) = &stream.first
+            && !is_ours(app, sale, key, first).await?
         {
-            gaps.insert(*shard, (until, standing.position));
+            mark_unverified(app, key, record.epoch, Finding::ForeignEntry);
+            continue;
         }
+        let gap = Gap {
+            position: standing.position,
+            until,
+            is_proven: until.seq > 0 || stream.first.is_some(),
+            is_loading: record.lifecycle == Lifecycle::Loading,
+        };
+        gaps.insert(*shard, gap);
     }
     Ok(gaps)
 }
@@ -97,7 +143,7 @@ struct FromRows {
     server: String,
     /// The ledger's position when the rows were read.
     position: Position,
-    /// Up to where the ledger has lost events, if this shard is to be recovered.
+    /// Up to where the ledger has lost events, if it has.
     until: Option<Position>,
     orders: Vec<RowOrder>,
 }
@@ -114,6 +160,13 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         return Ok(Vec::new());
     }
     let found = read_sale(app, sale, &gaps).await?;
+    let lost: Vec<(ShardKey, Position)> = found.iter().filter_map(|it| Some((it.key, it.until?))).collect();
+    if lost.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (key, until) in &lost {
+        mark_unverified(app, *key, until.epoch, Finding::LostCommits);
+    }
     for it in found.iter().filter(|it| it.orders.iter().any(|order| !order.is_kept())) {
         let claim = claim(app, it).await?;
         claim.recover_ended(sale, &it.orders).await?;
@@ -133,7 +186,7 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         );
         app.metrics.recovered_orders.inc_by(recovered.orders as u64);
     }
-    Ok(gaps.into_keys().collect())
+    Ok(lost.into_iter().map(|(key, _)| key.shard).collect())
 }
 
 /// Claims a shard that no other process drains, on the server on which its rows were read.
@@ -150,15 +203,16 @@ async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
 
 /// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot
 /// be read and shards on a server that the ledger does not list.
-async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Position)>) -> Result<Vec<FromRows>, Fault> {
+async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, Gap>) -> Result<Vec<FromRows>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let keys: Vec<ShardKey> = (0..sale.shards)
         .map(|shard| ShardKey { sale: sale.id, shard })
         .collect();
     let mut servers: BTreeMap<String, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
     for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
-        if let Some(reach) = gaps.get(&key.shard) {
-            servers.entry(server?).or_default().insert(key.shard, *reach);
+        if let Some(gap) = gaps.get(&key.shard) {
+            let reach = (gap.until, gap.position);
+            servers.entry(server?).or_default().insert(key.shard, reach);
         } else if let (Ok(server), Some(standing)) = (server, standings.get(&(sale.id, key.shard)))
             && standing
                 .run_id
@@ -181,24 +235,28 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, (Position, Posit
             }
             orders => orders?,
         };
-        found.extend(reaches.into_iter().map(|(shard, (until, position))| FromRows {
-            key: ShardKey { sale: sale.id, shard },
-            server: server.clone(),
-            position,
-            until: gaps.contains_key(&shard).then_some(until),
-            orders: orders.remove(&shard).unwrap_or_default(),
+        found.extend(reaches.into_iter().map(|(shard, (_, position))| {
+            let orders = orders.remove(&shard).unwrap_or_default();
+            let gap = gaps.get(&shard).filter(|gap| gap.is_proven || !orders.is_empty());
+            FromRows {
+                key: ShardKey { sale: sale.id, shard },
+                server: server.clone(),
+                position,
+                until: gap.map(|gap| gap.until),
+                orders,
+            }
         }));
     }
     Ok(found)
 }
 
-/// A shard's epoch and its stream; `None` for a shard that is incomplete or being rebuilt: a rebuild restores it.
-async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, i64, Stream)>, Fault> {
+/// A shard's record and its stream; `None` for a shard that is incomplete: a rebuild restores it. A rebuild that broke
+/// off leaves the shoppers' rows as they were, or as the ledger had them. So they show lost commits all the same.
+async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, ShardRecord, Stream)>, Fault> {
     let key = ShardKey { sale: sale.id, shard };
     let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
     let seen = match record {
-        Ok(record) if record.lifecycle == Lifecycle::Loading => return Ok(None),
-        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record.epoch, stream)),
+        Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record, stream)),
         Err(fault) => Err(fault),
     };
     match seen {
@@ -280,17 +338,73 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     })
 }
 
-/// How many of these events, in order, follow a position without a gap. Entries that no script wrote have no number.
-pub(in crate::flow) fn without_gap(before: Position, events: &[Event]) -> usize {
+/// Where these events, in order, depart from the sequence of numbers after a position. `epoch` is the ledger's. The
+/// ledger takes in a newer epoch only from the position at which a recovery has put it.
+fn out_of_sequence(before: Position, epoch: i64, events: &[Event]) -> Vec<usize> {
     let mut last = before;
+    let mut found = Vec::new();
     for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
-        let is_next = event.position.seq == last.drained_of(event.position.epoch).saturating_add(1);
-        if event.reserved.is_ok() && !is_next && !bugs::has(UNSEEN) {
-            return at;
+        let position = event.position;
+        let is_known = position.epoch == last.epoch || position.epoch == epoch;
+        if !is_known || position.seq != last.drained_of(position.epoch).saturating_add(1) {
+            found.push(at);
         }
-        last = event.position;
+        last = position;
     }
-    events.len()
+    found
+}
+
+/// How many of these events the ledger may take in after a position: those before a gap. Foreign entries among them
+/// become dead letters. The shard is marked unverified because of either.
+///
+/// # Errors
+/// `Unavailable` when the row of an event's shopper, or the ledger, cannot be read.
+pub(in crate::flow) async fn follow(
+    app: &App,
+    sale: &Sale,
+    key: ShardKey,
+    (before, epoch): (Position, i64),
+    events: &mut [Event],
+) -> Result<usize, Fault> {
+    if bugs::has(UNSEEN) {
+        return Ok(events.len());
+    }
+    for at in out_of_sequence(before, epoch, events) {
+        let Some(event) = events.get_mut(at) else { continue };
+        if is_ours(app, sale, key, event).await? {
+            mark_unverified(app, key, epoch, Finding::LostCommits);
+            return Ok(at);
+        }
+        mark_unverified(app, key, epoch, Finding::ForeignEntry);
+        if event.reserved.is_ok() {
+            event.reserved = Err(Unreadable::Damaged(
+                "a copy of an event, which no script wrote".to_owned(),
+            ));
+        }
+    }
+    Ok(events.len())
+}
+
+/// Whether a script of this shard wrote an entry that is out of sequence. The shopper's row has the position of each of
+/// its orders. If neither the row nor the ledger knows the order, the entry counts as ours, so that no order is lost.
+async fn is_ours(app: &App, sale: &Sale, key: ShardKey, event: &Event) -> Result<bool, Fault> {
+    let Ok(Reserved { order, user, .. }) = &event.reserved else {
+        return Ok(false);
+    };
+    if order.sale_number() != sale.number || home_shard(&sale.secret.0, user, sale.shards) != key.shard {
+        return Ok(false);
+    }
+    let rows = match app.stock.read_buyers(key, &[user]).await {
+        // The row is damaged.
+        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Vec::new(),
+        rows => rows?,
+    };
+    let noted = rows.iter().flat_map(|row| &row.orders).find(|(id, _)| id == order);
+    if let Some(noted) = noted.and_then(|(_, order)| order.event) {
+        return Ok(noted == event.position);
+    }
+    let accepted = app.ledger.accepted(&[*order]).await?;
+    Ok(accepted.iter().all(|it| it.event == event.position))
 }
 
 /// The first of these events that a newer version of the program has written. An entry out of sequence is a foreign
@@ -307,8 +421,8 @@ pub(in crate::flow) fn first_newer(before: Position, epoch: i64, events: &[Event
     None
 }
 
-/// Marks shards unverified of which the ledger has lost events. `trimmed` is what each shard reported before the
-/// ledger was read.
+/// Marks shards unverified whose numbers are ahead of the ledger. The reconcile finds out whether the ledger has lost
+/// events or a foreign entry took the numbers. `trimmed` is what each shard reported before the ledger was read.
 pub(in crate::flow) fn notice(
     app: &App,
     trimmed: &HashMap<ShardKey, Position>,
@@ -320,7 +434,7 @@ pub(in crate::flow) fn notice(
             && until.seq > standing.position.drained_of(until.epoch)
             && !bugs::has(UNSEEN)
         {
-            mark_unverified(app, *shard, standing.epoch, Finding::LostCommits);
+            app.permits.mark_unverified(*shard);
         }
     }
 }
@@ -379,6 +493,11 @@ mod tests {
             // A shard that was loaded a moment ago, and one whose last rebuild the ledger has lost.
             (stream(None, at(1, 0)), 1, standing(1, at(0, 0)), None),
             (stream(ours(3), at(2, 7)), 2, standing(1, at(1, 9)), Some(at(2, 2))),
+            (stream(None, at(2, 0)), 2, standing(1, at(1, 5)), Some(at(2, 0))),
+            (stream(ours(1), at(2, 1)), 2, standing(1, at(1, 5)), Some(at(2, 0))),
+            // The same, once a recovery has moved the ledger's position.
+            (stream(None, at(2, 0)), 2, standing(1, at(2, 0)), None),
+            (stream(ours(3), at(2, 7)), 2, standing(1, at(2, 2)), None),
             // An epoch that is over, and entries that no script wrote.
             (stream(None, at(2, 7)), 2, standing(3, at(3, 0)), None),
             (stream(None, at(99, 1)), 2, standing(2, at(2, 7)), None),
@@ -398,20 +517,28 @@ mod tests {
     }
 
     #[test]
-    fn events_are_taken_in_up_to_the_first_that_is_missing() {
-        let events = |them: &[(i64, bool)]| -> Vec<Event> {
-            them.iter().map(|(seq, is_ours)| event(at(2, *seq), *is_ours)).collect()
-        };
-        for (before, them, expected) in [
-            (at(2, 3), &[(4, true), (5, true)][..], 2),
-            (at(2, 4), &[(3, true), (4, true), (5, true)], 3),
-            (at(1, 9), &[(1, true), (2, true)], 2),
-            (at(2, 3), &[(5, true)], 0),
-            (at(2, 3), &[(4, true), (6, true)], 1),
-            (at(2, 3), &[(4, true), (900, false), (901, true)], 3),
-            (at(2, 3), &[(i64::MAX, false)], 1),
-        ] {
-            assert_eq!(without_gap(before, &events(them)), expected, "{before:?} {them:?}");
+    fn an_event_departs_from_the_sequence_by_its_number_or_by_an_epoch_that_the_ledger_does_not_list() {
+        type Case<'a> = (Position, i64, &'a [(i64, i64)], &'a [usize]);
+        let cases: [Case<'_>; 10] = [
+            (at(2, 3), 2, &[(2, 4), (2, 5)], &[]),
+            (at(2, 4), 2, &[(2, 3), (2, 4), (2, 5)], &[]),
+            (at(1, 9), 2, &[(2, 1), (2, 2)], &[]),
+            (at(2, 3), 2, &[(2, 5)], &[0]),
+            (at(2, 3), 2, &[(2, 4), (2, 6)], &[1]),
+            (at(2, 3), 2, &[(2, 4), (2, 900), (2, 901)], &[1]),
+            (at(2, 3), 2, &[(2, i64::MAX)], &[0]),
+            (at(2, 3), 2, &[(2, 4), (99, 1)], &[1]),
+            // The ledger has lost a rebuild; then a recovery has moved its position.
+            (at(1, 9), 1, &[(2, 1), (2, 2)], &[0]),
+            (at(2, 0), 1, &[(2, 1), (2, 2)], &[]),
+        ];
+        for (before, epoch, them, expected) in cases {
+            let events: Vec<Event> = them.iter().map(|(of, seq)| event(at(*of, *seq), true)).collect();
+            assert_eq!(
+                out_of_sequence(before, epoch, &events),
+                expected,
+                "{before:?} {epoch} {them:?}"
+            );
         }
     }
 }

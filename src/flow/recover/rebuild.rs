@@ -313,6 +313,17 @@ async fn forget_revoked(
     Ok(())
 }
 
+/// How many events the ledger lacks up to the one that was `seen`, in the epoch that it lists. It has no position in an
+/// epoch before it takes in the epoch's first events. A position in a later epoch comes from a recovery, which has
+/// brought the earlier orders back.
+fn behind(standing: &Standing, seen: Position) -> i64 {
+    if standing.epoch == seen.epoch && standing.position.epoch <= seen.epoch {
+        (seen.seq - standing.position.drained_of(seen.epoch)).max(0)
+    } else {
+        0
+    }
+}
+
 /// How many accepted orders each shard has lost, as far as this process has seen.
 fn lost(
     app: &App,
@@ -323,12 +334,8 @@ fn lost(
 ) -> BTreeMap<u16, i64> {
     let known = epochs.keys().filter_map(|shard| {
         let seen = app.permits.last_seen(ShardKey { sale, shard: *shard })?;
-        let drained = claim.standings.get(shard)?.position;
-        // The ledger has no position in an epoch before it takes in the epoch's first events.
-        let drained = if drained.epoch == seen.epoch { drained.seq } else { 0 };
-        let in_this_life = claim.standings.get(shard)?.epoch == seen.epoch;
-        let lost = seen.seq - drained;
-        (in_this_life && lost > 0).then_some((*shard, lost))
+        let lost = behind(claim.standings.get(shard)?, seen);
+        (lost > 0).then_some((*shard, lost))
     });
     let mut known: BTreeMap<u16, i64> = known.collect();
     for (shard, orders) in left_out {
@@ -349,4 +356,34 @@ fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
         _ => None,
     }));
     applied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::behind;
+    use crate::domain::event::Position;
+    use crate::ledger::rebuild::Standing;
+
+    #[test]
+    fn events_that_were_seen_and_are_not_in_the_ledger_are_lost_in_its_own_epoch_only() {
+        let at = |(epoch, seq)| Position { epoch, seq };
+        for (epoch, position, seen, expected) in [
+            (1, (1, 12), (1, 15), 3),
+            (1, (0, 0), (1, 4), 4),
+            (1, (1, 12), (1, 12), 0),
+            (1, (1, 12), (1, 3), 0),
+            // The ledger lists another epoch than the process has seen.
+            (2, (2, 0), (1, 15), 0),
+            (1, (1, 12), (2, 3), 0),
+            // A recovery has moved the position into an epoch that the ledger had lost.
+            (1, (2, 0), (1, 12), 0),
+        ] {
+            let standing = Standing {
+                epoch,
+                run_id: None,
+                position: at(position),
+            };
+            assert_eq!(behind(&standing, at(seen)), expected, "{standing:?} {seen:?}");
+        }
+    }
 }

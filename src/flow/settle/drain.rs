@@ -6,8 +6,8 @@
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
-use crate::flow::recover::gap::{first_newer, mark_unverified, without_gap};
-use crate::flow::recover::permits::{Finding, check_server};
+use crate::flow::recover::gap;
+use crate::flow::recover::permits::check_server;
 use crate::flow::{App, Tally, rotate_start};
 use crate::ledger::drain::Drained;
 use crate::stock::keys::ShardKey;
@@ -189,7 +189,7 @@ async fn drain_within(
     // A newer worker has taken these events in, and has not trimmed them yet.
     events.retain(|event| event.newer().is_none() || event.position > claim.position);
     // An event of a newer version, and all events after it, wait for a worker of that version.
-    let newer = first_newer(claim.position, claim.epoch, &events);
+    let newer = gap::first_newer(claim.position, claim.epoch, &events);
     if let Some(first) = newer.and_then(|at| events.drain(at..).next())
         && events.is_empty()
     {
@@ -213,11 +213,8 @@ async fn drain_within(
     }
     check_server(app, &claim, &app.stock.run_id(key).await?)?;
     // Nothing behind a gap is taken in before a recovery has brought the gap's orders back into the ledger.
-    let follow = without_gap(claim.position, &events);
+    let follow = gap::follow(app, sale, key, (claim.position, claim.epoch), &mut events).await?;
     let has_gap = follow < events.len();
-    if has_gap {
-        mark_unverified(app, key, claim.epoch, Finding::LostCommits);
-    }
     let Some(last) = events
         .get(..follow)
         .and_then(|them| them.last())

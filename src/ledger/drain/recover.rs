@@ -60,6 +60,15 @@ struct Changed {
     state: String,
 }
 
+/// How many events after `before` and up to `until` belong to none of the rows' orders. Only events of the epoch of
+/// `until` count. Nobody knows any more how many events an earlier epoch had.
+fn lost(before: Position, until: Position, orders: impl Iterator<Item = Position>) -> i64 {
+    let begin = before.drained_of(until.epoch);
+    let is_in = |it: &Position| it.epoch == until.epoch && it.seq > begin && it.seq <= until.seq;
+    let known = i64::try_from(orders.filter(is_in).count()).unwrap_or(i64::MAX);
+    (until.seq - begin - known).max(0)
+}
+
 impl Ledger {
     /// The orders among these that the ledger has as reserved.
     pub async fn reserved_among(&self, orders: &[Uuid]) -> Result<HashSet<Uuid>, Fault> {
@@ -108,16 +117,13 @@ impl Claim {
         let paid: Vec<&RowOrder> = kept.into_iter().filter(|it| it.state == OrderState::Paid).collect();
         self.decide(&paid, &HashSet::new()).await?;
 
-        let in_gap = |it: &&RowOrder| it.event.position > self.position && it.event.position <= until;
-        let known = orders.iter().filter(in_gap).count();
-        let events = (until.seq - self.position.drained_of(until.epoch)).max(0);
         let recovered = Recovered {
             orders: new.len(),
             decisions: orders
                 .iter()
                 .filter(|it| it.id().is_some_and(|id| !new.contains(&id)))
                 .count(),
-            lost: (events - i64::try_from(known).unwrap_or(i64::MAX)).max(0),
+            lost: lost(self.position, until, orders.iter().map(|it| it.event.position)),
         };
         sqlx::query!(
             "update shards set lost_orders = lost_orders + $5, run_id = $6::text || ltrim(run_id, $6), \
@@ -241,5 +247,38 @@ impl Claim {
             .await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lost;
+    use crate::domain::event::Position;
+
+    #[test]
+    fn orders_of_an_earlier_epoch_hide_no_lost_event() {
+        let at = |(epoch, seq)| Position { epoch, seq };
+        type Case<'a> = ((i64, i64), (i64, i64), &'a [(i64, i64)], i64);
+        let cases: [Case<'_>; 6] = [
+            ((2, 4), (2, 7), &[(2, 5), (2, 6), (2, 7)], 0),
+            ((2, 4), (2, 7), &[(2, 3), (2, 5), (2, 8)], 2),
+            ((1, 5), (2, 0), &[(1, 6), (1, 7)], 0),
+            (
+                (1, 5),
+                (2, 3),
+                &[(1, 6), (1, 7), (1, 8), (1, 9), (1, 10), (1, 11), (1, 12), (2, 2)],
+                2,
+            ),
+            ((1, 5), (2, 3), &[], 3),
+            ((2, 7), (2, 7), &[], 0),
+        ];
+        for (before, until, orders, expected) in cases {
+            let orders_at = orders.iter().copied().map(at);
+            assert_eq!(
+                lost(at(before), at(until), orders_at),
+                expected,
+                "{before:?} {until:?} {orders:?}"
+            );
+        }
     }
 }

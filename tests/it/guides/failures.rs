@@ -13,7 +13,7 @@ fn file_of(name: &str) -> Option<(PathBuf, Option<&str>)> {
         .split_once("::")
         .map_or((name, None), |(it, inside)| (it, Some(inside)));
     let inside = inside.filter(|it| *it != "*");
-    for folder in ["tests/it", "src"] {
+    for folder in ["tests/it", "bench/tests/it", "src"] {
         let folder = root().join(folder);
         if let Some(inside) = inside {
             let file = folder.join(module).join(inside).with_extension("rs");

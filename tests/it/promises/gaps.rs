@@ -5,12 +5,15 @@ use crate::support::poll::within;
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::{Order, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
+use redis::streams::StreamRangeReply;
+use serde_json::json;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -311,10 +314,153 @@ async fn an_order_of_a_gap_that_no_row_knows_is_counted_and_its_unit_is_free_aga
     lab.world.sells_out(&lab.sale).await;
 }
 
+/// Twelve orders on both shards: drained, the first of them cancelled, and nothing left to do.
+async fn twelve_orders(lab: &Lab) -> Vec<(Order, String)> {
+    let (world, sale) = (&lab.world, &lab.sale);
+    let mut orders = Vec::new();
+    for n in 0..12 {
+        let user = format!("later-{n}");
+        orders.push((bought(&world.app, sale, &user, "k", 1).await, user));
+    }
+    drain_all(&world.app).await.unwrap();
+    cancel(&world.app, orders[0].0.id, &orders[0].1).await;
+    world.settled(sale).await;
+    orders
+}
+
+/// Starts processes on what is left, and waits until every order is back as it was: one from before, the twelve, and
+/// `others` since.
+async fn come_back(lab: &mut Lab, orders: &[(Order, String)], others: i64, case: &str) {
+    lab.world = World::with(lab.redis.server.url(), lab.postgres.url()).await;
+    within(PATIENCE, "the ledger has the orders again", async || {
+        let _waits = drain_all(&lab.world.app).await;
+        let count = "select count(*) from orders where sale_id = $1";
+        lab.world.number(count, lab.sale.id).await == 13 + others
+    })
+    .await;
+    let item = lab.world.settled(&lab.sale).await;
+    assert_eq!(
+        (item.stock.held, item.stock.available),
+        (12 + others, 28 - others),
+        "{case}: {item:?}"
+    );
+    for (n, (order, user)) in orders.iter().enumerate() {
+        let found = lab.replayed(user).await;
+        let expected = if n == 0 {
+            OrderState::Cancelled
+        } else {
+            OrderState::Reserved
+        };
+        assert_eq!(
+            (found.id, found.state, found.confirmed),
+            (order.id, expected, true),
+            "{case}: {user}"
+        );
+    }
+    assert_eq!(lab.lost_orders().await, 0, "{case}");
+    let named = lab.world.app.metrics.unverified_shards.of(["lost_commits"]);
+    assert!(named.get() > 0, "{case}: the loss is named");
+    lab.world.sells_out(&lab.sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_commits_that_were_lost_together_with_a_rebuild_come_back_into_the_ledger() {
+    for since in ["nothing was sold", "an order was drained", "an order waits"] {
+        let mut lab = Lab::start(&Terms::of(40, 2)).await;
+        bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
+        lab.standby().await;
+        let orders = twelve_orders(&lab).await;
+        let rebuilt = flow::recover::attend::rebuild_sale(&lab.world.app, lab.sale.id).await;
+        assert_eq!(rebuilt.unwrap().unwrap().orders, 13);
+        lab.world.settled(&lab.sale).await;
+        let others = i64::from(since != "nothing was sold");
+        if since == "an order waits" {
+            lab.postgres.kill();
+        }
+        if others > 0 {
+            bought(&lab.world.app, &lab.sale, "after", "k", 1).await;
+        }
+        if since == "an order was drained" {
+            lab.world.settled(&lab.sale).await;
+        }
+        // Nobody reconciles the shards yet.
+        lab.world.end_keeper().await;
+        lab.promote_standby().await;
+        let _waits = drain_all(&lab.world.app).await;
+        let count = "select count(*) from orders where sale_id = $1";
+        assert_eq!(
+            lab.world.number(count, lab.sale.id).await,
+            1,
+            "{since}: no event of a rebuilt shard is taken in before the orders of its rows"
+        );
+        come_back(&mut lab, &orders, others, since).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_commits_that_were_lost_in_the_middle_of_a_rebuild_come_back_into_the_ledger() {
+    for point in ["rebuild.after_begin", "rebuild.after_buyers", "rebuild.before_commit"] {
+        let mut lab = Lab::start(&Terms::of(40, 2)).await;
+        bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
+        lab.standby().await;
+        let orders = twelve_orders(&lab).await;
+        lab.world.end_keeper().await;
+        let mut doomed = lab.world.start_to_crash("api", point).await;
+        let answer = doomed.client().operate(lab.sale.id, "rebuild", "k", &json!({})).await;
+        assert!(answer.is_none(), "{point}");
+        doomed.crashed().await;
+        lab.promote_standby().await;
+        come_back(&mut lab, &orders, 0, point).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_that_broke_off_is_not_taken_for_lost_commits() {
+    for point in ["rebuild.after_begin", "rebuild.before_commit"] {
+        let mut world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 2)).await;
+        for n in 0..5 {
+            bought(&world.app, &sale, &format!("shopper-{n}"), "k", 1).await;
+        }
+        world.settled(&sale).await;
+        world.end_keeper().await;
+        let mut doomed = world.start_to_crash("api", point).await;
+        let answer = doomed.client().operate(sale.id, "rebuild", "k", &json!({})).await;
+        assert!(answer.is_none(), "{point}");
+        doomed.crashed().await;
+        let app = world.another().await;
+        // The shards have an epoch that the ledger does not know. No order is missing, so this one never was.
+        let (user, key) = ("nobody".parse().unwrap(), "k".parse().unwrap());
+        let unknown = OrderId::derive(sale.number, &sale.secret.0, &user, &key);
+        let paid = flow::settle::pay::pay(&app, &payment("unknown", unknown, 1)).await;
+        assert_eq!(paid.unwrap(), PaymentOutcome::Unmatched, "{point}");
+        within(PATIENCE, "the shards are rebuilt once more", async || {
+            let _later = flow::recover::attend::reconcile_all(&app).await;
+            let standings = app.ledger.standings(&[sale.id]).await.unwrap();
+            standings.values().all(|it| it.epoch == 3)
+        })
+        .await;
+        let item = world.settled(&sale).await;
+        assert_eq!((item.stock.held, item.stock.available), (5, 7), "{point}: {item:?}");
+        let named = app.metrics.unverified_shards.of(["lost_commits"]);
+        assert_eq!(named.get(), 0, "{point}");
+        let lost = "select sum(lost_orders)::int8 from shards where sale_id = $1";
+        assert_eq!(world.number(lost, sale.id).await, 0, "{point}");
+    }
+}
+
 /// Puts an entry into a shard's stream that no script wrote.
 fn add_entry(world: &World, shard: ShardKey, id: &str) {
     let mut add = redis::cmd("XADD");
     let _id: String = Raw::connect(&world.redis).call(add.arg(shard.events()).arg(id).arg("note").arg("by hand"));
+}
+
+/// Settles the one dead letter of a sale, as an operator does, and removes it.
+async fn remove_dead_letter(world: &World, sale: &Sale) {
+    let settle = "update dead_letters set settled_at = now(), note = 'by hand' where sale_id = $1";
+    assert_eq!(world.execute(settle, sale.id).await.unwrap(), 1);
+    let remove = "delete from dead_letters where sale_id = $1";
+    world.execute(remove, sale.id).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -337,15 +483,8 @@ async fn an_entry_that_no_script_wrote_stops_its_shard_for_a_moment_only_and_is_
         })
         .await;
         bought(&world.app, &sale, &user, "later", 1).await;
-        if !id.starts_with("1-5") {
-            assert_eq!(counted(), 1, "{id}");
-        }
-        let settle = "update dead_letters set settled_at = now(), note = 'by hand' where sale_id = $1";
-        assert_eq!(world.execute(settle, sale.id).await.unwrap(), 1);
-        world
-            .execute("delete from dead_letters where sale_id = $1", sale.id)
-            .await
-            .unwrap();
+        assert_eq!(counted(), 1, "{id}");
+        remove_dead_letter(&world, &sale).await;
         let item = world.settled(&sale).await;
         assert_eq!((item.stock.held, item.stock.available), (3, 9), "{id}: {item:?}");
         world.sells_out(&sale).await;
@@ -376,6 +515,87 @@ async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it
     lock.rollback().await.unwrap();
     bought(&world.app, &sale, "ada", "k", 1).await;
     within(PATIENCE, "readiness names it no more", async || named().await.is_none()).await;
+}
+
+/// The value of the first event in a shard's stream.
+fn first_event(world: &World, shard: ShardKey) -> Vec<u8> {
+    let mut range = redis::cmd("XRANGE");
+    range.arg(shard.events()).arg("-").arg("+").arg("COUNT").arg(1);
+    let found: StreamRangeReply = Raw::connect(&world.redis).call(&mut range);
+    found.ids[0].get("reserved").unwrap()
+}
+
+fn add_copy(world: &World, shard: ShardKey, id: &str, event: &[u8]) {
+    let mut add = redis::cmd("XADD");
+    add.arg(shard.events()).arg(id).arg("reserved").arg(event);
+    let _id: String = Raw::connect(&world.redis).call(&mut add);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_an_event_at_a_far_number_is_named_and_counts_no_order_as_lost() {
+    for copied in [
+        "an event that waits",
+        "an event that was drained",
+        "an event of another shard",
+    ] {
+        let world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 2)).await;
+        let [user, other] = [0, 1].map(|shard| shopper_at(&sale, shard));
+        for user in [&user, &other] {
+            bought(&world.app, &sale, user, "before", 1).await;
+        }
+        let from = u16::from(copied == "an event of another shard");
+        let event = first_event(&world, key(&sale, from));
+        if copied == "an event that was drained" {
+            world.settled(&sale).await;
+        }
+        add_copy(&world, key(&sale, 0), "1-5000", &event);
+        within(PATIENCE, "the entry is put aside", async || {
+            let _waits = drain_all(&world.app).await;
+            let aside = "select count(*) from dead_letters where sale_id = $1";
+            world.number(aside, sale.id).await == 1
+        })
+        .await;
+        bought(&world.app, &sale, &user, "after", 1).await;
+        let count = |finding| world.app.metrics.unverified_shards.of([finding]).get();
+        assert_eq!((count("foreign_entry"), count("lost_commits")), (1, 0), "{copied}");
+        remove_dead_letter(&world, &sale).await;
+        let item = world.settled(&sale).await;
+        assert_eq!((item.stock.held, item.stock.available), (3, 9), "{copied}: {item:?}");
+        let lost = "select sum(lost_orders)::int8 from shards where sale_id = $1";
+        assert_eq!(world.number(lost, sale.id).await, 0, "{copied}");
+        world.sells_out(&sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_entry_among_a_shards_own_numbers_is_named_by_readiness_until_the_shard_is_reconciled() {
+    for is_copy in [false, true] {
+        let mut world = World::new().await;
+        let sale = world.sale(&Terms::of(12, 1)).await;
+        bought(&world.app, &sale, "ada", "k", 1).await;
+        // Nobody reconciles the shard until then.
+        world.end_keeper().await;
+        if is_copy {
+            add_copy(&world, key(&sale, 0), "1-5000", &first_event(&world, key(&sale, 0)));
+        } else {
+            add_entry(&world, key(&sale, 0), "1-5000");
+        }
+        drain_all(&world.app).await.unwrap();
+        let named = async || {
+            let readiness = flow::watch::readiness::readiness(&world.app).await;
+            let warnings = Result::as_ref(&readiness).unwrap();
+            let is_it = |it: &String| it.contains(&sale.id.to_string()) && it.contains("flashsaleforeignentry");
+            warnings.iter().any(is_it)
+        };
+        assert!(named().await, "a copy: {is_copy}");
+        within(PATIENCE, "the shard is reconciled", async || {
+            let _later = flow::recover::attend::reconcile_all(&world.app).await;
+            world.app.permits.count_shards().selling == 1
+        })
+        .await;
+        within(PATIENCE, "readiness names it no more", async || !named().await).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
