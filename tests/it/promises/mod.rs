@@ -2,6 +2,7 @@
 
 mod at_rest;
 mod cluster;
+mod cluster_cut;
 mod crash;
 pub mod crowd;
 mod durability;
