@@ -1,6 +1,7 @@
 //! What always holds, whatever happens: each module is one promise and the ways in which it could be broken.
 
 mod at_rest;
+mod clocks;
 mod cluster;
 mod cluster_cut;
 mod crash;

@@ -716,7 +716,8 @@ impl WrongClock {
         fs::rename(&next, &self.0).unwrap();
     }
 
-    fn environment(&self) -> Vec<(String, String)> {
+    /// The variables of the process that has it.
+    pub fn environment(&self) -> Vec<(String, String)> {
         let variable = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
         vec![variable("LD_PRELOAD", &WRONG_CLOCK), variable("WRONG_CLOCK", &self.0)]
     }
@@ -866,6 +867,16 @@ impl FreshPostgres {
         Self::with(PostgresOptions {
             durable: true,
             settings: vec![("max_connections".to_owned(), "400".to_owned())],
+            ..PostgresOptions::default()
+        })
+        .await
+    }
+
+    /// One with this clock.
+    pub async fn with_clock(clock: &WrongClock) -> Self {
+        Self::with(PostgresOptions {
+            durable: false,
+            environment: clock.environment(),
             ..PostgresOptions::default()
         })
         .await
