@@ -1,7 +1,9 @@
 //! What always holds, whatever happens: each module is one promise and the ways in which it could be broken.
 
 mod at_rest;
+mod clocks;
 mod cluster;
+mod cluster_cut;
 mod connections;
 mod crash;
 pub mod crowd;

@@ -8,6 +8,7 @@ pub mod crowd;
 pub mod document;
 pub mod doubled;
 pub mod lua;
+pub mod network;
 pub mod poll;
 pub mod raw;
 pub mod servers;

@@ -2,6 +2,7 @@
 //! it ends.
 
 use super::authority::Authority;
+use super::network::{Member, Network};
 use super::poll::eventually;
 use super::raw::Raw;
 use super::root;
@@ -53,19 +54,24 @@ static POSTGRES: LazyLock<PostgresServer> = LazyLock::new(|| {
     PostgresServer::start(&FOLDER.0, &options).unwrap()
 });
 
-/// The library that makes a disk weak, built once.
-pub static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| {
-    let library = FOLDER.0.join("weak_disk.so");
-    let source = root().join("tests/it/torture/weak_disk.c");
+/// Libraries to start a server with, each built once: a weak disk, a wrong clock, and an address that connections come
+/// from.
+pub static WEAK_DISK: LazyLock<PathBuf> = LazyLock::new(|| library("torture/weak_disk.c"));
+static WRONG_CLOCK: LazyLock<PathBuf> = LazyLock::new(|| library("support/wrong_clock.c"));
+pub static FROM_ADDRESS: LazyLock<PathBuf> = LazyLock::new(|| library("support/from_address.c"));
+
+fn library(source: &str) -> PathBuf {
+    let source = root().join("tests/it").join(source);
+    let library = FOLDER.0.join(source.file_name().unwrap()).with_extension("so");
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&library, &source])
         .arg("-ldl")
         .output()
-        .expect("cc is needed to build tests/it/torture/weak_disk.c; Rust links with it, too");
+        .unwrap_or_else(|error| panic!("cc is needed to build {}, as for Rust: {error}", source.display()));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     library
-});
+}
 
 fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
@@ -277,8 +283,38 @@ impl Cluster {
         (cluster, clocks)
     }
 
+    /// The same, whose nodes and clients reach the nodes through links of a network. The node of the number `n` is
+    /// its member `n`. The first three are the primaries, by their slots.
+    pub async fn on_network(network: &Network) -> Self {
+        let (mut links, mut ports) = (Vec::new(), Vec::new());
+        for member in (0..6).map(Member::number) {
+            let own = [free_port(), free_port()];
+            links.push([network.link(member, own[0]).await, network.link(member, own[1]).await]);
+            ports.push(own);
+        }
+        let buses = links.iter().map(|link| link[1]).collect();
+        Self::with_buses(buses, |bus, number| {
+            let ([port, own_bus], link) = (ports[number], links[number][0]);
+            let own_bus = own_bus.to_string();
+            let mut settings = in_cluster(&own_bus).to_vec();
+            let (link_text, bus) = (link.to_string(), bus.to_string());
+            settings.extend([
+                ("cluster-announce-ip", "127.0.0.1"),
+                ("cluster-announce-port", link_text.as_str()),
+                ("cluster-announce-bus-port", bus.as_str()),
+            ]);
+            let port = vec![("port".to_owned(), port.to_string())];
+            let member = Member::number(u8::try_from(number).unwrap());
+            TcpRedis::at(link, port, &settings, member.environment().into())
+        })
+    }
+
     fn of(node: impl Fn(u16, usize) -> TcpRedis) -> Self {
-        let bus: Vec<u16> = (0..6).map(|_| free_port()).collect();
+        Self::with_buses((0..6).map(|_| free_port()).collect(), node)
+    }
+
+    /// `bus` has the ports at which the nodes find each other.
+    fn with_buses(bus: Vec<u16>, node: impl Fn(u16, usize) -> TcpRedis) -> Self {
         let nodes: Vec<TcpRedis> = bus.iter().zip(0..).map(|(bus, number)| node(*bus, number)).collect();
         let cluster = Self {
             hung: Vec::new(),
@@ -356,6 +392,23 @@ impl Cluster {
         self.nodes.iter().find(|node| node.port == port)
     }
 
+    /// The number of the primary that has this slot and lives, as the first node that lives sees it.
+    pub fn number_of_primary(&self, slot: u16) -> Option<u8> {
+        let port = self.owner_of(slot)?.port;
+        let mut numbers = (0..).zip(&self.nodes);
+        numbers.find(|(_, node)| node.port == port).map(|(number, _)| number)
+    }
+
+    /// Asks this node nothing until [`Self::resume`]: it sees another cluster than the others.
+    pub fn lose_sight_of(&mut self, number: u8) {
+        self.dead.push(self.nodes[usize::from(number)].port);
+    }
+
+    /// A connection to a node past every link.
+    pub fn node(&self, number: u8) -> Raw {
+        self.nodes[usize::from(number)].raw()
+    }
+
     /// The slot of a key.
     pub fn slot(&self, key: &str) -> u16 {
         let any = self.alive().next().unwrap().raw();
@@ -408,7 +461,7 @@ impl Cluster {
         self.nodes.iter().find(|node| node.port.to_string() == port).unwrap()
     }
 
-    /// Lets the primaries that hang go on.
+    /// Lets the nodes that hang go on, and asks all of them again.
     pub fn resume(&mut self) {
         self.hung.clear();
         self.dead.clear();
@@ -641,26 +694,12 @@ pub fn signal(name: &str, pids: &[u32]) {
     let _sent = Command::new("sh").args(["-c", &script]).status().unwrap();
 }
 
-/// The clock of a Redis server, which can be set.
+/// The clock of a process, which can be set.
 pub struct WrongClock(PathBuf);
-
-/// The library that makes a server's clock wrong, built once.
-static WRONG_CLOCK: LazyLock<PathBuf> = LazyLock::new(|| {
-    let library = FOLDER.0.join("wrong_clock.so");
-    let source = root().join("tests/it/support/wrong_clock.c");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .output()
-        .expect("cc is needed to build tests/it/support/wrong_clock.c; Rust links with it, too");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    library
-});
 
 impl WrongClock {
     /// A clock that is right.
-    fn new() -> Self {
+    pub fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let clock = FOLDER.0.join(format!("clock-{}", MADE.fetch_add(1, Ordering::Relaxed)));
         let clock = Self(clock);
@@ -675,7 +714,8 @@ impl WrongClock {
         fs::rename(&next, &self.0).unwrap();
     }
 
-    fn environment(&self) -> Vec<(String, String)> {
+    /// The variables of the process that has it.
+    pub fn environment(&self) -> Vec<(String, String)> {
         let variable = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
         vec![variable("LD_PRELOAD", &WRONG_CLOCK), variable("WRONG_CLOCK", &self.0)]
     }
@@ -825,6 +865,16 @@ impl FreshPostgres {
         Self::with(PostgresOptions {
             durable: true,
             settings: vec![("max_connections".to_owned(), "400".to_owned())],
+            ..PostgresOptions::default()
+        })
+        .await
+    }
+
+    /// One with this clock.
+    pub async fn with_clock(clock: &WrongClock) -> Self {
+        Self::with(PostgresOptions {
+            durable: false,
+            environment: clock.environment(),
             ..PostgresOptions::default()
         })
         .await

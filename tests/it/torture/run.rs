@@ -6,8 +6,10 @@ use super::nemesis::Campaign;
 use super::report::Report;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,8 @@ const ROUNDS_A_WORLD: u64 = 4;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub seed: u64,
-    pub rounds: Range<u64>,
+    /// The rounds to play. A round's number decides its kind of world.
+    pub rounds: Vec<Range<u64>>,
     /// Faults a round.
     pub strikes: usize,
     pub campaign: Campaign,
@@ -36,7 +39,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 0,
-            rounds: 0..u64::MAX,
+            rounds: iter::once(0..u64::MAX).collect(),
             strikes: 5,
             campaign: Campaign::Everything,
             limit: Duration::from_secs(86_400),
@@ -63,7 +66,7 @@ impl Settings {
             settings.limit = Duration::from_secs(minutes * 60);
         }
         if let Some(round) = number("TORTURE_ROUND") {
-            settings.rounds = round..round + 1;
+            settings.rounds = iter::once(round..round + 1).collect();
         }
         if let Ok(name) = std::env::var("TORTURE_CAMPAIGN") {
             settings.campaign = Campaign::named(&name)
@@ -83,17 +86,20 @@ struct Run {
     until: Instant,
     report: Mutex<Report>,
     failures: Mutex<Vec<String>>,
+    kinds: Mutex<BTreeSet<Kind>>,
 }
 
-/// Plays rounds until the time or the rounds are over, and fails if any rule was broken.
-pub fn run(settings: &Settings) {
+/// Plays rounds until the time or the rounds are over, and fails if any rule was broken. Returns the kinds of worlds on
+/// which it played.
+pub fn run(settings: &Settings) -> BTreeSet<Kind> {
     println!("torture with seed {}", settings.seed);
     let run = Arc::new(Run {
-        next: AtomicU64::new(settings.rounds.start / ROUNDS_A_WORLD),
+        next: AtomicU64::default(),
         until: Instant::now() + settings.limit,
         settings: settings.clone(),
         report: Mutex::default(),
         failures: Mutex::default(),
+        kinds: Mutex::default(),
     });
     let lanes = (0..settings.lanes).map(|_| {
         let run = Arc::clone(&run);
@@ -113,6 +119,7 @@ pub fn run(settings: &Settings) {
     println!("{}", run.report.lock().unwrap());
     let failures = run.failures.lock().unwrap();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    std::mem::take(&mut *run.kinds.lock().unwrap())
 }
 
 impl Run {
@@ -123,13 +130,19 @@ impl Run {
 
 /// Plays blocks of rounds, each on a world of its own, until there are no more.
 async fn lane(run: &Run) {
-    let rounds = &run.settings.rounds;
+    let asked = &run.settings.rounds;
     loop {
         let block = run.next.fetch_add(1, Ordering::Relaxed);
-        let first = (block * ROUNDS_A_WORLD).max(rounds.start);
-        let end = ((block + 1) * ROUNDS_A_WORLD).min(rounds.end);
-        if first >= end || run.is_over() {
+        let first = block * ROUNDS_A_WORLD;
+        if run.is_over() || asked.iter().all(|asked| asked.end <= first) {
             return;
+        }
+        let rounds = first..first + ROUNDS_A_WORLD;
+        let mut rounds = rounds
+            .filter(|round| asked.iter().any(|asked| asked.contains(round)))
+            .peekable();
+        if rounds.peek().is_none() {
+            continue;
         }
         let narrow = run.settings.campaign.narrow();
         let kinds = [
@@ -142,7 +155,7 @@ async fn lane(run: &Run) {
         let next = kinds[usize::try_from(block).unwrap() % kinds.len()];
         let kind = narrow.map_or(next, |(kind, ..)| kind);
         let mut world = World::start(kind, INSTANCES, &run.settings.variables).await;
-        for round in first..end {
+        for round in rounds {
             if run.is_over() {
                 return;
             }
@@ -164,6 +177,7 @@ async fn lane(run: &Run) {
 
 fn conclude(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, took: Duration) {
     let violations = check(history);
+    run.kinds.lock().unwrap().insert(world.kind);
     let mut report = run.report.lock().unwrap();
     report.note(history, losses(history), violations.len());
     println!(

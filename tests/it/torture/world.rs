@@ -22,7 +22,7 @@ use std::time::Duration;
 const STARTS_WITHIN: Duration = Duration::from_secs(40);
 
 /// What the instances' Redis is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     One,
     WithReplica,
