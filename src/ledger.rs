@@ -299,17 +299,23 @@ async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {
 }
 
 async fn begin(pool: &PgPool) -> Result<Tx, Fault> {
-    let begun = pool.begin().instrument(step("begin")).await;
-    begun.map_err(Fault::from)
+    begin_with(pool, "begin").await
+}
+
+/// Begins a transaction by this statement. A task of its own waits for it, also when the caller gives up: sqlx returns
+/// a connection to the pool with the transaction open if the statement's future is dropped.
+async fn begin_with(pool: &PgPool, statement: &'static str) -> Result<Tx, Fault> {
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin_with(statement).await });
+    let begun = begun.instrument(step("begin")).await;
+    begun
+        .map_err(|error| Fault::Bug(format!("a transaction could not begin: {error}")))?
+        .map_err(Fault::from)
 }
 
 /// Begins a transaction with the limit of [`be_brief`] from its first statement on.
 async fn begin_brief(pool: &PgPool) -> Result<Tx, Fault> {
-    let begun = pool
-        .begin_with("begin; set local lock_timeout = '200ms'")
-        .instrument(step("begin"))
-        .await;
-    begun.map_err(Fault::from)
+    begin_with(pool, "begin; set local lock_timeout = '200ms'").await
 }
 
 /// Begins such a transaction about a sale; `None` while the sale counts as locked.
@@ -327,11 +333,11 @@ async fn begin_unless_locked(pool: &PgPool, locked: &LockedSales, sale: Option<u
 /// the planner takes it for small. Postgres would then read and sort the full queue for each batch, instead of
 /// following the index. So sorting is off, and no plan from the time of an empty queue is kept.
 async fn begin_in_order(pool: &PgPool) -> Result<Tx, Fault> {
-    let begun = pool
-        .begin_with("begin; set local enable_sort = off; set local plan_cache_mode = force_custom_plan")
-        .instrument(step("begin"))
-        .await;
-    begun.map_err(Fault::from)
+    begin_with(
+        pool,
+        "begin; set local enable_sort = off; set local plan_cache_mode = force_custom_plan",
+    )
+    .await
 }
 
 async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, Fault> {

@@ -6,6 +6,7 @@ use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
 use sqlx::{Connection as _, PgConnection};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Calls that the shoppers' connections are held by: more than there are.
@@ -69,4 +70,25 @@ async fn operators_and_upkeep_go_on_while_shoppers_hold_every_connection() {
         holder.abort();
     }
     lock.rollback().await.unwrap();
+}
+
+/// sqlx returns a connection with an open transaction to the pool if the `begin` is dropped after it was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_gives_up_leaves_no_transaction_open() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    let order = bought(&world.app, &sale, "ada", "k", 1).await;
+    let other = "eve".parse().unwrap();
+    // Each gives up a little later, so some do it between the statement and its answer.
+    for step in 0..400 {
+        let cancels = world.app.ledger.cancel(order.id, &other);
+        let _given_up = tokio::time::timeout(Duration::from_micros(step * 5), cancels).await;
+    }
+    let open = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() \
+                and state like 'idle in transaction%' and $1::uuid is not null";
+    // Postgres itself would end them after five seconds.
+    within(Duration::from_secs(3), "no transaction is open", async || {
+        world.number(open, sale.id).await == 0
+    })
+    .await;
 }
