@@ -80,12 +80,6 @@ impl Ban {
         }
     }
 
-    /// Whether the ban is in force at this time.
-    #[must_use]
-    pub fn holds(&self, now: DateTime<Utc>) -> bool {
-        self.lifted_at.is_none() && self.banned_until.is_none_or(|until| until > now)
-    }
-
     /// The tokens that the ban has invalidated, if it ended sessions.
     #[must_use]
     pub fn ended_sessions(&self) -> Option<EndedSessions> {
@@ -122,6 +116,15 @@ impl EndedSessions {
     }
 }
 
+/// When a new ban ends, by Postgres's clock.
+#[derive(Debug, Clone, Copy)]
+pub enum BanEnd {
+    Never,
+    At(DateTime<Utc>),
+    /// After these seconds.
+    After(u32),
+}
+
 /// A ban to record.
 #[derive(Debug, Clone)]
 pub struct NewBan {
@@ -129,8 +132,7 @@ pub struct NewBan {
     /// The reason: 1 to 500 characters.
     pub reason: String,
     pub banned_by: BannedBy,
-    /// When the ban ends; `None` is never.
-    pub until: Option<DateTime<Utc>>,
+    pub end: BanEnd,
     /// Whether the account's tokens become invalid.
     pub end_sessions: bool,
 }

@@ -4,7 +4,7 @@
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
-use crate::domain::ban::{Ban, BannedBy, NewBan};
+use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::shard::home_shard;
@@ -43,14 +43,21 @@ impl Row {
 impl Ledger {
     /// Bans an account, and writes a message for its home shard in every sale that is in Redis. If an earlier decision
     /// ended its sessions, they stay ended. `None` when a guard would ban an account that is banned, or whose ban was
-    /// lifted less than two minutes ago: an operator's decision outranks a guard's.
+    /// lifted less than two minutes ago: an operator's decision outranks a guard's. `None` also when the end has passed.
     pub async fn ban(&self, new: &NewBan) -> Result<Option<Ban>, Fault> {
+        let (at, after) = match new.end {
+            BanEnd::Never => (None, None),
+            BanEnd::At(at) => (Some(at), None),
+            BanEnd::After(seconds) => (None, Some(i64::from(seconds))),
+        };
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
             Row,
             "insert into bans as known (user_id, reason, banned_by, banned_until, sessions_from, change) \
-             values ($1, $2, $3, $4, case when $5 then now() end, nextval('ban_changes')) \
+             select $1, $2, $3, it.until, case when $5 then now() end, nextval('ban_changes') \
+             from (select coalesce($4::timestamptz, now() + $7::int8 * interval '1 second') as until) it \
+             where it.until is null or it.until > now() \
              on conflict (user_id) do update set reason = excluded.reason, banned_by = excluded.banned_by, \
                  banned_at = now(), banned_until = excluded.banned_until, lifted_at = null, \
                  sessions_from = coalesce(excluded.sessions_from, known.sessions_from), \
@@ -60,9 +67,10 @@ impl Ledger {
             new.user.as_str(),
             new.reason,
             new.banned_by.as_str(),
-            new.until,
+            at,
             new.end_sessions,
-            new.banned_by == BannedBy::Operator
+            new.banned_by == BannedBy::Operator,
+            after
         )
         .fetch_optional(&mut *tx)
         .await?;
@@ -114,6 +122,18 @@ impl Ledger {
         };
         decided(tx, user).await?;
         row.into_ban().map(Some)
+    }
+
+    /// The ban of an account, if it is in force.
+    pub async fn ban_in_force(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
+        let row = sqlx::query_as!(
+            Row,
+            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
+             from bans where user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now())",
+            user.as_str()
+        );
+        let row = row.fetch_optional(&self.api).await?;
+        row.map(Row::into_ban).transpose()
     }
 
     /// The last decision about an account, if there is one.

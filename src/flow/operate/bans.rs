@@ -134,7 +134,7 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
     }
 }
 
-/// Bans an account; `None` when a guard asks and its ban is decided already.
+/// Bans an account; `None` when a guard asks and its ban is decided already, or when the end has passed.
 ///
 /// # Errors
 /// After a fault the ban may be decided or not; if it is, its messages are delivered.
@@ -157,8 +157,7 @@ pub async fn list(
 ) -> Result<Vec<Ban>, Fault> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     if let Some(only) = only {
-        let ban = app.ledger.ban_of(only).await?;
-        return Ok(ban.filter(|ban| ban.holds(Utc::now())).into_iter().collect());
+        return Ok(app.ledger.ban_in_force(only).await?.into_iter().collect());
     }
     if newest_first {
         app.ledger.banned_newest_first(after, max).await

@@ -6,14 +6,13 @@
 //! a time, because the drain may need the connections. Each warning and each ban waits for the one before.
 
 use crate::domain::alert::AlertKind;
-use crate::domain::ban::{BannedBy, NewBan};
+use crate::domain::ban::{BanEnd, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardSettings;
 use crate::domain::ids::UserId;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::stock::limit::{Asking, Limit, Verdict};
-use chrono::{TimeDelta, Utc};
 use std::time::Duration;
 
 /// The window in which page views are counted.
@@ -59,7 +58,7 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
                 user: user.clone(),
                 reason: reason.clone(),
                 banned_by: BannedBy::Browsing,
-                until: Some(Utc::now() + TimeDelta::seconds(settings.browsing_ban_seconds.into())),
+                end: BanEnd::After(settings.browsing_ban_seconds),
                 end_sessions: true,
             };
             // End the account's tokens here at once; the other instances follow.

@@ -214,3 +214,33 @@ async fn a_postgres_whose_clock_is_ahead_ends_no_hold_early() {
 async fn a_postgres_whose_clock_is_behind_ends_every_hold_in_time() {
     postgres_is_wrong_by(-AHEAD).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_whose_clock_is_wrong_bans_until_the_right_time() {
+    let right = TestApp::start_api_only().await;
+    let id = right.load_sale(&sale(WINDOW)).await;
+    for (off, bot) in [(AHEAD, "bot-1"), (-AHEAD, "bot-2")] {
+        let clock = wrong_by(off);
+        let mut environment = right.environment.clone();
+        environment.extend(clock.environment());
+        environment.insert("FLASHSALE_BROWSING_BAN_ABOVE".to_owned(), "5".to_owned());
+        environment.insert("FLASHSALE_BROWSING_BAN_SECONDS".to_owned(), "1200".to_owned());
+        let wrong = Instance::start(&environment, "api");
+        within(PATIENCE, "the bot is banned for twenty minutes", async || {
+            let _seen = wrong.get(Who::Shopper(bot), &format!("/v1/sales/{id}")).await;
+            let bans = format!("/v1/admin/bans?user={bot}");
+            let bans = wrong.get(Who::Operator, &bans).await.ok(200).body;
+            bans["data"].as_array().unwrap().iter().any(|ban| {
+                let left = time(&ban["banned_until"]) - Utc::now();
+                (left - TimeDelta::minutes(20)).abs() < TimeDelta::minutes(1)
+            })
+        })
+        .await;
+        for (minutes, status) in [(20, 201), (-1, 400)] {
+            let until = rfc3339(Utc::now() + TimeDelta::minutes(minutes));
+            let ban = json!({"user": "eve", "reason": "a test", "until": until});
+            let answer = operate(&wrong, "bans", &ban).await;
+            assert_eq!(answer.status, status, "{off}: {answer:?}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use super::app::program_path;
 use super::poll::{Patience, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
-use flashsale::domain::ban::{BannedBy, NewBan};
+use flashsale::domain::ban::{BanEnd, BannedBy, NewBan};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
 use flashsale::domain::order::{CancelOutcome, Order};
@@ -638,7 +638,7 @@ pub fn ban(user: &str) -> NewBan {
         user: user.parse().unwrap(),
         reason: "a test".to_owned(),
         banned_by: BannedBy::Operator,
-        until: None,
+        end: BanEnd::Never,
         end_sessions: false,
     }
 }
