@@ -294,3 +294,27 @@ pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): Order
         CancelOutcome::NotFound => Err(Problem::not_found("such order")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::fault::Fault;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn every_refusal_and_fault_of_a_purchase_is_counted_under_its_code() {
+        let metrics = Metrics::default();
+        let faults = [
+            Fault::Unavailable,
+            Fault::Incomplete,
+            Fault::Overloaded,
+            Fault::Newer,
+            Fault::Bug,
+        ];
+        let faults = faults.map(|fault| Problem::from(fault(String::new())).code());
+        let refusals = Refusal::each();
+        for code in refusals.iter().map(|it| Problem::from(it).code()).chain(faults) {
+            assert!(metrics.purchases.knows([code.as_str()]), "{code:?}");
+        }
+    }
+}
