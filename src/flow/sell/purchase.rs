@@ -204,7 +204,7 @@ impl Attempt<'_> {
     }
 
     /// Brings units from other shards. `false` if the script has to decide again.
-    async fn is_sold_out(&self, item: &Item, came: Arrival, looked: Option<i64>) -> Result<bool, Fault> {
+    async fn is_sold_out(&self, item: &Item, came: Arrival, ledger_asked: Option<i64>) -> Result<bool, Fault> {
         let shortage = Shortage {
             sale: self.sale,
             sku: &item.sku,
@@ -214,7 +214,7 @@ impl Attempt<'_> {
         };
         match cover(self.app, &shortage).await? {
             Cover::Brought => Ok(false),
-            Cover::SoldOut => Ok(!has_changed(self.app, self.home, self.order, self.request, looked).await?),
+            Cover::SoldOut => Ok(!has_changed(self.app, self.home, self.order, self.request, ledger_asked).await?),
         }
     }
 }
@@ -229,10 +229,10 @@ async fn has_changed(
     home: ShardKey,
     order: OrderId,
     request: &PurchaseRequest,
-    looked: Option<i64>,
+    ledger_asked: Option<i64>,
 ) -> Result<bool, Fault> {
     match app.stock.buyer_standing(home, &request.user, order).await {
-        Ok(standing) => Ok(standing.has_order || standing.is_banned || standing.left != looked),
+        Ok(standing) => Ok(standing.has_order || standing.is_banned || standing.left != ledger_asked),
         // The next call waits until the shard sells again.
         Err(Fault::Incomplete(_)) => Ok(true),
         Err(fault) => Err(fault),

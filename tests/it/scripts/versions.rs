@@ -69,7 +69,7 @@ fn make_newer(shop: &Shop, record: Record) {
         Lent => shop.damage(&item(0), 0, &[1]),
         Shopper => shop.damage(&shop.key.buyer(&user("ada")), 7, &[16]),
         Door => {
-            // Whoever is admitted stays admitted.
+            // An admitted shopper stays admitted.
             let mut admit = redis::cmd("ZADD");
             let _new: i64 = shop.raw.call(admit.arg(shop.key.admitted()).arg(END).arg(MEMBER));
             shop.put(&shop.key.door(), b"\x10of another shape");

@@ -16,8 +16,8 @@ use std::time::Duration;
 const ROUNDS_MAX: u64 = 5;
 /// Worlds at the same time.
 const LANES: usize = 3;
-/// How long a round may take to come to rest. With some bugs it never does. The control has the same time, so a machine
-/// that needs longer fails the control too.
+/// How long a round may take until nothing moves. With some bugs something always moves. The control has the same time,
+/// so a machine that needs longer fails the control too.
 const RESTS_WITHIN: Duration = Duration::from_secs(8);
 /// The longest payment window. Its holds end well within `RESTS_WITHIN`.
 const WINDOW_SECONDS_MAX: u32 = 2;
