@@ -3,10 +3,10 @@ WORKDIR /src
 COPY . .
 # Queries are checked against .sqlx in the repository, so the build needs no database.
 ENV SQLX_OFFLINE=true
-RUN cargo build --release --locked --bin flashsale
+RUN cargo build --profile dist --locked --bin flashsale
 
 FROM debian:bookworm-slim
-COPY --from=build /src/target/release/flashsale /usr/local/bin/flashsale
+COPY --from=build /src/target/dist/flashsale /usr/local/bin/flashsale
 USER nobody
 WORKDIR /tmp
 ENV FLASHSALE_LISTEN=0.0.0.0:8080

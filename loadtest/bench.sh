@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures lua/sell/purchase.lua on a private Redis without an append-only file: its throughput as a share of that of
-# pipelined SET in the same run, and the memory that a purchase leaves after the drain. Prints one line a round.
+# Measures lua/sell/purchase.lua on a private Redis without an append-only file. It compares the throughput with
+# pipelined SET in the same run, and reads the memory that a purchase leaves after the drain. Prints one line a round.
 #
 # usage: loadtest/bench.sh [ROUNDS]     BENCH_CALLS: purchases a round, 300000
 set -eu
@@ -8,7 +8,7 @@ set -eu
 rounds=${1:-5}
 case $rounds in
 '' | *[!0-9]* | 0*)
-    printf 'usage: loadtest/bench.sh [ROUNDS], a number from 1 on, not %s; the program is measured by %s\n' \
+    printf 'usage: loadtest/bench.sh [ROUNDS], at least 1, not %s; to measure the program: %s\n' \
         "$rounds" './dev bench all|ceiling|compare|scale' >&2
     exit 2
     ;;
@@ -31,11 +31,11 @@ while [ "$round" -lt "$rounds" ]; do
     redis EVAL "$(cat "$lua/operate/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
     redis EVAL "$(cat "$lua/operate/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
-    # As src/stock/permit.rs names a server.
+    # The same name of a server as in src/stock/permit.rs.
     server=$(field server run_id)-$(field replication master_replid)-$(field replication master_replid2)
     redis EVAL "$(cat "$lua/permit/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000 60000 "$server" |
         grep -q PERMITTED || {
-        echo 'the shard got no permit to sell' >&2
+        echo 'the shard has no permit to sell' >&2
         exit 1
     }
     script=$(redis SCRIPT LOAD "$(cat "$lua/sell/purchase.lua")")
@@ -46,7 +46,7 @@ while [ "$round" -lt "$rounds" ]; do
         "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11
 7d3c9f52-9b1e-4c57-a4c1-__rand_int__")
     orders=$(redis XLEN "$sale:events")
-    # Random numbers meet now and then; anything else is no purchase.
+    # A few random numbers repeat. Any other missing order is a fault.
     [ "$orders" -gt $((calls * 99 / 100)) ] || {
         echo "only $orders of $calls requests were purchases" >&2
         exit 1

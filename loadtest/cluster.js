@@ -1,7 +1,12 @@
-// Does a sale hold when its shards lie on several Redis servers? `./dev load cluster` starts a private Redis Cluster for
-// it. Open model; demand above the stock, many shards and few shoppers a shard, so that units are borrowed from one
-// server to another until the last one is sold. Every fourth buyer pays at once. In the end exactly the stock is in orders,
-// every shard had its part, and `sold_out` was never said while a unit was free on any server.
+// Does a sale hold when its shards lie on several Redis servers? `./dev load cluster` starts a private Redis Cluster.
+//
+// The load is an open model. Demand exceeds the stock, shards are many and each has few shoppers. So shards borrow
+// units from shards on other servers until the last unit is sold. Every fourth buyer pays at once.
+//
+// The check after the run fails unless:
+// - the orders equal the stock;
+// - every shard has orders;
+// - no purchase got `sold_out` while a unit was free on any server.
 
 import exec from 'k6/execution';
 import { Counter, Gauge, Trend } from 'k6/metrics';

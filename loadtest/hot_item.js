@@ -1,6 +1,7 @@
-// Do the shoppers of the other items get theirs while everybody wants one? A sale of ITEMS items, an open model of RATE
-// purchases a second, of which HOT_SHARE percent are for a single item that has far too few units. The other items have
-// enough for all who ask: each of those shoppers has to get his unit, soon, whatever goes on next door.
+// Do shoppers of other items still buy while most want one item? A sale has ITEMS items.
+//
+// The load is an open model of RATE purchases a second. HOT_SHARE percent are for one item with far too few units. The
+// other items have enough units: each of their shoppers must get a unit soon, whatever the load on the hot item.
 
 import exec from 'k6/execution';
 import { Rate } from 'k6/metrics';
@@ -77,11 +78,11 @@ export function buyHot({ id: saleId, run }) {
   noteSoldOut(outcome);
   if (order !== undefined) {
     acknowledge();
-    expect(order.sku === HOT, `${HOT} was asked for, not ${order.sku}`);
+    expect(order.sku === HOT, `the shopper asked for ${HOT} and got ${order.sku}`);
   }
 }
 
-// The same shoppers now and then want something else.
+// Now and then the same shoppers want another item.
 /** @param {RunSale} sale */
 export function buyOther({ id: saleId, run }) {
   const n = exec.scenario.iterationInTest;
@@ -90,11 +91,11 @@ export function buyOther({ id: saleId, run }) {
   const { order } = judgePurchase(answer);
   othersServed.add(order !== undefined);
   if (order === undefined) {
-    console.error(`a unit of ${sku} for everybody who asks, yet: ${describe(answer)}`);
+    console.error(`${sku} has a unit for every shopper, but a purchase got: ${describe(answer)}`);
     return;
   }
   acknowledge();
-  expect(order.sku === sku, `${sku} was asked for, not ${order.sku}`);
+  expect(order.sku === sku, `the shopper asked for ${sku} and got ${order.sku}`);
 }
 
 /** @param {RunSale} sale */

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Measures the limiters (lua/limit/fixed_window.lua, lua/limit/sliding_window.lua, lua/limit/token_bucket.lua) on a private Redis
-# without an append-only file: requests a second as a share of pipelined SET in the same run, and the memory of a key whose
-# limit has been used up. Prints one line a limiter and round.
+# Measures the limiters on a private Redis without an append-only file: lua/limit/fixed_window.lua, sliding_window.lua
+# and token_bucket.lua. It compares the requests a second with pipelined SET in the same run. It also reads the memory
+# of a key with an exhausted limit. Prints one line for each limiter and round.
 #
 # usage: loadtest/limits.sh [ROUNDS]
 set -eu
@@ -9,11 +9,11 @@ set -eu
 rounds=${1:-3}
 case $rounds in
 '' | *[!0-9]* | 0*)
-    printf 'usage: loadtest/limits.sh [ROUNDS], a number from 1 on, not %s\n' "$rounds" >&2
+    printf 'usage: loadtest/limits.sh [ROUNDS], at least 1, not %s\n' "$rounds" >&2
     exit 2
     ;;
 esac
-# Each of so many is limited to ten requests in a minute, and sends twice that.
+# So many ids, each limited to ten requests a minute. Each sends twice as many.
 ids=20000
 calls=$((ids * 20))
 lua=$(cd "$(dirname "$0")/../lua" && pwd)
@@ -22,7 +22,7 @@ lua=$(cd "$(dirname "$0")/../lua" && pwd)
 rate() { benchmark -n "$calls" -r "$ids" "$@"; }
 memory() { field memory used_memory; }
 
-# Measures one limiter: its name, its key, and its arguments.
+# Measures one limiter. Arguments: name, key, arguments of the script.
 limiter() {
     name=$1
     key=$2

@@ -1,7 +1,10 @@
-// Do units come back, and only those that were not paid for? Three waves. The first takes every unit within moments.
-// Shortly before its deadline every second shopper pays, all at the same time; the others never do, so their orders
-// expire together. From the deadline on a second crowd, one shopper for each unit that has to come back, asks until it
-// has one, and pays. In the end each order is paid or expired, none both, and everything is sold.
+// Do exactly the unpaid units come back? The load has three waves:
+//
+// 1. The first crowd takes every unit within moments.
+// 2. Shortly before the deadline every second shopper pays, all at the same time. The other orders expire together.
+// 3. From the deadline on, a second crowd has one shopper for each returning unit. They ask until they get one and pay.
+//
+// In the end each order is either paid or expired, and all units are sold.
 
 import { sleep } from 'k6';
 import { Counter, Gauge, Trend } from 'k6/metrics';
@@ -89,17 +92,17 @@ export default function payAndExpire(sale) {
   }
 }
 
-// Buys for every shopper of the first crowd who is this VU's: [{n, order, deadline}].
+// Buys for this VU's shoppers of the first crowd. Returns [{n, order, deadline}].
 function takeAll({ id, run }) {
   const reserved = [];
   for (let n = exec.scenario.iterationInTest; n < STOCK; n += VUS) {
     const asked = Date.now();
     const answer = buyPatiently(id, user(n), key(run, n), { instance: n });
     const { order } = judgePurchase(answer);
-    expect(order !== undefined, `one unit for everybody, yet: ${describe(answer)}`);
+    expect(order !== undefined, `there is a unit for every shopper, but a purchase got: ${describe(answer)}`);
     if (order !== undefined) {
       acknowledge();
-      // By the clock of this machine, and a little early rather than late.
+      // By the clock of this machine, and rather a little early than late.
       const deadline = asked + Date.parse(order.expires_at) - Date.parse(order.created_at);
       reserved.push({ n, order, deadline });
     }
@@ -107,7 +110,7 @@ function takeAll({ id, run }) {
   return reserved;
 }
 
-// Asks, as one of the second crowd, until there is a unit, and pays for it.
+// A shopper of the second crowd asks until a unit is free, and pays for it.
 function takeReturned({ id, run }, n, deadline) {
   let outcome;
   let order;

@@ -1,7 +1,8 @@
-// Does one request stay one order, however often it arrives? Impatient clients: every purchase is sent twice at the
-// same moment with the same key (to two instances, where BASE_URL names several), and once more later. Whatever was
-// answered with success has to be the same order, only one answer may have created it, and in the end each key has
-// exactly one order. The stock runs out on the way, so keys are repeated on both sides of that moment.
+// Does one request stay one order, however often it arrives? Impatient clients send every purchase twice at once with
+// one key, and once more later. If BASE_URL names several instances, the two go to different ones.
+//
+// All successful answers to a key must have the same order, and only one may have created it. In the end each key that
+// was served has exactly one order. The stock runs out during the run, so keys are repeated before and after.
 
 import http from 'k6/http';
 import { sleep } from 'k6';
@@ -23,7 +24,7 @@ const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 4), 1, 10000000);
 const VUS_MAX = whole('MAX_VUS', Math.max(50, RATE * 3), 1, 100000);
 const LATER_SECONDS_MAX = 2;
-// By the keys that are certain to come, though some requests are dropped or refused otherwise.
+// Counts only the certain keys: k6 may drop some requests, and the server may refuse some for other reasons.
 const SELLS_OUT = PLANNED * 0.9 > STOCK;
 
 const keysWithTwoOrders = new Counter('keys_with_two_orders');
@@ -85,7 +86,7 @@ export default function retryStorm({ id: saleId, run }) {
     acknowledge();
   }
   if (twins.some(({ order }) => order !== undefined) && later.outcome !== 'unanswered') {
-    expect(later.outcome === 'replayed', `a key that has an order was answered ${later.outcome}`);
+    expect(later.outcome === 'replayed', `a key that has an order got ${later.outcome}`);
   }
 }
 

@@ -1,6 +1,6 @@
-// Is exactly the stock sold, wherever it lies? The stock is spread over many shards and a few shoppers, whose home
-// shards are only some of them, ask for more than there is. So most units have to be found on other shards. At the end
-// every unit is in an order, none is left over, and `sold_out` was never said while one was free.
+// Is exactly the stock sold, whatever shard it is on? Many shards share the stock. A few shoppers, with few home
+// shards, ask for more than there is. So most units come from other shards. At the end every unit is in an order, and
+// no purchase got `sold_out` while a unit was free.
 
 import exec from 'k6/execution';
 import { sleep } from 'k6';
@@ -70,7 +70,7 @@ export function teardown(sale) {
   const keys = (n) => keysByTurn(n, SHOPPERS, DEMAND, (at) => key(sale.run, at));
   const last = judgePurchase(buyPatiently(sale.id, user(SHOPPERS), key(sale.run, 'last'), {}));
   expect(last.outcome === 'sold_out', `a purchase after the last unit: ${last.outcome}`);
-  expect(isShownSoldOut(sale.id), 'the public sale does not say sold_out');
+  expect(isShownSoldOut(sale.id), 'the public sale does not show sold_out');
   checkSale(sale, { shoppers: SHOPPERS, user, keys, soldOut: [SKU] });
 }
 
@@ -82,7 +82,7 @@ export const handleSummary = summaryOf(SCENARIO, {
   durability: DURABILITY,
 });
 
-// What shoppers see may be a moment old.
+// The public sale may be a moment old.
 function isShownSoldOut(saleId) {
   for (let waited = 0; waited <= SOLD_OUT_SEEN_SECONDS; waited += 1) {
     const sale = json(readSale(saleId));

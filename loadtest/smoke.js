@@ -1,6 +1,6 @@
-// Does every step of a purchase work at all? One shopper goes the whole way, once: buy, read, ask again with the same
-// key, cancel, buy, pay, pay again. Each refusal on the way is one that the contract names. The check afterwards
-// counts the handful of units. Run it first: when this fails, no figure of another scenario means anything.
+// Does every step of a purchase work at all? One shopper goes all the way once: buy, read, repeat the key, cancel, buy,
+// pay, pay again. The contract names each refusal on the way. The check afterwards counts the few units. Run this
+// scenario first: if it fails, the figures of the others mean nothing.
 
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, expectRefusal, judgePurchase } from './lib/answers.js';
 import {
@@ -60,7 +60,7 @@ const key = (run, step) => `${SCENARIO}-${run}-${step}`;
 export default function smoke({ id: saleId, run }) {
   expect(readProbe('/healthz').status === 200, 'the process is not healthy');
   expect(readProbe('/readyz').status === 200, 'the server is not ready');
-  lookAtSale(saleId);
+  readPublicSale(saleId);
   askWrongly(saleId, run);
 
   const cancelled = buyAndReplay(saleId, key(run, 'first'));
@@ -83,7 +83,7 @@ export function teardown(sale) {
 
 export const handleSummary = summaryOf(SCENARIO, { stock: STOCK, shards: SHARDS, durability: DURABILITY });
 
-function lookAtSale(saleId) {
+function readPublicSale(saleId) {
   const answer = readSale(saleId);
   const sale = json(answer);
   expect(answer.status === 200 && sale !== null && sale.state === 'open', `the public sale: ${describe(answer)}`);
@@ -122,7 +122,7 @@ function buyAndReplay(saleId, orderKey) {
   const order = reserve(saleId, orderKey);
 
   const read = json(readOrder(user(0), order.id));
-  expect(read !== null && read.id === order.id && read.state === 'reserved', 'the order cannot be read at once');
+  expect(read !== null && read.id === order.id && read.state === 'reserved', 'a new order is not readable at once');
   const foreign = readOrder(user(1), order.id, { expected: [404] });
   expectRefusal(foreign, 404, 'not_found', "another shopper's order");
   const list = json(listOrders(saleId, user(0)));

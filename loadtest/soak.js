@@ -1,15 +1,23 @@
-// Does it stay as it was, for as long as one likes? A steady rate for DURATION, in which one shopper in three pays, one
-// cancels and one does nothing, so that the stock lives on what comes back: without cancelled and expired units it would
-// be sold out halfway. Meanwhile the backlog, the live holds, the memory of the program and of Redis and the time of a
-// purchase are read; what they are in the last quarter is compared with the second one, after which nothing should
-// grow any more but what Redis remembers of each order.
+// Do backlog, holds and memory stay level over a long run? The rate is steady for DURATION. One shopper in three pays,
+// one cancels, and one does nothing. Without cancelled and expired units the stock would be sold out halfway.
+//
+// The run reads the backlog, the live holds, the memory of the program and of Redis, and the time of a purchase. It
+// compares the last quarter with the second one. From then on, only the memory of orders in Redis may grow.
 
 import { sleep } from 'k6';
 import { Counter, Gauge, Trend } from 'k6/metrics';
 import exec from 'k6/execution';
 
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase } from './lib/answers.js';
-import { COMMON_OPTIONS, buyPatiently, cancel, isWorthRetrying, openSale, payPatiently, waitAsTold } from './lib/api.js';
+import {
+  COMMON_OPTIONS,
+  buyPatiently,
+  cancel,
+  isWorthRetrying,
+  openSale,
+  payPatiently,
+  waitRetryAfter,
+} from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, unitsOf, waitUntilDecided, watchStock } from './lib/check_sale.js';
 import { CHECK_WAIT_SECONDS, DURABILITY, seconds, userName, webhookSecret, whole } from './lib/config.js';
 import { meanPurchaseMs, readServer, waitForServer } from './lib/server.js';
@@ -22,7 +30,7 @@ const PLANNED = RATE * DURATION;
 const PAYMENT_WINDOW = whole('PAYMENT_WINDOW', Math.min(20, Math.floor(DURATION / 8)), 2, 3600);
 // How much later than its deadline a unit may come back.
 const EXPIRY_SECONDS_MAX = 10;
-// The orders that nobody pays for or cancels, until they have expired, and two seconds of all others on their way.
+// Orders that nobody pays or cancels, until they expire, and two seconds of all other orders.
 const HOLDS_MAX = Math.ceil((RATE / 3) * (PAYMENT_WINDOW + EXPIRY_SECONDS_MAX)) + RATE * 2;
 const STOCK = whole('STOCK', Math.ceil(PLANNED / 3) + HOLDS_MAX, 1, 1000000000);
 const SHARDS = whole('SHARDS', 4, 1, 256);
@@ -32,15 +40,15 @@ const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 // Events that may wait for the ledger at any time.
 const BACKLOG_MAX = whole('BACKLOG_MAX', RATE * 5, 1, 1000000000);
 const MEMORY_GROWTH_MIB_MAX = whole('MEMORY_GROWTH', 32, 0, 1000000);
-// Three times what was measured: an order more of a shopper who has some takes about 50.
+// Three times the measured figure: each further order of a shopper takes about 50 bytes.
 const REDIS_BYTES_AN_ORDER_MAX = 150;
-// How many times as long as in the second quarter a purchase may take the server in the last.
+// How many times longer the server may take for a purchase in the last quarter than in the second.
 const LATENCY_GROWTH_MAX = 2;
 const READINGS = 40;
 const READ_EVERY_SECONDS = Math.min(10, DURATION / READINGS);
 const CANCEL_TRIES_MAX = 5;
 
-// Shoppers add to these, the check takes away what it finds: zero when both agree.
+// Shoppers add to these counts. The check subtracts what it finds, so zero means that both agree.
 const paymentsNotFound = new Trend('payments_not_found');
 const cancelsNotFound = new Trend('cancels_not_found');
 const expiriesNotFound = new Trend('expiries_not_found');
@@ -89,7 +97,7 @@ export const options = {
     undrained_events: [`max<=${BACKLOG_MAX}`],
     live_holds: [`max<=${HOLDS_MAX}`],
     orders_in_trouble: ['value==0'],
-    // Without this one, a watch that never came to its end would have found no drift.
+    // A watch that never ended would find no drift. This threshold fails such a run.
     drift_judged: ['count==1'],
     server_memory_growth_mib: [`value<=${MEMORY_GROWTH_MIB_MAX}`],
     redis_bytes_an_order: [`value<=${REDIS_BYTES_AN_ORDER_MAX}`],
@@ -138,7 +146,7 @@ export default function soak({ id: saleId, run }) {
 function cancelPatiently(name, order) {
   let answer = cancel(name, order.id);
   for (let tries = 1; tries < CANCEL_TRIES_MAX && isWorthRetrying(answer); tries += 1) {
-    waitAsTold(answer);
+    waitRetryAfter(answer);
     answer = cancel(name, order.id);
   }
   if (expect(answer.status === 200, `cancelling in time: ${describe(answer)}`)) {
@@ -146,7 +154,7 @@ function cancelPatiently(name, order) {
   }
 }
 
-// Reads stock and server from beginning to end, and judges whether anything has grown that should not.
+// Reads stock and server during the whole run, and judges the growth.
 /** @param {RunSale} sale */
 export function watch({ id: saleId }) {
   const end = Date.now() + DURATION * 1000;

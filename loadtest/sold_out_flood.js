@@ -1,7 +1,10 @@
-// Is it cheap to say no, and is nobody forgotten meanwhile? Everything is sold before the flood begins: an open model
-// of RATE purchases a second, all of which have to be told `sold_out`. Beside it the buyers repeat their requests with
-// their own keys, as clients do that lost an answer, and each has to get his order. An endpoint that does nothing
-// is asked as well, each time right after a purchase that is refused, and how much longer the refusal takes is judged.
+// Are refusals fast, and do buyers' repeats still get their orders? Everything is sold before the flood begins.
+//
+// The load is an open model of RATE purchases a second; each must get `sold_out`. Meanwhile the buyers repeat their
+// requests with their own keys, as clients do after a lost answer. Each must get their own order.
+//
+// The run also asks an endpoint that does nothing, each time right after a refused purchase. It judges how much longer
+// the refusal takes.
 
 import http from 'k6/http';
 import exec from 'k6/execution';
@@ -27,15 +30,16 @@ const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 10000
 const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 const SETUP_BATCH = 20;
 const PROBE_RATE = 20;
-// Requests of the flood, and with those of the probe.
+// Requests of the flood, and of the flood and the probe together.
 const FLOOD_MAX = PLANNED + RATE;
 const ASKED_MAX = FLOOD_MAX + PROBE_RATE * (DURATION + 1);
-// How many times as long as an endpoint that does nothing a refusal may take, in the middle: twice what was measured.
-// The first of a shopper is noted in Redis, so it waits for the disk, which the less load there is the more is of it.
+// How many times longer a refusal may take than an endpoint that does nothing (median): twice the measured figure.
+// Redis stores a shopper's first refusal, which waits for the disk. The lower the load, the larger is the share of this
+// wait.
 const REFUSAL_BY_PROBE_MAX = 15;
 
-const toldSoldOut = new Rate('told_sold_out');
-const toldOrder = new Rate('told_own_order');
+const answeredSoldOut = new Rate('told_sold_out');
+const answeredOwnOrder = new Rate('told_own_order');
 const refusalByProbe = new Trend('refusal_by_probe');
 const pairs = new Counter('refusals_compared');
 const serverMean = new Gauge('server_purchase_mean_ms');
@@ -52,7 +56,7 @@ export const options = {
     ...ANSWER_THRESHOLDS,
     ...CHECK_THRESHOLDS,
     ...ordersThreshold(STOCK + FLOODERS, STOCK),
-    // A purchase that is not answered, or with 503, is in here too.
+    // Purchases without an answer or with 503 count here too.
     told_sold_out: ['rate>0.99'],
     told_own_order: ['rate>0.99'],
     refusals_compared: ['count>=10'],
@@ -67,7 +71,7 @@ export const options = {
 const user = (n) => userName(SCENARIO, n);
 const key = (run, n) => `${SCENARIO}-${run}-${n}`;
 
-// The first STOCK shoppers are the buyers; those after them come for nothing.
+// The first STOCK shoppers are the buyers. Nothing is left for the others.
 export function setup() {
   const sale = openSale(SCENARIO, {
     stock: STOCK,
@@ -96,15 +100,15 @@ export function setup() {
 const readPurchases = () => readServer('purchases', 'purchaseSeconds');
 
 export function flood(sale) {
-  askForNothing(sale, exec.scenario.iterationInTest);
+  buySoldOut(sale, exec.scenario.iterationInTest);
 }
 
-function askForNothing({ id: saleId, run }, n) {
+function buySoldOut({ id: saleId, run }, n) {
   const shopper = user(STOCK + (n % FLOODERS));
   const answer = buy(saleId, shopper, key(run, STOCK + n), { instance: n });
   const { outcome } = judgePurchase(answer);
-  toldSoldOut.add(outcome === 'sold_out');
-  expect(outcome === 'sold_out' || isWorthRetrying(answer), `a purchase of nothing: ${describe(answer)}`);
+  answeredSoldOut.add(outcome === 'sold_out');
+  expect(outcome === 'sold_out' || isWorthRetrying(answer), `a purchase from the sold-out sale: ${describe(answer)}`);
   return answer;
 }
 
@@ -113,14 +117,14 @@ export function repeat({ id: saleId, run, orders }) {
   const answer = buy(saleId, user(n), key(run, n), { name: 'buy_again', instance: n });
   const { outcome, order } = judgePurchase(answer);
   const isOwn = outcome === 'replayed' && order !== undefined && order.id === orders[n];
-  toldOrder.add(isOwn);
+  answeredOwnOrder.add(isOwn);
   expect(isOwn || isWorthRetrying(answer), `a buyer's own key, for order ${orders[n]}: ${describe(answer)}`);
 }
 
-// Both on one connection that is open, so under the same load.
+// Both requests use one open connection, so they meet the same load.
 export function probe(sale) {
   const n = FLOOD_MAX + exec.scenario.iterationInTest;
-  const refusal = askForNothing(sale, n);
+  const refusal = buySoldOut(sale, n);
   const nothing = readProbe('/healthz', n);
   expect(nothing.status === 200, 'the process is not healthy');
   if (refusal.status === 409 && nothing.timings.waiting > 0) {

@@ -1,7 +1,8 @@
-// Does a sale hold when everybody comes in the same second? An open model: requests start at their rate whether or not
-// earlier ones were answered, from none to RATE in one second, for DURATION, and back. Demand is several times the
-// stock, so both sides of a sale are seen, the few who get a unit and the many who do not, each with its own latency.
-// Latency thresholds are generous; what was promised and what was counted has to agree to the unit.
+// Does a sale hold when everybody comes in the same second? The load is an open model: requests start at their rate,
+// answered or not. The rate rises from zero to RATE in one second, stays for DURATION, and falls back.
+//
+// Demand is several times the stock. So the run sees the few who get a unit and the many who do not, each with their
+// own latency. Latency thresholds are generous, but orders and counts must agree to the unit.
 
 import { ANSWER_THRESHOLDS, acknowledge, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buy, openSale } from './lib/api.js';
@@ -21,7 +22,8 @@ const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
 const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 const PER_USER_LIMIT = 2;
-// By what is certain to be asked for, though some is dropped or refused otherwise, and as far as shoppers may buy.
+// Counts only the certain demand, within the shoppers' limit: k6 may drop requests, and the server may refuse some for
+// other reasons.
 const SELLS_OUT = Math.min(RATE * DURATION, SHOPPERS * PER_USER_LIMIT) * 0.9 - DROPPED_MAX > STOCK;
 
 /** @type {import('k6/options').Options} */

@@ -2,48 +2,35 @@
 //! only tests enable, there are none.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 #[cfg(all(feature = "seeded-bugs", not(debug_assertions)))]
 compile_error!("the feature seeded-bugs is for tests; a release build has none");
 
-#[cfg(feature = "seeded-bugs")]
-mod seeded {
-    use std::sync::LazyLock;
+/// A constant instead of conditional code, so that lints see both kinds of build at once.
+const ARE_POSSIBLE: bool = cfg!(feature = "seeded-bugs");
 
-    fn variable(name: &str) -> Option<String> {
-        std::env::var(name).ok()
-    }
-
-    pub static NAME: LazyLock<Option<String>> = LazyLock::new(|| variable("FLASHSALE_BUG"));
-    /// The script, the text to replace, and its replacement.
-    pub static SCRIPT: LazyLock<Option<[String; 3]>> = LazyLock::new(|| {
-        let part = |part: &str| variable(&format!("FLASHSALE_BUG_{part}"));
-        Some([part("SCRIPT")?, part("FROM")?, part("TO")?])
-    });
-}
+static NAME: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FLASHSALE_BUG").ok());
+/// The script, the text to replace, and its replacement.
+static SCRIPT: LazyLock<Option<[String; 3]>> = LazyLock::new(|| {
+    let part = |part: &str| std::env::var(format!("FLASHSALE_BUG_{part}")).ok();
+    Some([part("SCRIPT")?, part("FROM")?, part("TO")?])
+});
 
 /// Whether this process runs with the bug of this name.
-#[cfg(feature = "seeded-bugs")]
 #[must_use]
 pub fn has(name: &str) -> bool {
-    seeded::NAME.as_deref() == Some(name)
-}
-
-#[cfg(not(feature = "seeded-bugs"))]
-#[must_use]
-pub const fn has(_name: &str) -> bool {
-    false
+    ARE_POSSIBLE && NAME.as_deref() == Some(name)
 }
 
 /// A script's text, changed as the seeded bug of this process asks.
 #[must_use]
 pub fn script(name: &str, text: &'static str) -> Cow<'static, str> {
-    #[cfg(feature = "seeded-bugs")]
-    if let Some([script, from, to]) = &*seeded::SCRIPT
+    if ARE_POSSIBLE
+        && let Some([script, from, to]) = &*SCRIPT
         && script == name
     {
         return Cow::Owned(text.replacen(from.as_str(), to, 1));
     }
-    let _every_script_is_right = name;
     Cow::Borrowed(text)
 }

@@ -13,6 +13,7 @@ pub mod guard;
 pub mod host;
 pub mod hs256;
 pub mod ids;
+mod names;
 pub mod order;
 pub mod outage;
 pub mod payment;

@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 /// Counts the work of a run over many things. One failure must not keep the others from their turn: the first fault is
 /// kept and the run goes on.
 #[derive(Default)]
-struct Tally {
+struct RunTotals {
     done: usize,
     fault: Option<Fault>,
 }
 
-impl Tally {
+impl RunTotals {
     fn note(&mut self, outcome: Result<usize, Fault>) {
         match outcome {
             Ok(done) => self.done += done,

@@ -2,7 +2,9 @@
 //! touches Redis or Postgres.
 
 pub mod admin;
+mod counts;
 pub mod docs;
+pub mod endpoint;
 mod explain;
 pub mod extract;
 pub mod file;
@@ -32,12 +34,13 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, Route};
+use endpoint::{Endpoint, Tables, serve};
 use extract::Tokens;
 use ipnet::IpNet;
 use problem::Problem;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
@@ -66,7 +69,7 @@ pub struct Shared {
     pub token_keys: TokenKeys,
     pub admin_key: Secret<String>,
     pub webhook_secret: Secret<Vec<u8>>,
-    pub easel: ChallengeDrawer,
+    pub challenge_drawer: ChallengeDrawer,
     /// The limits on requests, in front of the shoppers' routes.
     pub gate: Arc<Gate>,
     /// The gate's settings from the configuration. Operators may change them while the instance runs.
@@ -99,13 +102,13 @@ pub struct Shared {
     /// What development mode needs, if it is on.
     pub development: Option<shop::development::Development>,
     /// Whether Redis or Postgres failed lately; keeps the log short.
-    pub weather: Weather,
+    pub faults: FaultLog,
 }
 
 /// The longest that a shopper waits for an answer, even while Redis or Postgres do not answer.
 const SHOPPER_WAIT: Duration = Duration::from_millis(1800);
 /// The longest that an operator or the payment provider waits for an answer.
-const OTHERS_WAIT: Duration = Duration::from_secs(15);
+const OPERATOR_WAIT: Duration = Duration::from_secs(15);
 
 /// The longest that an operator waits for a stock audit.
 const AUDIT_WAIT: Duration = Duration::from_secs(120);
@@ -164,22 +167,22 @@ impl Api {
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
-        self.run(OTHERS_WAIT, flow(Arc::clone(&self.app))).await
+        self.run(OPERATOR_WAIT, flow(Arc::clone(&self.app))).await
     }
 
     /// Runs a flow for an operator, as [`Api::for_shopper`] does, over the operators' connections to Postgres.
-    pub async fn for_others<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    pub async fn for_operator<T, F, R>(&self, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
-        self.run(OTHERS_WAIT, flow(Arc::clone(&self.operators))).await
+        self.run(OPERATOR_WAIT, flow(Arc::clone(&self.operators))).await
     }
 
-    /// Runs a flow for an operator, as [`Api::for_others`] does, for at most `longest`: audits and rebuilds take longer
-    /// on a large sale.
-    pub async fn for_long<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
+    /// Runs a flow for an operator, as [`Api::for_operator`] does, for at most `longest`: audits and rebuilds take
+    /// longer on a large sale.
+    pub async fn for_operator_within<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
     where
         F: FnOnce(Arc<App>) -> R,
         R: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -207,20 +210,20 @@ impl Api {
             Ok(Err(_)) => Err(Fault::Bug("a flow panicked".to_owned())),
             Err(_) => Err(Fault::Unavailable("no answer in time".to_owned())),
         };
-        self.weather.observe(answer)
+        self.faults.observe(answer)
     }
 }
 
 /// Logs one line when requests begin to fail and one when they succeed again: at ten thousand requests a second, a line
 /// for each would bury the cause. Holds the time of the last failure in Unix seconds; 0 if nothing fails.
 #[derive(Default)]
-pub struct Weather(AtomicI64);
+pub struct FaultLog(AtomicI64);
 
 /// Failures are over after so many seconds without one. While one of many shards is away, requests fail and succeed in
 /// turn.
 const CALM_SECONDS: i64 = 2;
 
-impl Weather {
+impl FaultLog {
     /// Passes an answer on, as a problem if it is a fault, and logs a change between failing and succeeding.
     pub fn observe<T>(&self, answer: Result<T, Fault>) -> Result<T, Problem> {
         match answer {
@@ -250,150 +253,56 @@ impl Weather {
     }
 }
 
-/// A method of the table of routes: its HTTP name, its `Allow` header, and its route in actix.
-macro_rules! method {
-    (name get) => { "GET" };
-    (name stream) => { "GET" };
-    (name post) => { "POST" };
-    (name patch) => { "PATCH" };
-    (name put) => { "PUT" };
-    (name delete) => { "DELETE" };
-    // A path that answers GET also answers HEAD.
-    (allow get) => { "GET, HEAD" };
-    // An endless stream does not answer HEAD.
-    (allow stream) => { "GET" };
-    (allow $other:ident) => { method!(name $other) };
-    (route $resource:expr, get $handler:path) => {
-        $resource.route(web::get().to($handler)).route(web::head().to($handler))
-    };
-    (route $resource:expr, stream $handler:path) => { $resource.route(web::get().to($handler)) };
-    (route $resource:expr, $other:ident $handler:path) => { $resource.route(web::$other().to($handler)) };
-}
+const PEOPLE: Tables = &[pages::PEOPLE_ROUTES];
+const BROWSERS: Tables = &[pages::ASSET_ROUTES];
+const CONSOLE: Tables = &[pages::CONSOLE_ROUTES];
+const CONSOLE_ADDRESS: Tables = &[pages::CONSOLE_ADDRESS_ROUTES];
+const SESSIONS: Tables = &[admin::session::ROUTES];
+const DEVELOPMENT: Tables = &[shop::development::ROUTES];
+const PROVIDER: Tables = &[shop::webhooks::ROUTES];
+const HEALTH: Tables = &[health::ROUTES];
+const PROMETHEUS: Tables = &[health::METRICS_ROUTES];
+const REFERENCE: Tables = &[openapi::ROUTES, docs::ROUTES];
+const PROBLEMS: Tables = &[docs::PROBLEM_ROUTES];
+const SHOPPERS: Tables = &[
+    shop::sales::ROUTES,
+    shop::orders::ROUTES,
+    shop::waiting_room::ROUTES,
+    shop::challenges::ROUTES,
+    shop::tokens::ROUTES,
+];
+const OPERATORS: Tables = &[
+    admin::sales::ROUTES,
+    admin::stock::ROUTES,
+    admin::live::ROUTES,
+    admin::audits::ROUTES,
+    admin::dead_letters::ROUTES,
+    admin::orders::ROUTES,
+    admin::payments::ROUTES,
+    admin::alerts::ROUTES,
+    admin::bans::ROUTES,
+    admin::guards::ROUTES,
+    admin::actions::ROUTES,
+];
 
-/// A path with its handlers. Other methods get 405 with `Allow`.
-macro_rules! resource {
-    ($path:literal, $first:ident $handler:path $(, $other:ident $other_handler:path)*) => {{
-        let allow = concat!(method!(allow $first) $(, ", ", method!(allow $other))*);
-        let resource = web::resource($path)
-            .default_service(web::to(move || async move { Err::<&str, _>(Problem::method_not_allowed(allow)) }));
-        let resource = method!(route resource, $first $handler);
-        $(let resource = method!(route resource, $other $other_handler);)*
-        resource
-    }};
-}
-
-/// The reason why the OpenAPI document leaves a route out, if it does.
-macro_rules! left_out {
-    (documented) => {
-        None
-    };
-    ($reason:literal) => {
-        Some($reason)
-    };
-}
-
-/// A route of the table.
-pub struct Served {
-    pub path: &'static str,
-    pub method: &'static str,
-    /// The reason why the OpenAPI document leaves it out, if it does.
-    pub left_out: Option<&'static str>,
-}
-
-/// The table of routes. Each scope says that it is documented, or why it is not; each path lists its methods and
-/// handlers. HEAD is answered with GET, except for a stream.
-macro_rules! routes {
-    ($($scope:ident $prefix:literal $documented:tt { $($path:literal: $($method:ident $handler:path),+;)+ })+) => {
-        pub const ROUTES: &[Served] = &[$($($(
-            Served {
-                path: concat!($prefix, $path),
-                method: method!(name $method),
-                left_out: left_out!($documented),
-            },
-        )+)+)+];
-
-        $(fn $scope(config: &mut ServiceConfig) {
-            config$(.service(resource!($path, $($method $handler),+)))+;
-        })+
-    };
-}
-
-routes! {
-    for_people "" "pages, and what they are made of: no API" {
-        "/": get pages::sales;
-        "/sales/{id}": get pages::sale;
-    }
-    for_browsers "" "pages, and what they are made of: no API" {
-        "/assets/{name}": get pages::asset;
-    }
-    for_console "" "the operators' pages: no API" {
-        "/console": get pages::console;
-        "/console/{view}": get pages::console;
-        "/console/sales/{id}": get pages::console_sale;
-        "/console/sales/{id}/edit": get pages::console_sale;
-        "/console/sales/{id}/attention": get pages::console_sale;
-    }
-    for_sessions "" documented {
-        "/v1/admin/session": get admin::session::show, post admin::session::sign_in, delete admin::session::sign_out;
-    }
-    for_development "/dev" "only in development mode: the shop's login and its payment provider, played" {
-        "/token": post shop::development::token;
-        "/pay": post shop::development::pay;
-    }
-    for_machines "" documented {
-        "/healthz": get health::healthz;
-        "/readyz": get health::readyz;
-        "/problems/{code}": get docs::problem;
-    }
-    for_prometheus "" documented {
-        "/metrics": get health::metrics;
-    }
-    for_everybody "" documented {
-        "/openapi.json": get openapi::document;
-        "/docs": get docs::page;
-        "/docs/reference.css": get docs::style;
-        "/v1/webhooks/payments": post shop::webhooks::payments;
-    }
-    for_operators "/v1/admin" documented {
-        "/sales": get admin::sales::list_sales, post admin::sales::create_sale;
-        "/sales/{id}": get admin::sales::show_sale, put admin::sales::change_sale, delete admin::sales::delete_sale;
-        "/sales/{id}/preload": post admin::stock::preload;
-        "/sales/{id}/open": post admin::sales::open;
-        "/sales/{id}/pause": post admin::sales::pause;
-        "/sales/{id}/resume": post admin::sales::resume;
-        "/sales/{id}/close": post admin::sales::close;
-        "/sales/{id}/restock": post admin::stock::restock;
-        "/sales/{id}/stats": get admin::stock::stats;
-        "/sales/{id}/live": stream admin::live::follow;
-        "/sales/{id}/audit": get admin::stock::audit;
-        "/sales/{id}/rebuild": post admin::stock::rebuild;
-        "/sales/{id}/dead-letters": get admin::dead_letters::list_dead_letters;
-        "/sales/{id}/dead-letters/settle": post admin::dead_letters::settle_dead_letter;
-        "/sales/{id}/refused-messages": get admin::dead_letters::list_refused_messages;
-        "/orders": get admin::orders::list_orders;
-        "/orders/{id}": get admin::orders::show_order;
-        "/payments": get admin::payments::list_payments;
-        "/payments/settle": post admin::payments::settle_payment;
-        "/actions": get admin::actions::list_actions;
-        "/alerts": get admin::alerts::list_alerts;
-        "/alerts/stream": stream admin::alerts::stream;
-        "/bans": get admin::bans::list_bans, post admin::bans::ban;
-        "/bans/lift": post admin::bans::lift_ban;
-        "/guards": get admin::guards::show_guards, patch admin::guards::change_guards;
-    }
-    for_shoppers "/v1" documented {
-        "/sales": get shop::sales::list;
-        "/sales/{id}": get shop::sales::show;
-        "/sales/{id}/orders": post shop::orders::purchase;
-        "/sales/{id}/tokens": post shop::orders::hand_out_token;
-        "/sales/{id}/waiting-room": post shop::waiting_room::ask;
-        "/sales/{id}/waiting-room/events": get shop::waiting_room::follow;
-        "/challenges": post shop::challenges::pose;
-        "/orders": get shop::orders::list;
-        "/orders/{id}": get shop::orders::show;
-        "/orders/{id}/cancel": post shop::orders::cancel;
-    }
-}
+/// Every route, in the order of the API document, which describes all but pages and development mode.
+pub static ROUTES: LazyLock<Vec<&Endpoint>> = LazyLock::new(|| {
+    let scopes = [
+        SHOPPERS,
+        OPERATORS,
+        SESSIONS,
+        PROVIDER,
+        HEALTH,
+        PROMETHEUS,
+        REFERENCE,
+        PROBLEMS,
+        PEOPLE,
+        BROWSERS,
+        CONSOLE,
+        DEVELOPMENT,
+    ];
+    scopes.iter().copied().flatten().copied().flatten().collect()
+});
 
 /// The routes that one address serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -409,25 +318,24 @@ pub enum Part {
 pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
         config
-            .configure(for_browsers)
-            .configure(for_machines)
+            .configure(serve("", BROWSERS))
+            .configure(serve("", HEALTH))
+            .configure(serve("", PROBLEMS))
+            .configure(serve("", REFERENCE))
             // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
             // address.
-            .configure(for_everybody);
+            .configure(serve("", PROVIDER));
         if part != Part::Shop {
             operators(config);
         }
         if part == Part::Operators {
             config.app_data(health::Trusted);
-            // On the operators' address, `/` leads to the console.
-            config
-                .service(resource!("/", get pages::to_console))
-                .default_service(nowhere());
+            config.configure(serve("", CONSOLE_ADDRESS)).default_service(nowhere());
             return;
         }
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
-            config.service(scope.configure(for_development).default_service(nowhere()));
+            config.service(scope.configure(serve("/dev", DEVELOPMENT)).default_service(nowhere()));
         }
         shop(config);
     }
@@ -437,8 +345,9 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
 pub fn machine_routes(config: &mut ServiceConfig) {
     config
         .app_data(health::Trusted)
-        .configure(for_machines)
-        .configure(for_prometheus)
+        .configure(serve("", HEALTH))
+        .configure(serve("", PROBLEMS))
+        .configure(serve("", PROMETHEUS))
         .default_service(nowhere());
 }
 
@@ -447,12 +356,12 @@ fn operators(config: &mut ServiceConfig) {
         .wrap(from_fn(admin::operator::only_operators))
         // Answers to operators must not be cached.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
-        .configure(for_operators);
+        .configure(serve("/v1/admin", OPERATORS));
     config
-        .configure(for_console)
-        .configure(for_prometheus)
+        .configure(serve("", CONSOLE))
+        .configure(serve("", PROMETHEUS))
         // Before the scope `/v1/admin`: a client that signs in has no session yet.
-        .configure(for_sessions)
+        .configure(serve("", SESSIONS))
         .service(scope.default_service(nowhere()));
 }
 
@@ -461,9 +370,9 @@ fn shop(config: &mut ServiceConfig) {
         .wrap(from_fn(gateway::gateway))
         // Stock changes at every moment, and orders are private.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
-        .configure(for_shoppers);
+        .configure(serve("/v1", SHOPPERS));
     config
-        .configure(for_people)
+        .configure(serve("", PEOPLE))
         .service(scope.default_service(nowhere()))
         .default_service(nowhere());
 }

@@ -79,13 +79,13 @@ impl Ledger {
     pub async fn connect(url: &str) -> Result<Self, Fault> {
         reach(url).await?;
         Ok(Self {
-            api: pool(url, 12, "1500ms", "5s").await?,
-            operators: pool(url, 6, "1500ms", "5s").await?,
-            payments: pool(url, 6, "1500ms", "5s").await?,
-            jobs: pool(url, 12, "20s", "10s").await?,
-            reports: pool(url, 4, "10s", "10s").await?,
-            upkeep: pool(url, 3, "1500ms", "5s").await?,
-            news: pool(url, 1, "0", "10s").await?,
+            api: pool(url, 12, "1500ms", "5s")?,
+            operators: pool(url, 6, "1500ms", "5s")?,
+            payments: pool(url, 6, "1500ms", "5s")?,
+            jobs: pool(url, 12, "20s", "10s")?,
+            reports: pool(url, 4, "10s", "10s")?,
+            upkeep: pool(url, 3, "1500ms", "5s")?,
+            news: pool(url, 1, "0", "10s")?,
             locked_sales: Arc::default(),
         })
     }
@@ -154,7 +154,7 @@ impl Ledger {
 /// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), Fault> {
     reach(url).await?;
-    let pool = pool(url, 1, "0", "0").await?;
+    let pool = pool(url, 1, "0", "0")?;
     let outcome = apply_missing(&pool).await;
     pool.close().await;
     outcome
@@ -231,20 +231,19 @@ async fn reach(url: &str) -> Result<(), Fault> {
 }
 
 /// A pool with time limits: `statement_max` for a statement, and `idle_max` for a pause inside a transaction. The
-/// second one frees the locks of a process that stands still.
-async fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
+/// second one frees the locks of a process that stands still. It connects at its first use, so that a busy Postgres keeps
+/// no process from starting.
+fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
     let options = PgConnectOptions::from_str(url)?.options([
         ("statement_timeout", statement_max),
         ("lock_timeout", LOCK_MAX),
         ("idle_in_transaction_session_timeout", idle_max),
         ("application_name", "flashsale"),
     ]);
-    PgPoolOptions::new()
+    Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
-        .connect_with(options)
-        .await
-        .map_err(Fault::from)
+        .connect_lazy_with(options))
 }
 
 /// Maps an error of the client or the server to a fault.

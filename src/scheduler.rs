@@ -138,10 +138,10 @@ impl Scheduler {
         let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        let guard = |name, seconds_max| {
+        let lease = |name, seconds_max| {
             // A job that has only just begun is not late yet.
             metrics.job_last_success.of([name]).set(metrics::now());
-            Arc::new(Guard {
+            Arc::new(JobLease {
                 name,
                 time_max: Duration::from_secs(seconds_max),
                 alone: Mutex::new(()),
@@ -150,17 +150,17 @@ impl Scheduler {
             })
         };
         for (name, schedule, seconds_max, run) in JOBS {
-            let guard = guard(name, seconds_max);
+            let lease = lease(name, seconds_max);
             let (app, running) = (Arc::clone(&app), running.clone());
             let job = Job::new_async(schedule, move |_, _| {
-                let (guard, app) = (Arc::clone(&guard), Arc::clone(&app));
-                Box::pin(running.track_future(async move { guard.run(run(app)).await }))
+                let (lease, app) = (Arc::clone(&lease), Arc::clone(&app));
+                Box::pin(running.track_future(async move { lease.run(run(app)).await }))
             })?;
             cron.add(job).await?;
         }
-        let rounds: Rounds = Lane::ALL.map(|_| Round::begin());
+        let rounds: DrainRounds = Lane::ALL.map(|_| DrainRound::begin());
         let watched = rounds.clone();
-        let guard = guard("alerts", 20);
+        let lease = lease("alerts", 20);
         let (looked_at, tracked) = (Arc::clone(&app), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
             let silence = silence(&watched);
@@ -170,8 +170,8 @@ impl Scheduler {
                     "no round of the drain has ended for a while; does Redis or Postgres hang?"
                 );
             }
-            let (guard, app) = (Arc::clone(&guard), Arc::clone(&looked_at));
-            Box::pin(tracked.track_future(async move { guard.run(flow::watch::gauges::measure_sales(&app)).await }))
+            let (lease, app) = (Arc::clone(&lease), Arc::clone(&looked_at));
+            Box::pin(tracked.track_future(async move { lease.run(flow::watch::gauges::measure_sales(&app)).await }))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
@@ -200,7 +200,7 @@ impl Scheduler {
 }
 
 /// Keeps the runs of a job one at a time, bounded and counted.
-struct Guard {
+struct JobLease {
     name: &'static str,
     time_max: Duration,
     alone: Mutex<()>,
@@ -208,7 +208,7 @@ struct Guard {
     stop: CancellationToken,
 }
 
-impl Guard {
+impl JobLease {
     async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {
         if self.stop.is_cancelled() {
             return;
@@ -249,12 +249,12 @@ impl Guard {
 }
 
 /// When a lane of the drain last ended a round, and when it last did so without a fault, in Unix milliseconds.
-struct Round {
+struct DrainRound {
     ended: AtomicI64,
     done: AtomicI64,
 }
 
-impl Round {
+impl DrainRound {
     /// A lane that has only just begun is not late yet.
     fn begin() -> Arc<Self> {
         let now = || AtomicI64::new(Utc::now().timestamp_millis());
@@ -266,22 +266,26 @@ impl Round {
 }
 
 /// The last rounds of all lanes.
-type Rounds = [Arc<Round>; Lane::ALL.len()];
+type DrainRounds = [Arc<DrainRound>; Lane::ALL.len()];
 
 /// How long ago the lane that is furthest behind ended a round.
-fn silence(rounds: &Rounds) -> TimeDelta {
+fn silence(rounds: &DrainRounds) -> TimeDelta {
     let ended = rounds.iter().map(|round| round.ended.load(Ordering::Relaxed)).min();
     TimeDelta::milliseconds(Utc::now().timestamp_millis() - ended.unwrap_or_default())
 }
 
 /// Drains a lane for as long as the process runs. Logs once when it cannot, and once when it can again.
-async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: CancellationToken) {
+async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds, stop: CancellationToken) {
     let counted = Arc::clone(&app.metrics);
-    let (gather, after_fault) = match lane {
-        Lane::Synchronous => (GATHER_SYNCHRONOUS, AFTER_FAULT_SYNCHRONOUS),
-        Lane::Asynchronous => (GATHER, AFTER_FAULT),
+    let (what, gather, after_fault) = match lane {
+        Lane::Synchronous => (
+            "the drain of orders that are waited for",
+            GATHER_SYNCHRONOUS,
+            AFTER_FAULT_SYNCHRONOUS,
+        ),
+        Lane::Asynchronous => ("the drain of other orders", GATHER, AFTER_FAULT),
     };
-    let mut failing = false;
+    let mut news = News::new(what);
     let mut idle = gather;
     loop {
         // The metric is of the lane that is furthest behind.
@@ -297,7 +301,9 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
             () = tokio::time::sleep(idle) => {}
         }
         let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::settle::drain::drain_lane(&app, lane)).await;
-        match round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned()))) {
+        let round = round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned())));
+        news.report(&round);
+        match round {
             Ok(orders) => {
                 idle = if orders > 0 {
                     gather
@@ -306,16 +312,8 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<Round>, all: Rounds, stop: Ca
                 };
                 counted.drain_rounds.of(["done"]).inc();
                 own.done.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
-                if failing {
-                    tracing::info!(?lane, "the drain works again");
-                }
-                failing = false;
             }
-            Err(fault) => {
-                if !failing {
-                    tracing::warn!(?lane, %fault, "the drain has to wait; nothing is lost");
-                }
-                failing = true;
+            Err(_) => {
                 counted.drain_rounds.of(["failed"]).inc();
                 tokio::time::sleep(after_fault).await;
             }
@@ -329,7 +327,7 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
     loop {
         let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::recover::renew::renew(&app)).await;
-        news.tell(round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
+        news.report(&round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(PERMIT_EVERY) => {}
@@ -375,8 +373,8 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         while let Some(round) = rounds.try_join_next() {
             ended.push(round.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))));
         }
-        if let Some(outcome) = to_tell(ended, rounds.is_empty()) {
-            news.tell(outcome);
+        if let Some(outcome) = to_report(ended, rounds.is_empty()) {
+            news.report(&outcome);
         }
     }
     while rounds.join_next().await.is_some() {}
@@ -384,7 +382,7 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
 
 /// The outcome to log of rounds that ended at the same time: any fault. A success counts only if they were the `last`,
 /// because a round skips what another one is working on.
-fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<usize, Fault>> {
+fn to_report(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<usize, Fault>> {
     let trouble = ended.iter().position(Result::is_err);
     match trouble {
         Some(at) => Some(ended.swap_remove(at)),
@@ -395,7 +393,9 @@ fn to_tell(mut ended: Vec<Result<usize, Fault>>, last: bool) -> Option<Result<us
 /// Sends guard warnings to their webhook for as long as the process runs. Logs once when the webhook does not take
 /// them, and once when it does again.
 async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationToken) {
-    let (mut ledger, mut webhook) = (News::new("alerts for the webhook"), News::new("the webhook of alerts"));
+    let mut ledger = News::new("alerts for the webhook");
+    // Deliveries are rare: one success is news.
+    let mut webhook = News::after(Duration::ZERO, "the webhook of alerts");
     let count = |outcome| app.metrics.alert_deliveries.of([outcome]).inc();
     let late = async {
         stop.cancelled().await;
@@ -409,22 +409,22 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
         };
         let sent = match sent {
             Ok(sent) => {
-                ledger.tell(Ok(1));
+                ledger.report(&Ok(1));
                 sent
             }
             Err(fault) => {
-                ledger.tell(Err(fault));
+                ledger.report(&Err(fault));
                 Sent::Nothing
             }
         };
         match sent {
             Sent::Delivered => {
                 count("delivered");
-                webhook.tell(Ok(1));
+                webhook.report(&Ok(1));
             }
             Sent::Failed(reason) => {
                 count("failed");
-                webhook.tell(Err(Fault::Unavailable(reason)));
+                webhook.report(&Err(Fault::Unavailable(reason)));
             }
             Sent::Nothing => tokio::select! {
                 () = stop.cancelled() => {}
@@ -434,25 +434,45 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
     }
 }
 
+/// A fault is over after so long without one: a server that comes back answers some calls before it answers all.
+const CALM: Duration = Duration::from_secs(2);
+
 /// Logs once that something does not work, and once that it works again.
 struct News {
     what: &'static str,
-    failing: bool,
+    /// How long without a fault.
+    calm: Duration,
+    failed_at: Option<Instant>,
 }
 
 impl News {
     const fn new(what: &'static str) -> Self {
-        Self { what, failing: false }
+        Self::after(CALM, what)
     }
 
-    fn tell(&mut self, outcome: Result<usize, Fault>) {
-        match &outcome {
-            Ok(_) if self.failing => tracing::info!(what = self.what, "works again"),
-            Err(fault) if !self.failing => tracing::warn!(what = self.what, %fault, "has to wait"),
-            Err(fault) => tracing::debug!(what = self.what, %fault, "still has to wait"),
-            _ => {}
+    const fn after(calm: Duration, what: &'static str) -> Self {
+        Self {
+            what,
+            calm,
+            failed_at: None,
         }
-        self.failing = outcome.is_err();
+    }
+
+    fn report(&mut self, outcome: &Result<usize, Fault>) {
+        match (outcome, self.failed_at) {
+            (Ok(_), Some(last)) if last.elapsed() >= self.calm => {
+                tracing::info!(what = self.what, "works again");
+                self.failed_at = None;
+            }
+            (Ok(_), _) => {}
+            (Err(fault), last) => {
+                match last {
+                    None => tracing::warn!(what = self.what, %fault, "has to wait"),
+                    Some(_) => tracing::debug!(what = self.what, %fault, "still has to wait"),
+                }
+                self.failed_at = Some(Instant::now());
+            }
+        }
     }
 }
 
@@ -475,13 +495,13 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_found_nothing_to_do_beside_another_does_not_tell_that_all_is_well() {
+    fn a_round_that_found_nothing_to_do_beside_another_does_not_report_that_all_is_well() {
         let trouble = || Err(Fault::Unavailable("no answer".to_owned()));
-        assert!(to_tell(vec![Ok(0)], false).is_none());
-        assert!(to_tell(vec![], true).is_none());
-        assert!(matches!(to_tell(vec![Ok(0), Ok(1)], true), Some(Ok(_))));
+        assert!(to_report(vec![Ok(0)], false).is_none());
+        assert!(to_report(vec![], true).is_none());
+        assert!(matches!(to_report(vec![Ok(0), Ok(1)], true), Some(Ok(_))));
         for last in [false, true] {
-            assert!(matches!(to_tell(vec![Ok(0), trouble(), Ok(0)], last), Some(Err(_))));
+            assert!(matches!(to_report(vec![Ok(0), trouble(), Ok(0)], last), Some(Err(_))));
         }
     }
 }

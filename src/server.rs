@@ -19,7 +19,7 @@ use crate::http::pages::Pages;
 use crate::http::panic_guard::panic_guard;
 use crate::http::request_id::{plain_path, request_id};
 use crate::http::shop::development::Development;
-use crate::http::{Api, Part, Shared, Weather, machine_routes, routes};
+use crate::http::{Api, FaultLog, Part, Shared, machine_routes, routes};
 use crate::ledger::Ledger;
 use crate::listener::{Terms, answering};
 use crate::scheduler::{Keeper, Scheduler};
@@ -38,6 +38,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long the start waits for the stock to be reconciled.
@@ -188,51 +189,23 @@ async fn run(
     if migrate_first {
         migrate(config.database_url.expose()).await?;
     }
-    let ledger = Ledger::connect(config.database_url.expose())
-        .await
-        .map_err(anyhow::Error::from)?;
-    let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;
-    if missing > 0 {
-        return Err(ServeError::SchemaBehind(flow::watch::readiness::behind(missing)));
-    }
-    let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
-        .await
-        .map_err(anyhow::Error::from)?;
-    let app = Arc::new(App::new(stock, ledger.clone()));
-    if let Some(unfit) = app.stock.unfit().await.map_err(anyhow::Error::from)? {
-        tracing::warn!("{unfit}; until then this instance is not ready");
-    }
-    for risk in app.stock.risks().await {
-        tracing::warn!("{risk}");
-    }
-
-    // Wait, so that the first shopper is not turned away. After the limit, shoppers get a 503 and try again.
-    match tokio::time::timeout(RECONCILE_MAX, flow::recover::attend::reconcile_all(&app)).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
-        Err(_) => tracing::warn!("the stock is still being reconciled; nothing is sold until then"),
-    }
+    let app = connect(config).await?;
+    warn_of_servers(&app).await?;
+    reconcile_first(&app).await;
     let keeper = Keeper::start(&app);
     let scheduler = match role {
-        Role::All | Role::Worker => {
-            let scheduler = Scheduler::start(
-                Arc::clone(&app),
-                config.alert_webhook.as_ref().map(|hook| hook.expose().clone()),
-            )
-            .await;
-            Some(scheduler.context("cannot start the scheduler")?)
-        }
+        Role::All | Role::Worker => Some(start_scheduler(config, &app).await?),
         Role::Api => None,
     };
-    let telling = Arc::clone(&app);
-    let tell = tokio::spawn(async move { flow::sell::await_durability::tell(&telling).await });
+    let notifying = Arc::clone(&app);
+    let notifying = tokio::spawn(async move { flow::sell::await_durability::notify(&notifying).await });
     let machines = listeners.machines.map(|listener| serve_machines(&app, listener));
     let machines = machines.transpose()?;
     let outcome = match listeners.http {
         Some(listeners) => {
             let watched = Arc::clone(&app);
             let watch = tokio::spawn(async move { flow::sell::await_durability::watch(&watched).await });
-            let outcome = serve_http(config, app, listeners, stop, on_ready).await;
+            let outcome = serve_http(config, &app, listeners, stop, on_ready).await;
             watch.abort();
             outcome
         }
@@ -250,10 +223,52 @@ async fn run(
     if let Some(machines) = machines {
         machines.stop(false).await;
     }
-    tell.abort();
-    ledger.close().await;
+    notifying.abort();
+    app.ledger.close().await;
     tracing::info!("stopped");
     Ok(outcome?)
+}
+
+/// Connects to Postgres, whose schema must be up to date, and to Redis.
+async fn connect(config: &Config) -> Result<Arc<App>, ServeError> {
+    let ledger = Ledger::connect(config.database_url.expose())
+        .await
+        .map_err(anyhow::Error::from)?;
+    let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;
+    if missing > 0 {
+        return Err(ServeError::SchemaBehind(flow::watch::readiness::behind(missing)));
+    }
+    let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
+        .await
+        .map_err(anyhow::Error::from)?;
+    Ok(Arc::new(App::new(stock, ledger)))
+}
+
+/// Logs why the servers of Redis cannot sell, and what their configuration risks.
+async fn warn_of_servers(app: &App) -> anyhow::Result<()> {
+    if let Some(unfit) = app.stock.unfit().await? {
+        tracing::warn!("{unfit}; until then this instance is not ready");
+    }
+    for risk in app.stock.risks().await {
+        tracing::warn!("{risk}");
+    }
+    Ok(())
+}
+
+/// Reconciles the stock. Waits, so that the first shopper is not turned away. After the limit, shoppers get a 503 and
+/// try again.
+async fn reconcile_first(app: &Arc<App>) {
+    match tokio::time::timeout(RECONCILE_MAX, flow::recover::attend::reconcile_all(app)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(fault)) => tracing::warn!(%fault, "nothing is sold until the stock is reconciled"),
+        Err(_) => tracing::warn!("the stock is still being reconciled; nothing is sold until then"),
+    }
+}
+
+async fn start_scheduler(config: &Config, app: &Arc<App>) -> anyhow::Result<Scheduler> {
+    let webhook = config.alert_webhook.as_ref().map(|hook| hook.expose().clone());
+    let scheduler = Scheduler::start(Arc::clone(app), webhook).await;
+    scheduler.context("cannot start the scheduler")
 }
 
 fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
@@ -343,7 +358,7 @@ fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending
         token_keys: config.token_keys.expose().clone(),
         admin_key: config.admin_key.clone(),
         webhook_secret: config.webhook_secret.clone(),
-        easel: ChallengeDrawer::default(),
+        challenge_drawer: ChallengeDrawer::default(),
         gate: Arc::clone(gate),
         guards: config.guards,
         sale_guards: config.sale_guards,
@@ -360,7 +375,7 @@ fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending
         ending,
         pages: Pages::new(config.development, &config.shop),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),
-        weather: Weather::default(),
+        faults: FaultLog::default(),
     }
 }
 
@@ -421,7 +436,7 @@ fn serve_part(
 
 async fn serve_http(
     config: &Config,
-    app: Arc<App>,
+    app: &Arc<App>,
     listeners: HttpListeners,
     stop: &CancellationToken,
     on_ready: impl FnOnce(Served) + Send,
@@ -429,41 +444,20 @@ async fn serve_http(
     let address = listeners.shop.local_addr()?;
     let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let gate = Arc::new(Gate::new(config.guards));
-    // Read the ended sessions before the first request.
-    let learned = tokio::time::timeout(RECONCILE_MAX, async {
-        flow::operate::bans::learn(&app).await?;
-        app.sales.learn().await
-    });
-    if !matches!(learned.await, Ok(Ok(()))) {
-        tracing::warn!("could not read yet which sessions have ended and which sales exist");
-    }
-    // What each process follows must reach it however many shoppers and operators ask.
-    let following = app.for_upkeep();
-    let feed = tokio::spawn({
-        let app = following.clone();
-        async move { flow::watch::alert_feed::keep(&app).await }
-    });
+    learn(app).await;
     let instance = instance_name(address);
-    let telling = {
-        let (app, instance) = (Arc::clone(&app), instance.clone());
-        tokio::spawn(async move { flow::watch::pulse::keep(&app, &instance).await })
-    };
-    let ending = Arc::clone(&app);
-    let following = {
-        let (app, gate, configured) = (following, Arc::clone(&gate), config.guards);
-        tokio::spawn(async move { follow(&app, &gate, &app.metrics, configured).await })
-    };
-    let shared = Arc::new(shared(config, &app, &gate, instance, stop.clone()));
+    let followers = Followers::start(config, app, &gate, &instance);
+    let shared = Arc::new(shared(config, app, &gate, instance, stop.clone()));
     if config.development {
         tracing::warn!(
             "development mode: anyone with the printed link can sign in as any shopper and pay without money"
         );
     }
     let servers = match listeners.admin {
-        None => vec![serve_part(config, &app, &shared, listeners.shop, Part::All)?],
+        None => vec![serve_part(config, app, &shared, listeners.shop, Part::All)?],
         Some(admin) => vec![
-            serve_part(config, &app, &shared, listeners.shop, Part::Shop)?,
-            serve_part(config, &app, &shared, admin, Part::Operators)?,
+            serve_part(config, app, &shared, listeners.shop, Part::Shop)?,
+            serve_part(config, app, &shared, admin, Part::Operators)?,
         ],
     };
     let handles: Vec<_> = servers.iter().map(Server::handle).collect();
@@ -480,15 +474,61 @@ async fn serve_http(
         outcome = &mut serving => drop(outcome??),
         () = stop.cancelled() => {
             // Streams have no end of their own, so end them first.
-            ending.alert_feed.end();
+            app.alert_feed.end();
             join_all(handles.iter().map(|handle| handle.stop(true))).await;
             serving.await??;
         }
     }
-    following.abort();
-    feed.abort();
-    telling.abort();
+    followers.abort();
     Ok(())
+}
+
+/// Reads the ended sessions and the sales before the first request.
+async fn learn(app: &App) {
+    let learned = tokio::time::timeout(RECONCILE_MAX, async {
+        flow::operate::bans::learn(app).await?;
+        app.sales.learn().await
+    });
+    if !matches!(learned.await, Ok(Ok(()))) {
+        tracing::warn!("could not read yet which sessions have ended and which sales exist");
+    }
+}
+
+/// The tasks that keep a serving process up to date with the others.
+struct Followers {
+    alert_feed: JoinHandle<()>,
+    pulse: JoinHandle<()>,
+    settings: JoinHandle<()>,
+}
+
+impl Followers {
+    fn start(config: &Config, app: &Arc<App>, gate: &Arc<Gate>, instance: &str) -> Self {
+        // What each process follows must reach it however many shoppers and operators ask.
+        let upkeep = app.for_upkeep();
+        let alert_feed = tokio::spawn({
+            let app = upkeep.clone();
+            async move { flow::watch::alert_feed::keep(&app).await }
+        });
+        let pulse = tokio::spawn({
+            let (app, instance) = (Arc::clone(app), instance.to_owned());
+            async move { flow::watch::pulse::keep(&app, &instance).await }
+        });
+        let settings = tokio::spawn({
+            let (app, gate, configured) = (upkeep, Arc::clone(gate), config.guards);
+            async move { follow(&app, &gate, &app.metrics, configured).await }
+        });
+        Self {
+            alert_feed,
+            pulse,
+            settings,
+        }
+    }
+
+    fn abort(self) {
+        self.settings.abort();
+        self.alert_feed.abort();
+        self.pulse.abort();
+    }
 }
 
 /// The operators' name for this instance: its host, and the port where it serves shoppers.

@@ -50,6 +50,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Stock {
     link: Link,
+    way: Way,
     replicas: Replicas,
     metrics: StockMetrics,
 }
@@ -82,7 +83,8 @@ impl Stock {
     fn over((link, way): (Link, Way)) -> Self {
         Self {
             link,
-            replicas: Replicas::by(way),
+            replicas: Replicas::by(way.clone()),
+            way,
             metrics: StockMetrics::default(),
         }
     }

@@ -41,9 +41,11 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     // At `info`, these libraries log about themselves. A filter that names them still wins.
     // A malformed request is its client's fault: it must not let any client fill the log with errors.
     // The client of webhooks would log their addresses, which may be secrets.
-    // sqlx would complain of the home folder of root, which `up` leaves to become another user.
+    // While Postgres hangs, sqlx would warn of each slow statement, where one line says what is wrong.
+    // It would also complain of the home folder of root, which `up` leaves to become another user.
+    // The scheduler would call each job that ends while the process stops an error. Each job's outcome is counted.
     let filter = format!(
-        "tokio_cron_scheduler=warn,sqlx=warn,sqlx_postgres::options::pgpass=off,actix_server=warn,\
+        "tokio_cron_scheduler=off,sqlx=error,sqlx_postgres::options::pgpass=off,actix_server=warn,\
          actix_http::h1::dispatcher=off,redis=error,ureq=warn,{filter}"
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
@@ -104,9 +106,9 @@ pub fn parent() -> Option<Id> {
 /// The span of a batch of a job. It begins before the content of the batch is known. Until it is entered, it can be
 /// linked to requests, which decides whether it is traced, or be forgotten.
 #[must_use]
-pub struct Batch(Span);
+pub struct BatchSpan(Span);
 
-impl Batch {
+impl BatchSpan {
     /// A batch with a new span.
     pub const fn of(span: Span) -> Self {
         Self(span)

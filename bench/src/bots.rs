@@ -142,23 +142,7 @@ async fn play(
     let processor = processor_seconds();
     let gang = Arc::new(gang::Gang::new(Arc::clone(&scene), loot.clone()));
     let robbers = round.has_bots.then(|| tokio::spawn(Arc::clone(&gang).come(seed)));
-    let mut people = tokio::spawn(people::come(Arc::clone(&scene)));
-    let mut every = interval(Duration::from_secs(1));
-    let mut is_answered = false;
-    let mut asked = (0, Instant::now());
-    loop {
-        tokio::select! {
-            ended = &mut people, if !is_answered => {
-                ended?;
-                is_answered = true;
-            }
-            _ = every.tick() => asked = progress(&scene, asked),
-        }
-        let units = lock(&scene.people).sold.len() + lock(&scene.bots).sold.len();
-        if is_answered && (units >= size.stock || Instant::now() > start + ROUND_MAX) {
-            break;
-        }
-    }
+    sell(&scene).await?;
     let ended = Instant::now();
     scene.is_over.store(true, Ordering::Relaxed);
     if let Some(robbers) = robbers {
@@ -169,6 +153,27 @@ async fn play(
     let (stats, audit) = operator.count(&sale).await?;
     operator.operate(&sale, "close").await?;
     Ok((Measured::of(&scene, ended, processor, &stats, &audit), sale))
+}
+
+/// Runs the people, until all have finished and all units are sold, or until the time limit.
+async fn sell(scene: &Arc<Scene>) -> Result<()> {
+    let mut people = tokio::spawn(people::come(Arc::clone(scene)));
+    let mut every = interval(Duration::from_secs(1));
+    let mut is_answered = false;
+    let mut asked = (0, Instant::now());
+    loop {
+        tokio::select! {
+            ended = &mut people, if !is_answered => {
+                ended?;
+                is_answered = true;
+            }
+            _ = every.tick() => asked = progress(scene, asked),
+        }
+        let units = lock(&scene.people).sold.len() + lock(&scene.bots).sold.len();
+        if is_answered && (units >= scene.size.stock || Instant::now() > scene.start + ROUND_MAX) {
+            return Ok(());
+        }
+    }
 }
 
 /// Prints the progress, and gives the number of replies and the time.

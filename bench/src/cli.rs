@@ -216,7 +216,6 @@ fn run(command: Command) -> Result<(), Failure> {
 }
 
 /// Runs the command. A missed goal is no failure; a promise that `flashsale` broke is one.
-#[must_use]
 pub fn main() -> ExitCode {
     run(Cli::parse().command).map_or_else(|failure| failure.report("flashsale-bench"), |()| ExitCode::SUCCESS)
 }
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_before_an_interruption_is_told() {
+    fn what_was_measured_before_an_interruption_is_reported() {
         let Line { measuring } = Line::parse_from(["bench", "--out", "/results"]);
         let ended = |written: &[&str]| {
             measuring

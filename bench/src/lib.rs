@@ -8,6 +8,7 @@ pub mod bots;
 pub mod ceiling;
 pub mod cli;
 pub mod compare;
+pub mod cost;
 pub mod load;
 pub mod machine;
 pub mod numbers;
@@ -28,7 +29,8 @@ pub mod world;
 use anyhow::{Context as _, Result, bail};
 use flashsale::stderr;
 use indicatif::{ProgressBar, ProgressStyle};
-use load::Window;
+use load::{Outcome, Tally, Window};
+use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::thread;
@@ -46,7 +48,7 @@ const CONNECTIONS: usize = 256;
 /// Files and connections to Redis and Postgres that the generator or the program opens beside the clients' connections.
 const OTHER_FILES: usize = 256;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// A trial of a few seconds; its figures mean nothing.
     pub quick: bool,
@@ -66,7 +68,6 @@ pub struct Options {
 
 impl Options {
     /// A measuring window, after a warm-up of a quarter of its length.
-    #[must_use]
     pub fn window(&self, usual: f64) -> Window {
         let seconds = self.seconds.unwrap_or(if self.quick { 0.3 } else { usual });
         Window {
@@ -76,18 +77,15 @@ impl Options {
     }
 
     /// The first salt of the run's idempotency keys; the run counts up from it.
-    #[must_use]
     pub fn first_salt(&self) -> u32 {
         u32::from(self.seed) << 16
     }
 
-    #[must_use]
     pub fn rounds(&self, usual: usize) -> usize {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual })
     }
 
     /// The first number in a trial, the second in a measurement.
-    #[must_use]
     pub const fn size(&self, quick: usize, usual: usize) -> usize {
         if self.quick { quick } else { usual }
     }
@@ -111,7 +109,6 @@ impl Options {
     }
 
     /// The shoppers for a window with at most this many purchases a second.
-    #[must_use]
     pub fn shoppers(&self, window: Window, rate_max: f64) -> usize {
         let seconds = (window.warm + window.measured).as_secs_f64();
         #[expect(
@@ -129,6 +126,8 @@ pub struct Bench {
     pub options: Options,
     /// Cancelled by SIGINT and SIGTERM.
     pub stop: CancellationToken,
+    /// What a reader of the figures must know; notes of the report.
+    pub remarks: RefCell<Vec<String>>,
     runtime: Runtime,
     bar: Option<ProgressBar>,
 }
@@ -149,6 +148,7 @@ impl Bench {
         Ok(Self {
             stop: options.stop.clone(),
             options,
+            remarks: RefCell::default(),
             runtime: runtime.context("cannot start the runtime")?,
             bar,
         })
@@ -171,8 +171,21 @@ impl Bench {
         self.go_on()
     }
 
+    /// Prints a remark, and keeps it for the report.
+    pub fn remark(&self, remark: String) {
+        self.print(&remark);
+        self.remarks.borrow_mut().push(remark);
+    }
+
+    /// Adds the remarks on a window that expected this outcome.
+    pub fn note(&self, tally: &Tally, outcome: Outcome<'_>, what: &str) {
+        for remark in tally.remarks(outcome, what) {
+            self.remark(remark);
+        }
+    }
+
     /// Prints a measurement.
-    pub fn say(&self, text: &str) {
+    pub fn print(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => stderr::line(format_args!("  {text}")),
@@ -187,12 +200,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Calls `look` every few milliseconds until it returns a value. Fails after `limit`, and when `look` fails.
-    pub fn poll<T>(&self, what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    /// Calls `attempt` every few milliseconds until it returns a value. Fails after `limit`, and when `attempt` fails.
+    pub fn poll<T>(&self, what: &str, limit: Duration, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let began = std::time::Instant::now();
         loop {
             self.go_on()?;
-            if let Some(found) = look()? {
+            if let Some(found) = attempt()? {
                 return Ok(found);
             }
             if began.elapsed() > limit {
@@ -222,7 +235,7 @@ pub fn stop_by_signal() -> Result<CancellationToken> {
         let _entered = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
-    let told = stop.clone();
+    let stopping = stop.clone();
     thread::spawn(move || {
         runtime.block_on(async {
             for is_first in [true, false] {
@@ -232,7 +245,7 @@ pub fn stop_by_signal() -> Result<CancellationToken> {
                 }
                 if is_first {
                     stderr::line("ending the servers …");
-                    told.cancel();
+                    stopping.cancel();
                 }
             }
         });
@@ -246,16 +259,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_few_open_files_for_the_clients_are_told_with_what_to_do() {
+    fn too_few_open_files_for_the_clients_are_refused_with_advice() {
         let options = |clients| Options {
-            quick: false,
-            seconds: None,
             clients,
-            rounds: None,
-            seed: 1,
-            out: PathBuf::new(),
-            data: PathBuf::new(),
-            stop: CancellationToken::new(),
+            ..Options::default()
         };
         let said = options(Some(4096)).check_files_of(Some(1024)).unwrap_err().to_string();
         assert!(

@@ -10,8 +10,9 @@ use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +23,13 @@ const OTHERS_MAX: f64 = 0.01;
 /// The interval at which open load releases requests.
 const TICK: Duration = Duration::from_millis(1);
 
+/// The status and the code of a reply. The code is empty for a success and for a request without a reply.
+pub type Outcome<'a> = (u16, &'a str);
+
+/// The outcome of a purchase that made an order.
+pub const ACCEPTED: Outcome<'static> = (201, "");
+
 /// A count as a float, for divisions.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts far below what a double is exact for")]
 pub const fn real(count: usize) -> f64 {
     count as f64
@@ -60,13 +66,11 @@ impl Latency {
     }
 
     /// The latency that this share of the replies did not exceed, in milliseconds; `None` without replies.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "microseconds below a minute")]
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / 1000.0)
     }
 
-    #[must_use]
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
             count: self.0.len(),
@@ -88,6 +92,7 @@ struct Answers {
 }
 
 /// The replies of the counted part of a window.
+#[derive(Default)]
 pub struct Tally {
     answers: Vec<Answers>,
     pub seconds: f64,
@@ -98,29 +103,19 @@ pub struct Tally {
 }
 
 impl Answers {
-    fn is(&self, status: u16, code: &str) -> bool {
-        self.status == status && self.code == code
+    fn is(&self, outcome: Outcome<'_>) -> bool {
+        (self.status, self.code.as_str()) == outcome
     }
 }
 
 impl Tally {
-    /// An empty tally. It never fails: see [`Latency::new`].
-    pub fn new() -> Result<Self> {
-        Ok(Self {
-            answers: Vec::new(),
-            seconds: 0.0,
-            ran_out: false,
-            asked: 0,
-        })
-    }
-
     /// Counts a reply. It never fails: see [`Latency::new`].
     pub fn note(&mut self, seen: Seen<'_>, took: Duration) -> Result<()> {
         let code = match seen.status {
             0 | 200..=299 => "",
             _ => seen.text("\"code\":").unwrap_or_default(),
         };
-        let found = self.answers.iter().position(|it| it.is(seen.status, code));
+        let found = self.answers.iter().position(|it| it.is((seen.status, code)));
         let at = found.unwrap_or(self.answers.len());
         if found.is_none() {
             self.answers.push(Answers {
@@ -144,43 +139,39 @@ impl Tally {
         self.answers.iter().map(|it| it.count).sum()
     }
 
-    fn find(&self, status: u16, code: &str) -> Option<&Answers> {
-        self.answers.iter().find(|it| it.is(status, code))
+    fn find(&self, outcome: Outcome<'_>) -> Option<&Answers> {
+        self.answers.iter().find(|it| it.is(outcome))
     }
 
     /// Whether more than [`OTHERS_MAX`] of the replies have another status or code.
-    fn is_mixed(&self, status: u16, code: &str) -> bool {
-        real(self.all() - self.count(status, code)) > OTHERS_MAX * real(self.all())
+    fn is_mixed(&self, outcome: Outcome<'_>) -> bool {
+        real(self.all() - self.count(outcome)) > OTHERS_MAX * real(self.all())
     }
 
     /// The latency of replies with this status and code. It is empty when too many replies were others, because those
     /// may have been the slow ones.
-    #[must_use]
-    pub fn percentiles(&self, status: u16, code: &str) -> Percentiles {
-        let found = self.find(status, code).filter(|_| !self.is_mixed(status, code));
+    pub fn percentiles(&self, outcome: Outcome<'_>) -> Percentiles {
+        let found = self.find(outcome).filter(|_| !self.is_mixed(outcome));
         found.map(|it| it.latency.percentiles()).unwrap_or_default()
     }
 
-    /// The replies with this status and code. The code is empty for a success and for a request without a reply.
-    #[must_use]
-    pub fn count(&self, status: u16, code: &str) -> usize {
-        self.find(status, code).map_or(0, |it| it.count)
+    /// The replies with this status and code.
+    pub fn count(&self, outcome: Outcome<'_>) -> usize {
+        self.find(outcome).map_or(0, |it| it.count)
     }
 
     /// Estimates the replies with this status and code over the whole window, the warm-up included. It assumes the same
     /// shares in both parts.
-    #[must_use]
-    pub fn of_all_asked(&self, status: u16, code: &str) -> f64 {
-        real(self.asked) * real(self.count(status, code)) / real(self.all().max(1))
+    pub fn of_all_asked(&self, outcome: Outcome<'_>) -> f64 {
+        real(self.asked) * real(self.count(outcome)) / real(self.all().max(1))
     }
 
     /// All replies except these, in words; `None` if there are none.
-    #[must_use]
-    pub fn others(&self, status: u16, code: &str) -> Option<String> {
+    pub fn others(&self, outcome: Outcome<'_>) -> Option<String> {
         let others = self
             .answers
             .iter()
-            .filter(|it| !it.is(status, code))
+            .filter(|it| !it.is(outcome))
             .map(|it| match it.status {
                 0 => format!("{} without an answer", it.count),
                 status => format!("{} × {status} {}", it.count, it.code).trim_end().to_owned(),
@@ -190,17 +181,17 @@ impl Tally {
     }
 
     /// The remarks on a window that expected this status and code.
-    pub fn remarks(&self, status: u16, code: &str, what: &str) -> impl Iterator<Item = String> {
-        let others = self.others(status, code).map(|others| format!("{what}: also {others}"));
+    pub fn remarks(&self, outcome: Outcome<'_>, what: &str) -> impl Iterator<Item = String> {
+        let others = self.others(outcome).map(|others| format!("{what}: also {others}"));
         let ran_out = self.ran_out.then(|| {
             format!(
                 "{what}: shoppers ran out after {:.1} s, which is what is counted",
                 self.seconds
             )
         });
-        let is_mixed = self.is_mixed(status, code).then(|| {
+        let is_mixed = self.is_mixed(outcome).then(|| {
             format!(
-                "{what}: more than {:.0} % were answered otherwise, so that latency is not told",
+                "{what}: more than {:.0} % were answered otherwise, so that latency is not reported",
                 OTHERS_MAX * 100.0
             )
         });
@@ -208,9 +199,8 @@ impl Tally {
     }
 
     /// Replies a second with this status and code; `None` if the window had no length.
-    #[must_use]
-    pub fn rate(&self, status: u16, code: &str) -> Option<f64> {
-        (self.seconds > 0.0).then(|| real(self.count(status, code)) / self.seconds)
+    pub fn rate(&self, outcome: Outcome<'_>) -> Option<f64> {
+        (self.seconds > 0.0).then(|| real(self.count(outcome)) / self.seconds)
     }
 }
 
@@ -219,6 +209,48 @@ impl Tally {
 pub struct Window {
     pub warm: Duration,
     pub measured: Duration,
+}
+
+/// The requests of a window so far, and the replies of its counted part.
+struct Count {
+    warm: Instant,
+    end: Instant,
+    next: Cell<usize>,
+    /// When no shopper was left.
+    ran_out: Cell<Option<Instant>>,
+    tally: RefCell<Tally>,
+}
+
+impl Count {
+    fn new(warm: Instant, end: Instant) -> Self {
+        Self {
+            warm,
+            end,
+            next: Cell::default(),
+            ran_out: Cell::default(),
+            tally: RefCell::default(),
+        }
+    }
+
+    /// Writes the next request; `false` if no shopper is left.
+    fn write_next(&self, question: &Question<'_>, request: &mut Vec<u8>) -> bool {
+        let is_written = question.write(self.next.replace(self.next.get() + 1), request);
+        if !is_written {
+            self.ran_out.set(self.ran_out.get().or_else(|| Some(Instant::now())));
+        }
+        is_written
+    }
+
+    /// The tally of a load that ended at this time, unless it ran out of shoppers.
+    fn tally(self, ended: Instant) -> Tally {
+        let ended = self.ran_out.get().unwrap_or(ended).min(self.end);
+        Tally {
+            seconds: ended.saturating_duration_since(self.warm).as_secs_f64(),
+            ran_out: self.ran_out.get().is_some(),
+            asked: self.next.get(),
+            ..self.tally.into_inner()
+        }
+    }
 }
 
 /// Closed load: each client has its own connection and sends its next request when it has the reply to the last one.
@@ -231,33 +263,25 @@ pub async fn closed(
 ) -> Result<Tally> {
     let warm = Instant::now() + window.warm;
     let end = warm + window.measured;
-    let (next, tally) = (Cell::new(0), RefCell::new(Tally::new()?));
-    let ran_out = Cell::new(None);
+    let count = Count::new(warm, end);
     let crowd = (0..clients).map(|_| async {
         let mut wire = Wire::to(server);
         let mut request = Vec::with_capacity(1024);
         while Instant::now() < end && !stop.is_cancelled() {
-            let n = next.replace(next.get() + 1);
-            if !question.write(n, &mut request) {
-                ran_out.set(ran_out.get().or_else(|| Some(Instant::now())));
+            if !count.write_next(question, &mut request) {
                 break;
             }
             let asked = Instant::now();
             let seen = wire.ask_written(&request).await;
             let now = Instant::now();
             if now >= warm && now < end {
-                tally.borrow_mut().note(seen, now - asked)?;
+                count.tally.borrow_mut().note(seen, now - asked)?;
             }
         }
         anyhow::Ok(())
     });
     try_join_all(crowd).await?;
-    let mut tally = tally.into_inner();
-    let ended = ran_out.get().unwrap_or(end).min(end);
-    tally.seconds = ended.saturating_duration_since(warm).as_secs_f64();
-    tally.ran_out = ran_out.get().is_some();
-    tally.asked = next.get();
-    Ok(tally)
+    Ok(count.tally(end))
 }
 
 /// Open load: requests arrive at this rate, and the first free connection sends each. The requests of one millisecond
@@ -275,13 +299,53 @@ pub async fn open(
     let began = Instant::now();
     let warm = began + window.warm;
     let end = warm + window.measured;
-    let (ticks, mut ticked) = mpsc::unbounded_channel();
-    let stopped = stop.clone();
-    // The runtime's timers have a resolution of a millisecond. The lateness of a sleeping thread is a tenth of that.
-    // The thread wakes once a tick, because a wake-up for each request costs more processor time than the requests.
+    let (clock, mut ticked) = tick(began, end, stop.clone());
+    let (dues, released) = (RefCell::new(VecDeque::new()), Semaphore::new(0));
+    let release = async {
+        let mut so_far = 0;
+        while let Some(tick) = ticked.recv().await {
+            let all = due_until(tick - began, rate);
+            dues.borrow_mut().extend((so_far..all).map(|_| tick));
+            released.add_permits(all - so_far);
+            so_far = all;
+        }
+        released.close();
+    };
+    let count = Count::new(warm, end);
+    let crowd = (0..connections).map(|_| async {
+        let mut wire = Wire::to(server);
+        let mut request = Vec::with_capacity(1024);
+        loop {
+            // After the semaphore closes, clients take the remaining requests without a permit.
+            if let Ok(permit) = released.acquire().await {
+                permit.forget();
+            }
+            let due = dues.borrow_mut().pop_front();
+            let Some(due) = due else { break };
+            if !count.write_next(question, &mut request) {
+                break;
+            }
+            let seen = wire.ask_written(&request).await;
+            if due >= warm {
+                count.tally.borrow_mut().note(seen, due.elapsed())?;
+            }
+        }
+        anyhow::Ok(())
+    });
+    let (_released, asked) = join(release, try_join_all(crowd)).await;
+    asked?;
+    clock.join().map_err(|_panic| anyhow::anyhow!("the clock panicked"))?;
+    Ok(count.tally(Instant::now()))
+}
+
+/// A thread that sends each tick of a window at its time. The runtime's timers have a resolution of a millisecond. The
+/// lateness of a sleeping thread is a tenth of that. The thread wakes once a tick, because a wake-up for each request
+/// costs more processor time than the requests.
+fn tick(began: Instant, end: Instant, stop: CancellationToken) -> (JoinHandle<()>, UnboundedReceiver<Instant>) {
+    let (ticks, ticked) = mpsc::unbounded_channel();
     let clock = thread::spawn(move || {
         let mut tick = began;
-        while tick < end && !stopped.is_cancelled() {
+        while tick < end && !stop.is_cancelled() {
             thread::sleep(tick.saturating_duration_since(Instant::now()));
             // The channel needs no bound: the window limits the ticks.
             if ticks.send(tick).is_err() {
@@ -290,50 +354,7 @@ pub async fn open(
             tick += TICK;
         }
     });
-    let (dues, released) = (RefCell::new(VecDeque::new()), Semaphore::new(0));
-    let release = async {
-        let mut count = 0;
-        while let Some(tick) = ticked.recv().await {
-            let all = due_until(tick - began, rate);
-            dues.borrow_mut().extend((count..all).map(|_| tick));
-            released.add_permits(all - count);
-            count = all;
-        }
-        released.close();
-    };
-    let (next, tally) = (Cell::new(0), RefCell::new(Tally::new()?));
-    let ran_out = Cell::new(None);
-    let crowd = (0..connections).map(|_| async {
-        let mut wire = Wire::to(server);
-        let mut request = Vec::with_capacity(1024);
-        loop {
-            // After the semaphore closes, clients take the remaining requests without a permit.
-            if let Ok(told) = released.acquire().await {
-                told.forget();
-            }
-            let due = dues.borrow_mut().pop_front();
-            let Some(due) = due else { break };
-            let n = next.replace(next.get() + 1);
-            if !question.write(n, &mut request) {
-                ran_out.set(ran_out.get().or_else(|| Some(Instant::now())));
-                break;
-            }
-            let seen = wire.ask_written(&request).await;
-            if due >= warm {
-                tally.borrow_mut().note(seen, due.elapsed())?;
-            }
-        }
-        anyhow::Ok(())
-    });
-    let (_released, asked) = join(release, try_join_all(crowd)).await;
-    asked?;
-    clock.join().map_err(|_panic| anyhow::anyhow!("the clock panicked"))?;
-    let mut tally = tally.into_inner();
-    let ended = ran_out.get().unwrap_or_else(Instant::now).min(end);
-    tally.seconds = ended.saturating_duration_since(warm).as_secs_f64();
-    tally.ran_out = ran_out.get().is_some();
-    tally.asked = next.get();
-    Ok(tally)
+    (clock, ticked)
 }
 
 /// The requests due by the tick at this time after the start.
@@ -371,24 +392,28 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_status_and_code() {
-        let mut tally = Tally::new().unwrap();
+        let mut tally = Tally::default();
         let refusal = br#"{"status":409,"code":"sold_out"}"#;
         for (status, body) in [(201, &b"{}"[..]), (409, refusal), (409, refusal), (0, b"")] {
             tally.note(Seen { status, body }, Duration::from_millis(1)).unwrap();
         }
         assert_eq!(
-            (tally.count(201, ""), tally.count(409, "sold_out"), tally.count(503, "")),
+            (
+                tally.count(ACCEPTED),
+                tally.count((409, "sold_out")),
+                tally.count((503, ""))
+            ),
             (1, 2, 0)
         );
-        assert_eq!(tally.rate(201, ""), None, "no time has passed");
+        assert_eq!(tally.rate(ACCEPTED), None, "no time has passed");
         tally.seconds = 2.0;
-        assert_eq!(tally.rate(409, "sold_out"), Some(1.0));
-        assert_eq!(tally.others(409, "sold_out").unwrap(), "1 × 201, 1 without an answer");
+        assert_eq!(tally.rate((409, "sold_out")), Some(1.0));
+        assert_eq!(tally.others((409, "sold_out")).unwrap(), "1 × 201, 1 without an answer");
     }
 
     #[test]
     fn latency_is_of_the_answers_that_were_expected_and_of_none_among_too_many_others() {
-        let mut tally = Tally::new().unwrap();
+        let mut tally = Tally::default();
         let mut note = |status, count, ms| {
             for _ in 0..count {
                 let seen = Seen { status, body: b"{}" };
@@ -398,10 +423,10 @@ mod tests {
         note(201, 990, 10);
         note(503, 9, 1);
         note(0, 1, 2000);
-        let it = tally.percentiles(201, "");
+        let it = tally.percentiles(ACCEPTED);
         assert_eq!((it.count, it.max_ms.map(f64::round)), (990, Some(10.0)));
         assert_eq!(
-            tally.remarks(201, "", "x").count(),
+            tally.remarks(ACCEPTED, "x").count(),
             1,
             "it says which others there were"
         );
@@ -414,9 +439,9 @@ mod tests {
                 Duration::from_millis(1),
             )
             .unwrap();
-        assert_eq!((tally.percentiles(201, "").p99_ms, tally.count(201, "")), (None, 990));
-        let said: Vec<String> = tally.remarks(201, "", "x").collect();
-        assert!(said[1].contains("latency is not told"), "{said:?}");
+        assert_eq!((tally.percentiles(ACCEPTED).p99_ms, tally.count(ACCEPTED)), (None, 990));
+        let said: Vec<String> = tally.remarks(ACCEPTED, "x").collect();
+        assert!(said[1].contains("latency is not reported"), "{said:?}");
     }
 
     /// Answers each request after this time, and one request at a time on each connection.
@@ -462,12 +487,16 @@ mod tests {
         let (question, stop) = (Question::get(server, "/"), CancellationToken::new());
         // One connection answers 20 requests a second and 100 arrive, so the last one waits for more than a second.
         let tally = open(server, &question, 100.0, 1, window, &stop).await.unwrap();
-        assert!((38..=42).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
-        let it = tally.percentiles(200, "");
+        assert!(
+            (38..=42).contains(&tally.count((200, ""))),
+            "{}",
+            tally.count((200, ""))
+        );
+        let it = tally.percentiles((200, ""));
         assert!(it.max_ms.unwrap() > 1000.0, "{it:?}");
         // Closed load does not see that wait.
         let tally = closed(server, &question, 1, window, &stop).await.unwrap();
-        assert!(tally.percentiles(200, "").max_ms.unwrap() < 300.0);
-        assert!((1..=8).contains(&tally.count(200, "")), "{}", tally.count(200, ""));
+        assert!(tally.percentiles((200, "")).max_ms.unwrap() < 300.0);
+        assert!((1..=8).contains(&tally.count((200, ""))), "{}", tally.count((200, "")));
     }
 }

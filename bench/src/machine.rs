@@ -27,7 +27,6 @@ pub struct Machine {
 }
 
 /// The first digits of the SHA-256 of the measured program's file; empty if the file cannot be read.
-#[must_use]
 pub fn build() -> String {
     let mut hash = Sha256::new();
     let read = program::flashsale()
@@ -41,8 +40,7 @@ pub fn build() -> String {
 }
 
 impl Machine {
-    #[must_use]
-    pub fn look() -> Self {
+    pub fn of_this_run() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let processors = read("/proc/cpuinfo");
         let model = processors
@@ -79,14 +77,12 @@ fn memory_kib(info: &str) -> Option<f64> {
 }
 
 /// The load averages of 1, 5 and 15 minutes.
-#[must_use]
 pub fn load_average() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
 /// The limit of open files and connections of this process; `None` where the system reports no limit.
-#[must_use]
 pub fn open_files_max() -> Option<usize> {
     limit_of_files(&fs::read_to_string("/proc/self/limits").ok()?)
 }
@@ -97,19 +93,16 @@ fn limit_of_files(limits: &str) -> Option<usize> {
 }
 
 /// The processor time of this process in seconds; 0 where the system does not report it.
-#[must_use]
 pub fn processor_seconds() -> f64 {
     processor_seconds_of(std::process::id()).unwrap_or_default()
 }
 
 /// The processor time of a process and its ended children, in seconds.
-#[must_use]
 pub fn processor_seconds_of(pid: u32) -> Option<f64> {
     Some(stat(pid)?.seconds)
 }
 
 /// The processor time of a process and its running children, in seconds. Postgres has a child for each session.
-#[must_use]
 pub fn family_seconds(pid: u32) -> Option<f64> {
     let mut seconds = stat(pid)?.seconds;
     for entry in fs::read_dir("/proc").ok()?.flatten() {
@@ -147,7 +140,6 @@ fn parse_stat(stat: &str) -> Option<Stat> {
 
 /// The median time to append 4 KiB to a file and sync it, in microseconds. Every purchase waits for such a sync. `None`
 /// if the folder is not writable.
-#[must_use]
 pub fn sync_micros(folder: &Path) -> Option<f64> {
     let path = folder.join("sync-trial");
     let mut file = File::create(&path).ok()?;

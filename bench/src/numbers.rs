@@ -16,7 +16,6 @@ pub fn plain(number: f64) -> String {
 }
 
 /// A whole number with a comma between thousands.
-#[must_use]
 pub fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::new();
@@ -30,7 +29,6 @@ pub fn grouped(number: f64) -> String {
 }
 
 /// A figure with this many decimals, or [`NOT_MEASURED`].
-#[must_use]
 pub fn cell(figure: Option<f64>, digits: usize) -> String {
     match figure.filter(|it| it.is_finite()) {
         None => NOT_MEASURED.to_owned(),
@@ -39,12 +37,16 @@ pub fn cell(figure: Option<f64>, digits: usize) -> String {
     }
 }
 
-#[must_use]
 pub fn median(figures: &[f64]) -> Option<f64> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (below, above) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
     Some(f64::midpoint(*sorted.get(below)?, *sorted.get(above)?))
+}
+
+/// The median of a figure over the rounds that have it.
+pub fn median_of<T>(rounds: &[T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    median(&rounds.iter().filter_map(of).collect::<Vec<_>>())
 }
 
 /// The lowest and the highest figure.
@@ -54,7 +56,6 @@ pub fn range(figures: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The quotient of two figures; `None` if one is missing or the divisor is not positive.
-#[must_use]
 pub fn ratio(figure: Option<f64>, by: Option<f64>) -> Option<f64> {
     Some(figure? / by.filter(|by| *by > 0.0)?)
 }

@@ -22,7 +22,6 @@ pub struct Operator {
 
 impl Operator {
     /// An operator who sends requests to this server with this key.
-    #[must_use]
     pub fn of(server: SocketAddr, key: String) -> Self {
         Self {
             wire: Wire::to(server),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The style of reports, for light and dark screens.
-pub const STYLE: &str = "
+const STYLE: &str = "
 :root { color-scheme: light dark; --text: #1c2430; --soft: #5c6675; --back: #fff; --line: #d5dae1; --good: #1f7a45;
   --bad: #b3261e; --one: #2b7fb8; --two: #d2572b; --three: #2f8f5b; --four: #8a5bb5; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --soft: #9aa4b2; --back: #14181e; --line: #343c47;
@@ -23,7 +23,6 @@ svg .soft { fill: var(--soft); } .soft { color: var(--soft); }
 ";
 
 /// Renders a report as an HTML page.
-#[must_use]
 pub fn page(report: &Report) -> String {
     let title = escape(&report.title);
     let mut body = format!("<h1>{title}</h1>\n");
@@ -58,9 +57,14 @@ pub fn page(report: &Report) -> String {
     for line in report.origin() {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(&line)));
     }
+    document(&title, "", &body)
+}
+
+/// A page in the common style, with more style of its own. Title and body are HTML.
+pub fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}</style></head><body>\n{body}</body>\
+         content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}{style}</style></head><body>\n{body}</body>\
          </html>\n"
     )
 }

@@ -35,7 +35,6 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 40.0;
 const COLOURS: [&str; 4] = ["--one", "--two", "--three", "--four"];
 
-#[must_use]
 pub fn svg(plot: &Plot) -> String {
     let pictures: Vec<&[Series]> = if plot.is_stacked {
         plot.series.chunks(1).collect()
@@ -52,79 +51,104 @@ pub fn svg(plot: &Plot) -> String {
     let right = highest(plot.series.iter().flat_map(|it| &it.points).map(|(x, _)| *x));
     let left = lowest(plot.series.iter().flat_map(|it| &it.points).map(|(x, _)| *x));
     let mut top = 0.0;
-    for (number, series) in pictures.into_iter().enumerate() {
-        let first = if plot.is_stacked { number } else { 0 };
-        picture(&mut svg, plot, series, (left, right), (top, each), first);
+    let mut colours = COLOURS.iter().cycle();
+    for series in pictures {
+        let most = highest(series.iter().flat_map(|it| &it.points).map(|(_, y)| *y)).max(f64::MIN_POSITIVE);
+        let picture = Picture {
+            plot,
+            left,
+            right,
+            most,
+            top,
+            height: each,
+        };
+        svg.push_str(&picture.axes());
+        for ((row, it), colour) in (0..).zip(series).zip(&mut colours) {
+            svg.push_str(&picture.series(it, colour, row));
+        }
         top += each;
     }
     svg + "</svg>"
 }
 
-fn picture(
-    svg: &mut String,
-    plot: &Plot,
-    series: &[Series],
-    (left, right): (f64, f64),
-    (top, height): (f64, f64),
-    first: usize,
-) {
-    let most = highest(series.iter().flat_map(|it| &it.points).map(|(_, y)| *y)).max(f64::MIN_POSITIVE);
-    let scale = |x: f64| if plot.is_logarithmic { x.max(1e-9).log10() } else { x };
-    let (from, to) = (scale(left), scale(right));
-    let span = (to - from).max(f64::MIN_POSITIVE);
-    let at_x = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * ((scale(x) - from) / span).clamp(0.0, 1.0);
-    let at_y = |y: f64| top + TOP + (height - TOP - BOTTOM) * (1.0 - (y / most).clamp(0.0, 1.0));
-    let base = at_y(0.0);
-    let mut put = |text: String| svg.push_str(&text);
-    put(format!(
-        "<line x1=\"{LEFT}\" y1=\"{base:.1}\" x2=\"{:.1}\" y2=\"{base:.1}\" stroke=\"var(--line)\"/>\
-         <text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-         <text class=\"soft\" x=\"{:.1}\" y=\"{base:.1}\" text-anchor=\"end\">0</text>\
-         <text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>\
-         <text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{} {}</text>\n",
-        WIDTH - RIGHT,
-        LEFT - 6.0,
-        top + TOP + 4.0,
-        short(most),
-        LEFT - 6.0,
-        base + 18.0,
-        short(left),
-        WIDTH - RIGHT,
-        base + 18.0,
-        short(right),
-        escape(&plot.x),
-    ));
-    put(format!(
-        "<text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>\n",
-        top + 12.0,
-        escape(&plot.y)
-    ));
-    for (number, it) in series.iter().enumerate() {
-        let colour = COLOURS[(first + number) % COLOURS.len()];
-        let points: Vec<String> = it
+/// One picture: its place in the image, and the values at its edges.
+struct Picture<'a> {
+    plot: &'a Plot,
+    left: f64,
+    right: f64,
+    /// The highest y.
+    most: f64,
+    top: f64,
+    height: f64,
+}
+
+impl Picture<'_> {
+    fn x(&self, x: f64) -> f64 {
+        let scale = |x: f64| {
+            if self.plot.is_logarithmic {
+                x.max(1e-9).log10()
+            } else {
+                x
+            }
+        };
+        let (from, to) = (scale(self.left), scale(self.right));
+        let span = (to - from).max(f64::MIN_POSITIVE);
+        LEFT + (WIDTH - LEFT - RIGHT) * ((scale(x) - from) / span).clamp(0.0, 1.0)
+    }
+
+    fn y(&self, y: f64) -> f64 {
+        self.top + TOP + (self.height - TOP - BOTTOM) * (1.0 - (y / self.most).clamp(0.0, 1.0))
+    }
+
+    fn axes(&self) -> String {
+        let (top, base) = (self.top, self.y(0.0));
+        let (end, before, below) = (WIDTH - RIGHT, LEFT - 6.0, base + 18.0);
+        let text = |x: f64, y: f64, end: &str, text: &str| {
+            format!("<text class=\"soft\" x=\"{x:.1}\" y=\"{y:.1}\"{end}>{text}</text>")
+        };
+        let anchor = " text-anchor=\"end\"";
+        [
+            format!("<line x1=\"{LEFT}\" y1=\"{base:.1}\" x2=\"{end:.1}\" y2=\"{base:.1}\" stroke=\"var(--line)\"/>"),
+            text(before, top + TOP + 4.0, anchor, &short(self.most)),
+            text(before, base, anchor, "0"),
+            text(LEFT, below, "", &short(self.left)),
+            text(
+                end,
+                below,
+                anchor,
+                &format!("{} {}", short(self.right), escape(&self.plot.x)),
+            ),
+            text(LEFT, top + 12.0, "", &escape(&self.plot.y)),
+            "\n".to_owned(),
+        ]
+        .concat()
+    }
+
+    /// A line with its name in the given row, and its marks.
+    fn series(&self, it: &Series, colour: &str, row: u16) -> String {
+        let points = it
             .points
             .iter()
-            .map(|(x, y)| format!("{:.1},{:.1}", at_x(*x), at_y(*y)))
-            .collect();
-        put(format!(
+            .map(|(x, y)| format!("{:.1},{:.1}", self.x(*x), self.y(*y)));
+        let mut svg = format!(
             "<polyline fill=\"none\" stroke=\"var({colour})\" stroke-width=\"1.5\" points=\"{}\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" style=\"fill: var({colour})\">{}</text>\n",
-            points.join(" "),
+            points.collect::<Vec<_>>().join(" "),
             WIDTH - RIGHT,
-            top + 14.0 + 16.0 * f64::from(u16::try_from(number).unwrap_or(u16::MAX)),
+            self.top + 14.0 + 16.0 * f64::from(row),
             escape(&it.name)
-        ));
+        );
         for (x, what) in &it.marks {
-            let x = at_x(*x);
-            put(format!(
-                "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{base:.1}\" stroke=\"var(--bad)\" \
+            let (x, top, base) = (self.x(*x), self.top + TOP, self.y(0.0));
+            svg.push_str(&format!(
+                "<line x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{base:.1}\" stroke=\"var(--bad)\" \
                  stroke-dasharray=\"4 3\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-                top + TOP,
                 x + 4.0,
-                top + TOP + 12.0,
+                top + 12.0,
                 escape(what)
             ));
         }
+        svg
     }
 }
 
@@ -146,7 +170,6 @@ fn short(number: f64) -> String {
 }
 
 /// Escapes a text for HTML, also for use in an attribute.
-#[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

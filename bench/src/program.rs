@@ -17,7 +17,7 @@ pub fn flashsale() -> anyhow::Result<PathBuf> {
     let path = own_path()?.with_file_name("flashsale");
     ensure!(
         path.exists(),
-        "{} is missing; run cargo build --release",
+        "{} is missing; build the whole workspace with the same profile",
         path.display()
     );
     Ok(path)
@@ -63,13 +63,11 @@ impl Program {
         Ok(program)
     }
 
-    #[must_use]
     pub const fn pid(&self) -> u32 {
         self.server.pid()
     }
 
     /// Why the program no longer runs, with the end of its log; `None` while it runs.
-    #[must_use]
     pub fn ended(&self) -> Option<String> {
         self.server.ended()
     }

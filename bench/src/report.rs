@@ -44,7 +44,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// The CSS class of the verdict's word.
-    #[must_use]
     pub const fn class(self) -> &'static str {
         match self {
             Self::Reached => "reached",
@@ -66,8 +65,16 @@ impl fmt::Display for Verdict {
 
 impl Goal {
     /// A goal with the figure of each round; without a figure it counts as not measured.
-    #[must_use]
-    pub fn of(figure: &str, side: Side, bound: f64, rounds: &[f64]) -> Self {
+    pub fn at_least(figure: &str, bound: f64, rounds: &[f64]) -> Self {
+        Self::of(figure, Side::AtLeast, bound, rounds)
+    }
+
+    /// Like [`Goal::at_least`], with an upper bound.
+    pub fn at_most(figure: &str, bound: f64, rounds: &[f64]) -> Self {
+        Self::of(figure, Side::AtMost, bound, rounds)
+    }
+
+    fn of(figure: &str, side: Side, bound: f64, rounds: &[f64]) -> Self {
         let rounds: Vec<f64> = rounds.iter().copied().filter(|it| it.is_finite()).collect();
         Self {
             figure: figure.to_owned(),
@@ -79,15 +86,13 @@ impl Goal {
         }
     }
 
-    #[must_use]
     pub fn with_remark(mut self, remark: impl Into<String>) -> Self {
         self.remark = remark.into();
         self
     }
 
     /// Adds the reason to the remark, if the goal is missed.
-    #[must_use]
-    pub fn in_its_way(mut self, what: impl Into<String>) -> Self {
+    pub fn if_missed(mut self, what: impl Into<String>) -> Self {
         if matches!(self.verdict(), Verdict::Missed(_)) {
             let what = what.into();
             self.remark = if self.remark.is_empty() {
@@ -99,7 +104,6 @@ impl Goal {
         self
     }
 
-    #[must_use]
     pub fn verdict(&self) -> Verdict {
         let Some(measured) = self.measured else {
             return Verdict::NotMeasured;
@@ -117,7 +121,6 @@ impl Goal {
         }
     }
 
-    #[must_use]
     pub fn text(&self) -> String {
         let side = match self.side {
             Side::AtLeast => "at least",
@@ -127,7 +130,6 @@ impl Goal {
     }
 
     /// The measurement in words.
-    #[must_use]
     pub fn figures(&self) -> String {
         let Some(measured) = self.measured else {
             return join(NOT_MEASURED, &self.remark);
@@ -163,7 +165,6 @@ pub struct Table {
 }
 
 impl Table {
-    #[must_use]
     pub fn new(title: &str, note: &str, columns: &[&str]) -> Self {
         Self {
             title: title.to_owned(),
@@ -209,7 +210,6 @@ pub struct Report {
 
 impl Report {
     /// An empty report of a run that starts now.
-    #[must_use]
     pub fn begin(command: &str, title: &str, is_quick: bool, seed: u16) -> Self {
         Self {
             command: command.to_owned(),
@@ -220,7 +220,7 @@ impl Report {
             build: build(),
             began: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
             seed,
-            machine: Machine::look(),
+            machine: Machine::of_this_run(),
             load_after: String::new(),
             redis: NOT_MEASURED.to_owned(),
             postgres: NOT_MEASURED.to_owned(),
@@ -251,7 +251,6 @@ impl Report {
     }
 
     /// The origin of the figures: build, time and machine.
-    #[must_use]
     pub fn origin(&self) -> Vec<String> {
         vec![
             format!(
@@ -274,7 +273,6 @@ impl Report {
     }
 
     /// The report in Markdown, for a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("# {}\n\n", self.title);
         for line in &self.intro {
@@ -297,7 +295,6 @@ impl Report {
     }
 
     /// The report in JSON, with the verdict of each goal.
-    #[must_use]
     pub fn json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         if let Some(goals) = value["goals"].as_array_mut() {
@@ -394,12 +391,12 @@ mod tests {
 
     #[test]
     fn a_goal_is_reached_missed_by_so_much_or_not_measured() {
-        let least = |rounds: &[f64]| Goal::of("a ÷ b", Side::AtLeast, 0.5, rounds).verdict();
+        let least = |rounds: &[f64]| Goal::at_least("a ÷ b", 0.5, rounds).verdict();
         assert_eq!(least(&[0.4, 0.5, 0.9]), Verdict::Reached);
         assert_eq!(least(&[0.25]), Verdict::Missed(0.5));
         assert_eq!(least(&[]), Verdict::NotMeasured);
         assert_eq!(least(&[f64::NAN]), Verdict::NotMeasured);
-        let most = |measured| Goal::of("lost", Side::AtMost, 0.0, &[measured]).verdict();
+        let most = |measured| Goal::at_most("lost", 0.0, &[measured]).verdict();
         assert_eq!((most(0.0), most(2.0)), (Verdict::Reached, Verdict::Missed(2.0)));
         assert_eq!(Verdict::Missed(0.125).to_string(), "missed by 12.5 %");
     }
@@ -411,13 +408,9 @@ mod tests {
         assert_eq!(cell(Some(0.0), 1), "0.0");
         assert_eq!((ratio(Some(1.0), None), ratio(Some(1.0), Some(0.0))), (None, None));
         assert_eq!(median(&[]), None);
-        let goal = Goal::of("x", Side::AtLeast, 1.0, &[]).with_remark("there is no cluster");
+        let goal = Goal::at_least("x", 1.0, &[]).with_remark("there is no cluster");
         assert_eq!(goal.figures(), "not measured; there is no cluster");
-        let said = |measured| {
-            Goal::of("x", Side::AtLeast, 1.0, &[measured])
-                .in_its_way("so much")
-                .remark
-        };
+        let said = |measured| Goal::at_least("x", 1.0, &[measured]).if_missed("so much").remark;
         assert_eq!((said(0.5), said(1.0)), ("so much".to_owned(), String::new()));
     }
 
@@ -463,8 +456,8 @@ mod tests {
     #[test]
     fn a_report_is_one_page_without_addresses_and_json_with_verdicts() {
         let mut report = Report::begin("ceiling", "<title>", true, 7);
-        report.goals.push(Goal::of("a & b", Side::AtLeast, 0.5, &[0.6]));
-        report.goals.push(Goal::of("c", Side::AtMost, 5.0, &[]));
+        report.goals.push(Goal::at_least("a & b", 0.5, &[0.6]));
+        report.goals.push(Goal::at_most("c", 5.0, &[]));
         let mut table = Table::new("T", "", &["what", "figure"]);
         table.row(["x <y>".to_owned(), cell(None, 0)]);
         report.tables.push(table);

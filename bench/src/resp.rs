@@ -28,7 +28,6 @@ impl Commands {
         self.ends.push(self.bytes.len());
     }
 
-    #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
     }
@@ -212,6 +211,16 @@ pub struct Ran {
     pub all: usize,
     /// From the first command to the last reply.
     pub seconds: f64,
+}
+
+impl Ran {
+    /// Fails unless every reply was good.
+    pub fn check(self, what: &str) -> Result<Self> {
+        if self.good < self.all {
+            bail!("{} of {} {what} were refused", self.all - self.good, self.all);
+        }
+        Ok(self)
+    }
 }
 
 /// Sends all commands over [`CONNECTIONS`] connections, with [`DEPTH`] under way on each. Fails when Redis does not

@@ -341,28 +341,25 @@ async fn purchase(
             Till::BasicScript(till) => till.sell(&wanted).await,
         }
     });
-    let sold = selling.await.map_err(no_answer).and_then(|sold| sold);
-    let (mut answer, order) = match sold? {
-        None => return Err(Problem::not_found("such sku in this sale")),
+    answer(selling.await.map_err(no_answer).and_then(|sold| sold)?)
+}
+
+fn answer(sold: Option<Sold>) -> Result<HttpResponse, Problem> {
+    let refused = |code, why: &str| Err(Problem::new(code, why));
+    let (mut answer, order) = match sold {
         Some(Sold::New(order)) => (HttpResponse::Created(), order),
         Some(Sold::Again(order)) => {
             let mut answer = HttpResponse::Ok();
             answer.insert_header(("Idempotency-Replayed", "true"));
             (answer, order)
         }
-        Some(Sold::KeyReused) => {
-            return Err(Problem::new(
-                Code::IdempotencyKeyReused,
-                "this key belongs to another order",
-            ));
-        }
-        Some(Sold::Out) => return Err(Problem::new(Code::SoldOut, "there are not that many units left")),
+        Some(Sold::KeyReused) => return refused(Code::IdempotencyKeyReused, "this key belongs to another order"),
+        Some(Sold::Out) => return refused(Code::SoldOut, "there are not that many units left"),
         Some(Sold::LimitReached) => {
-            return Err(Problem::new(
-                Code::PurchaseLimitReached,
-                "one shopper may not have that many units of this item",
-            ));
+            let why = "one shopper may not have that many units of this item";
+            return refused(Code::PurchaseLimitReached, why);
         }
+        None => return Err(Problem::not_found("such sku in this sale")),
     };
     answer.insert_header((LOCATION, format!("/v1/orders/{}", order.id)));
     Ok(answer.json(order))
@@ -427,7 +424,6 @@ pub async fn list(database: &str, sale: Uuid, sku: &str, stock: i64, per_user_li
 }
 
 /// The Redis key of the basic script's stock.
-#[must_use]
 pub fn stock_key(sale: Uuid, sku: &str) -> String {
     format!("stock:{{{sale}:{sku}}}")
 }

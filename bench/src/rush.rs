@@ -23,10 +23,11 @@ pub const SOLD_OUT: &str = "sold_out";
 
 /// The final reply to a shopper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FinalReply {
     Order(String),
     Refused(String),
-    Nothing,
+    /// No reply within the time limit.
+    Missing,
 }
 
 /// The first reply to a shopper that has an order.
@@ -44,7 +45,7 @@ pub struct Accepted {
 pub struct Rush {
     pub from: usize,
     /// The final reply to each shopper, from `from` on.
-    pub told: Vec<Told>,
+    pub replies: Vec<FinalReply>,
     /// The accepted purchases, in the order of their replies.
     pub accepted: Vec<Accepted>,
     /// When the first shopper got `sold_out`.
@@ -58,28 +59,30 @@ pub struct Rush {
 
 impl Rush {
     /// Each shopper's name and final reply.
-    pub fn shoppers(&self) -> impl Iterator<Item = (String, &Told)> {
-        (self.from..).map(name).zip(&self.told)
+    pub fn shoppers(&self) -> impl Iterator<Item = (String, &FinalReply)> {
+        (self.from..).map(name).zip(&self.replies)
     }
 
     /// The ids of the orders that shoppers know.
     pub fn orders(&self) -> impl Iterator<Item = &str> {
-        self.told.iter().filter_map(|told| match told {
-            Told::Order(id) => Some(id.as_str()),
-            Told::Refused(_) | Told::Nothing => None,
+        self.replies.iter().filter_map(|reply| match reply {
+            FinalReply::Order(id) => Some(id.as_str()),
+            FinalReply::Refused(_) | FinalReply::Missing => None,
         })
     }
 
     /// The numbers of refused shoppers and of shoppers without a reply.
-    #[must_use]
     pub fn others(&self) -> (usize, usize) {
-        let nothing = self.told.iter().filter(|told| **told == Told::Nothing).count();
-        (self.told.len() - self.orders().count() - nothing, nothing)
+        let missing = self
+            .replies
+            .iter()
+            .filter(|reply| **reply == FinalReply::Missing)
+            .count();
+        (self.replies.len() - self.orders().count() - missing, missing)
     }
 
     /// New orders whose request was sent after a shopper got `sold_out`. Where no unit comes back, that refusal was
     /// false. Requests under way at the time do not count, although one of them may have reached the stock later.
-    #[must_use]
     pub fn false_sold_out(&self) -> usize {
         let Some(sold_out) = self.sold_out else { return 0 };
         let later = self.accepted.iter().filter(|it| it.is_new && it.asked > sold_out);
@@ -87,7 +90,6 @@ impl Rush {
     }
 
     /// Purchases a second in each stretch of this length; x is in seconds from the start.
-    #[must_use]
     pub fn timeline(&self, stretch: Duration) -> Vec<(f64, f64)> {
         let at = |it: &Accepted| (it.answered - self.began).as_nanos() / stretch.as_nanos().max(1);
         let last = self.accepted.iter().map(at).max().unwrap_or_default();
@@ -104,7 +106,6 @@ impl Rush {
 
     /// Seconds from a moment to the reply with the next new order whose request was sent after it. A repeated reply
     /// under the same key does not show that the sale still sells.
-    #[must_use]
     pub fn next_after(&self, moment: Instant) -> Option<f64> {
         let later = self.accepted.iter().filter(|it| it.is_new && it.asked >= moment);
         let next = later.map(|it| it.answered).min()?;
@@ -129,65 +130,39 @@ pub struct Crowd<'a> {
 /// It counts accepted purchases in `sold` as they happen.
 pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToken) -> Result<Rush> {
     let began = Instant::now();
-    let end = began + crowd.limit;
     let next = Cell::new(crowd.who.start);
-    let told = RefCell::new(vec![Told::Nothing; crowd.who.len()]);
-    let (accepted, tally) = (RefCell::new(Vec::new()), RefCell::new(Tally::new()?));
-    let sold_out = Cell::new(None);
+    let records = Records {
+        replies: RefCell::new(vec![FinalReply::Missing; crowd.who.len()]),
+        accepted: RefCell::default(),
+        tally: RefCell::default(),
+        sold_out: Cell::default(),
+        sold,
+    };
+    let is_over = || began.elapsed() > crowd.limit || stop.is_cancelled();
     let clients = (0..crowd.connections).map(|_| async {
         let mut wire = Wire::patient(crowd.server, PATIENCE);
         let mut request = Vec::with_capacity(1024);
-        'shoppers: while next.get() < crowd.who.end {
+        while next.get() < crowd.who.end {
             let n = next.replace(next.get() + 1);
             let Some(token) = crowd.shoppers.token(n) else { break };
             crowd.purchase.write(token, &key(crowd.salt, n), &mut request);
-            loop {
-                let asked = Instant::now();
-                if asked > end || stop.is_cancelled() {
-                    break 'shoppers;
-                }
-                let seen = wire.ask_written(&request).await;
-                let answered = Instant::now();
-                tally.borrow_mut().note(seen, answered - asked)?;
-                let answer = match seen.status {
-                    200 | 201 => Told::Order(seen.text("\"id\":").unwrap_or_default().to_owned()),
-                    400..=499 => Told::Refused(seen.text("\"code\":").unwrap_or_default().to_owned()),
-                    _ => {
-                        tokio::time::sleep(AGAIN).await;
-                        continue;
-                    }
-                };
-                match &answer {
-                    Told::Order(_) => {
-                        sold.fetch_add(1, Ordering::Relaxed);
-                        let is_new = seen.status == 201;
-                        accepted.borrow_mut().push(Accepted {
-                            asked,
-                            answered,
-                            is_new,
-                        });
-                    }
-                    Told::Refused(code) if code == SOLD_OUT && sold_out.get().is_none() => {
-                        sold_out.set(Some((answered, Utc::now())));
-                    }
-                    Told::Refused(_) | Told::Nothing => {}
-                }
-                if let Some(place) = told.borrow_mut().get_mut(n - crowd.who.start) {
-                    *place = answer;
-                }
+            let Some(reply) = records.ask(&mut wire, &request, is_over).await? else {
                 break;
+            };
+            if let Some(place) = records.replies.borrow_mut().get_mut(n - crowd.who.start) {
+                *place = reply;
             }
         }
         anyhow::Ok(())
     });
     try_join_all(clients).await?;
-    let mut tally = tally.into_inner();
+    let mut tally = records.tally.into_inner();
     tally.seconds = began.elapsed().as_secs_f64();
-    let sold_out = sold_out.into_inner();
+    let sold_out = records.sold_out.into_inner();
     Ok(Rush {
         from: crowd.who.start,
-        told: told.into_inner(),
-        accepted: accepted.into_inner(),
+        replies: records.replies.into_inner(),
+        accepted: records.accepted.into_inner(),
         sold_out: sold_out.map(|(at, _)| at),
         sold_out_by_clock: sold_out.map(|(_, by_clock)| by_clock),
         tally,
@@ -195,9 +170,65 @@ pub async fn rush(crowd: &Crowd<'_>, sold: &AtomicUsize, stop: &CancellationToke
     })
 }
 
+/// The records of a rush that runs.
+struct Records<'a> {
+    replies: RefCell<Vec<FinalReply>>,
+    accepted: RefCell<Vec<Accepted>>,
+    tally: RefCell<Tally>,
+    sold_out: Cell<Option<(Instant, DateTime<Utc>)>>,
+    sold: &'a AtomicUsize,
+}
+
+impl Records<'_> {
+    /// Repeats a request until it has an order or a refusal; `None` when the rush is over.
+    async fn ask(&self, wire: &mut Wire, request: &[u8], is_over: impl Fn() -> bool) -> Result<Option<FinalReply>> {
+        loop {
+            if is_over() {
+                return Ok(None);
+            }
+            let asked = Instant::now();
+            let seen = wire.ask_written(request).await;
+            let answered = Instant::now();
+            self.tally.borrow_mut().note(seen, answered - asked)?;
+            let text = |member| seen.text(member).unwrap_or_default().to_owned();
+            match seen.status {
+                200 | 201 => {
+                    self.sold.fetch_add(1, Ordering::Relaxed);
+                    self.accepted.borrow_mut().push(Accepted {
+                        asked,
+                        answered,
+                        is_new: seen.status == 201,
+                    });
+                    return Ok(Some(FinalReply::Order(text("\"id\":"))));
+                }
+                400..=499 => {
+                    let code = text("\"code\":");
+                    if code == SOLD_OUT && self.sold_out.get().is_none() {
+                        self.sold_out.set(Some((answered, Utc::now())));
+                    }
+                    return Ok(Some(FinalReply::Refused(code)));
+                }
+                _ => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn rush_of(replies: Vec<FinalReply>) -> Rush {
+        Rush {
+            from: 0,
+            replies,
+            accepted: Vec::new(),
+            sold_out: None,
+            sold_out_by_clock: None,
+            tally: Tally::default(),
+            began: Instant::now(),
+        }
+    }
 
     #[test]
     fn a_timeline_has_every_purchase_once_and_the_next_one_was_asked_for_later() {
@@ -208,18 +239,11 @@ mod tests {
             answered: at(answered),
             is_new: true,
         };
+        let refused = FinalReply::Refused("sold_out".to_owned());
         let mut rush = Rush {
-            from: 0,
-            told: vec![
-                Told::Order("a".to_owned()),
-                Told::Refused("sold_out".to_owned()),
-                Told::Nothing,
-            ],
             accepted: vec![accepted(0, 50), accepted(10, 120), accepted(200, 450)],
-            sold_out: None,
-            sold_out_by_clock: None,
-            tally: Tally::new().unwrap(),
             began,
+            ..rush_of(vec![FinalReply::Order("a".to_owned()), refused, FinalReply::Missing])
         };
         let points = rush.timeline(Duration::from_millis(100));
         assert_eq!(points.iter().map(|(_, rate)| rate * 0.1).sum::<f64>().round(), 3.0);
@@ -247,14 +271,10 @@ mod tests {
             is_new,
         };
         let mut rush = Rush {
-            from: 0,
-            told: Vec::new(),
             // One request before `sold_out`, one repeated order, and one new order after `sold_out`.
             accepted: vec![accepted(99, true), accepted(150, false), accepted(160, true)],
             sold_out: Some(at(100)),
-            sold_out_by_clock: None,
-            tally: Tally::new().unwrap(),
-            began,
+            ..rush_of(Vec::new())
         };
         assert_eq!(rush.false_sold_out(), 1);
         rush.sold_out = None;

@@ -15,20 +15,17 @@ use uuid::Uuid;
 const TOKEN_LASTS: i64 = 86_400;
 
 /// The SKU of an item by its position.
-#[must_use]
 pub fn sku(item: usize) -> String {
     format!("ITEM-{item}")
 }
 
 /// A shopper's id, as long and as random as most real ones. Ordered ids would fill indexes page by page, and that costs
 /// less than a real sale.
-#[must_use]
 pub fn name(n: usize) -> String {
     uuid(scatter(n as u64), scatter(!(n as u64)))
 }
 
 /// An idempotency key, as long and as random as most real ones; each salt gives another key.
-#[must_use]
 pub fn key(salt: u32, n: usize) -> String {
     let n = scatter(n as u64);
     uuid(scatter(n ^ u64::from(salt)), n)
@@ -62,13 +59,11 @@ impl Shoppers {
         })
     }
 
-    #[must_use]
     pub fn count(&self) -> usize {
         self.tokens.len()
     }
 
     /// The token of one shopper; `None` past the last.
-    #[must_use]
     pub fn token(&self, n: usize) -> Option<&str> {
         self.tokens.get(n).map(String::as_str)
     }
@@ -82,7 +77,6 @@ pub struct Purchase {
 
 impl Purchase {
     /// A purchase of this item of this sale.
-    #[must_use]
     pub fn of(server: SocketAddr, sale: &str, item: usize) -> Self {
         let body = format!("{{\"sku\":\"{}\",\"quantity\":1}}", sku(item));
         let head = format!(
@@ -122,13 +116,11 @@ pub enum Question<'a> {
 
 impl<'a> Question<'a> {
     /// A `GET` of a public path.
-    #[must_use]
     pub fn get(server: SocketAddr, path: &str) -> Self {
         Self::Same(format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").into_bytes())
     }
 
     /// Purchases of the first item of a sale.
-    #[must_use]
     pub fn purchases(server: SocketAddr, sale: &str, shoppers: &'a Shoppers, salt: u32) -> Self {
         Self::Purchases {
             of: vec![Purchase::of(server, sale, 0)],

@@ -4,13 +4,20 @@
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use futures_util::future::try_join_all;
-use sqlx::{AssertSqlSafe, Connection as _, FromRow, PgConnection, Row as _};
-use std::collections::BTreeMap;
+use sqlx::{AssertSqlSafe, Connection as _, Decode, FromRow, PgConnection, Postgres};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 async fn connect(url: &str) -> Result<PgConnection> {
     PgConnection::connect(url).await.context("Postgres cannot be reached")
+}
+
+async fn run(url: &str, statements: &[&'static str]) -> Result<()> {
+    let mut connection = connect(url).await?;
+    for statement in statements {
+        sqlx::raw_sql(*statement).execute(&mut connection).await?;
+    }
+    Ok(connection.close().await?)
 }
 
 /// Creates a database and gives its URL. The name is ours: letters, digits and underscores.
@@ -23,20 +30,26 @@ pub async fn create_database(server: &str, name: &str) -> Result<String> {
     Ok(format!("postgres:///{name}?{options}"))
 }
 
-pub async fn version(url: &str) -> Result<String> {
+/// The one value of a statement.
+async fn value<T>(url: &str, statement: &'static str) -> Result<T>
+where
+    T: Send + Unpin + sqlx::Type<Postgres> + for<'r> Decode<'r, Postgres>,
+{
     let mut connection = connect(url).await?;
-    let version: String = sqlx::query_scalar("show server_version")
-        .fetch_one(&mut connection)
-        .await?;
+    let value = sqlx::query_scalar(statement).fetch_one(&mut connection).await?;
     connection.close().await?;
-    Ok(version)
+    Ok(value)
+}
+
+pub async fn version(url: &str) -> Result<String> {
+    value(url, "show server_version").await
 }
 
 /// Orders that one statement inserts, as columns.
-#[derive(Default)]
+#[derive(FromRow)]
 struct Batch {
+    shard: i16,
     ids: Vec<Uuid>,
-    shards: Vec<i16>,
     skus: Vec<String>,
     users: Vec<String>,
     keys: Vec<String>,
@@ -49,39 +62,6 @@ struct Batch {
     seqs: Vec<i64>,
 }
 
-#[derive(FromRow)]
-struct Stored {
-    order_id: Uuid,
-    shard: i16,
-    sku: String,
-    user_id: String,
-    idempotency_key: String,
-    quantity: i32,
-    amount_minor: i64,
-    currency: String,
-    created_at: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
-    epoch: i64,
-    seq: i64,
-}
-
-impl Batch {
-    fn add(&mut self, row: Stored) {
-        self.ids.push(row.order_id);
-        self.shards.push(row.shard);
-        self.skus.push(row.sku);
-        self.users.push(row.user_id);
-        self.keys.push(row.idempotency_key);
-        self.quantities.push(row.quantity);
-        self.amounts.push(row.amount_minor);
-        self.currencies.push(row.currency);
-        self.created.push(row.created_at);
-        self.expires.push(row.expires_at);
-        self.epochs.push(row.epoch);
-        self.seqs.push(row.seq);
-    }
-}
-
 /// Inserts the orders of a sale again, into a table with the same columns, indexes and checks. That table has no
 /// foreign keys, no arbiter and no events. Each shard has its own connection, and each statement inserts up to `batch`
 /// orders and commits. Gives the number of rows and the seconds. It reads the orders before the clock starts.
@@ -89,29 +69,24 @@ pub async fn insert_again(url: &str, sale: Uuid, batch: usize) -> Result<(usize,
     let mut connection = connect(url).await?;
     let statements = "drop table if exists orders_again; create table orders_again (like orders including all)";
     sqlx::raw_sql(statements).execute(&mut connection).await?;
-    let stored: Vec<Stored> = sqlx::query_as(
-        "select order_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, currency, created_at, \
-         expires_at, epoch, seq from orders where sale_id = $1 order by shard, epoch, seq",
+    let batches: Vec<Batch> = sqlx::query_as(
+        "select shard, array_agg(order_id order by n) as ids, array_agg(sku order by n) as skus, \
+         array_agg(user_id order by n) as users, array_agg(idempotency_key order by n) as keys, \
+         array_agg(quantity order by n) as quantities, array_agg(amount_minor order by n) as amounts, \
+         array_agg(currency order by n) as currencies, array_agg(created_at order by n) as created, \
+         array_agg(expires_at order by n) as expires, array_agg(epoch order by n) as epochs, array_agg(seq order by n) as seqs \
+         from (select *, row_number() over (partition by shard order by epoch, seq) - 1 as n from orders \
+         where sale_id = $1) o group by shard, n / $2 order by shard, n / $2",
     )
     .bind(sale)
+    .bind(i64::try_from(batch)?)
     .fetch_all(&mut connection)
     .await?;
-    let count = stored.len();
-    let mut shards: BTreeMap<i16, Vec<Batch>> = BTreeMap::new();
-    for row in stored {
-        let batches = shards.entry(row.shard).or_default();
-        match batches.last_mut() {
-            Some(last) if last.ids.len() < batch => last.add(row),
-            _ => {
-                let mut first = Batch::default();
-                first.add(row);
-                batches.push(first);
-            }
-        }
-    }
-    let connections = try_join_all(shards.keys().map(|_| connect(url))).await?;
+    let count = batches.iter().map(|it| it.ids.len()).sum();
+    let shards: Vec<&[Batch]> = batches.chunk_by(|one, next| one.shard == next.shard).collect();
+    let connections = try_join_all(shards.iter().map(|_| connect(url))).await?;
     let began = Instant::now();
-    let inserting = connections.into_iter().zip(shards.values());
+    let inserting = connections.into_iter().zip(&shards);
     try_join_all(inserting.map(|(connection, batches)| insert_all(connection, sale, batches))).await?;
     let seconds = began.elapsed().as_secs_f64();
     sqlx::raw_sql("drop table orders_again")
@@ -123,6 +98,7 @@ pub async fn insert_again(url: &str, sale: Uuid, batch: usize) -> Result<(usize,
 
 async fn insert_all(mut connection: PgConnection, sale: Uuid, batches: &[Batch]) -> Result<()> {
     for it in batches {
+        let shards = vec![it.shard; it.ids.len()];
         sqlx::query(
             "insert into orders_again (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, \
              amount_minor, currency, created_at, expires_at, epoch, seq) \
@@ -133,7 +109,7 @@ async fn insert_all(mut connection: PgConnection, sale: Uuid, batches: &[Batch])
         )
         .bind(sale)
         .bind(&it.ids)
-        .bind(&it.shards)
+        .bind(&shards)
         .bind(&it.skus)
         .bind(&it.users)
         .bind(&it.keys)
@@ -152,6 +128,7 @@ async fn insert_all(mut connection: PgConnection, sale: Uuid, batches: &[Batch])
 }
 
 /// An order in the ledger of our program or of a rival.
+#[derive(FromRow)]
 pub struct Booked {
     pub id: String,
     pub user: String,
@@ -164,56 +141,33 @@ pub struct Booked {
 /// The orders of a sale that hold or have sold units. The table has the same name in all programs. `has_state` says
 /// that an order may have released its units.
 pub async fn booked(url: &str, sale: Uuid, has_state: bool) -> Result<Vec<Booked>> {
-    let mut connection = connect(url).await?;
-    let all = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
-               where sale_id = $1";
-    let kept = "select order_id::text, user_id, idempotency_key, quantity::int8, created_at from orders \
-                where sale_id = $1 and state in ('reserved', 'paid')";
-    let rows = sqlx::query(if has_state { kept } else { all })
-        .bind(sale)
-        .fetch_all(&mut connection)
-        .await?;
-    connection.close().await?;
-    let read = |row: sqlx::postgres::PgRow| {
-        Ok(Booked {
-            id: row.try_get(0)?,
-            user: row.try_get(1)?,
-            key: row.try_get(2)?,
-            units: row.try_get(3)?,
-            created_at: row.try_get(4)?,
-        })
+    const ALL: &str = "select order_id::text as id, user_id as \"user\", idempotency_key as key, \
+                       quantity::int8 as units, created_at from orders where sale_id = $1";
+    let kept = if has_state {
+        " and state in ('reserved', 'paid')"
+    } else {
+        ""
     };
-    rows.into_iter().map(read).collect()
+    let mut connection = connect(url).await?;
+    let rows = sqlx::query_as(AssertSqlSafe(format!("{ALL}{kept}"))).bind(sale);
+    let rows = rows.fetch_all(&mut connection).await?;
+    connection.close().await?;
+    Ok(rows)
 }
 
 /// Writes a heartbeat, so that the next worker finds no outage. After an outage the worker extends every hold.
 pub async fn beat(url: &str) -> Result<()> {
-    let mut connection = connect(url).await?;
-    sqlx::query("update heartbeat set beaten_at = clock_timestamp()")
-        .execute(&mut connection)
-        .await?;
-    connection.close().await?;
-    Ok(())
+    run(url, &["update heartbeat set beaten_at = clock_timestamp()"]).await
 }
 
 /// Runs the work now that Postgres would do later: vacuum, analyze and checkpoint.
 pub async fn settle(url: &str) -> Result<()> {
-    let mut connection = connect(url).await?;
-    for statement in ["vacuum (analyze)", "checkpoint"] {
-        sqlx::raw_sql(statement).execute(&mut connection).await?;
-    }
-    connection.close().await?;
-    Ok(())
+    run(url, &["vacuum (analyze)", "checkpoint"]).await
 }
 
 /// The outages in our ledger.
 pub async fn outages(url: &str) -> Result<i64> {
-    let mut connection = connect(url).await?;
-    let count = sqlx::query_scalar("select count(*) from outages")
-        .fetch_one(&mut connection)
-        .await?;
-    connection.close().await?;
-    Ok(count)
+    value(url, "select count(*) from outages").await
 }
 
 /// Sets one deadline on all reserved orders of a sale.

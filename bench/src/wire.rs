@@ -57,13 +57,11 @@ pub struct Said {
 }
 
 impl Answer {
-    #[must_use]
     pub fn said(&self) -> Said {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
     /// The name for counting: status and code. One code serves several guards, so the name adds the guard that refused.
-    #[must_use]
     pub fn name(&self) -> String {
         match self.status {
             0 => "no answer".to_owned(),
@@ -97,7 +95,6 @@ pub struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// The text of a JSON member. `member` is its name in quotation marks with a colon. This works because the API
     /// writes no spaces around colons, and no member names into texts.
-    #[must_use]
     pub fn text(&self, member: &str) -> Option<&'a str> {
         let body = std::str::from_utf8(self.body).ok()?;
         let (_, rest) = body.split_once(member)?;
@@ -122,13 +119,11 @@ pub struct Wire {
 }
 
 impl Wire {
-    #[must_use]
     pub fn to(server: SocketAddr) -> Self {
         Self::patient(server, PATIENCE)
     }
 
     /// A connection to this server with this time limit for a reply.
-    #[must_use]
     pub fn patient(server: SocketAddr, patience: Duration) -> Self {
         Self {
             server,
@@ -266,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_tells_status_length_and_how_long_to_wait() {
+    fn a_head_gives_status_length_and_how_long_to_wait() {
         let head = parse(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nContent-Length: 17").unwrap();
         assert_eq!((head.status, head.length, head.retry_after), (503, 17, Some(2)));
         assert!(parse(b"HTTP/1.1").is_err());

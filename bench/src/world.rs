@@ -1,15 +1,16 @@
 //! The world of a run: its own servers, and this program as a child process that uses them.
 
-use super::Bench;
+use super::cost::{Micros, Used};
+use super::load::{Outcome, Tally};
 use super::machine::{family_seconds, processor_seconds, processor_seconds_of, sync_micros};
-use super::numbers::{median, ratio};
 use super::operator::Operator;
 use super::program::{self, Program};
 use super::report::Report;
 use super::resp::Resp;
 use super::shoppers::{script_calls, sku};
+use super::{Bench, Options};
 use super::{resp, sql};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chrono::{SecondsFormat, TimeDelta, Utc};
 use flashsale::domain::sale::{Sale, SaleRequest};
 use flashsale::domain::sale_guards::SaleGuards;
@@ -109,6 +110,14 @@ impl OwnRedis {
         Resp::connect(&self.socket()?)
     }
 
+    /// Waits until the ledger has drained all events of a sale.
+    pub fn drained(&self, bench: &Bench, sale: &Sale) -> Result<()> {
+        let mut redis = self.connect()?;
+        bench.poll("the ledger catches up", DRAIN_MAX, || {
+            Ok((backlog(&mut redis, sale)? == 0).then_some(()))
+        })
+    }
+
     /// Kills the server as `kill -9` does.
     pub fn kill(&self) -> Result<()> {
         self.ask(RedisServer::kill)
@@ -174,6 +183,18 @@ pub struct World {
 }
 
 impl World {
+    /// Starts the servers of a run, and the report that names their versions and the speed of their disk.
+    pub fn begin(bench: &Bench, command: &str, title: &str) -> Result<(Self, Report)> {
+        let Options { quick, seed, data, .. } = &bench.options;
+        let mut report = Report::begin(command, title, *quick, *seed);
+        bench.step("starting Redis and Postgres")?;
+        let world = Self::start(data)?;
+        report.sync_micros = sync_micros(world.dir());
+        report.redis = world.redis.connect()?.info("server", "redis_version")?;
+        report.postgres = bench.wait_for(sql::version(&world.postgres.url()))?;
+        Ok((world, report))
+    }
+
     /// Starts both servers with production durability, in their own folder under `data`.
     pub fn start(data: &Path) -> Result<Self> {
         let folder = Folder(data.join(format!("flashsale-bench-{}", uuid::Uuid::new_v4().simple())));
@@ -192,7 +213,6 @@ impl World {
     }
 
     /// The folder of the servers' files.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.folder.0
     }
@@ -200,20 +220,6 @@ impl World {
     /// Starts one more Redis, for a separate measurement.
     pub fn another_redis(&self, name: &str, is_durable: bool, settings: &[(&str, &str)]) -> Result<OwnRedis> {
         own_redis(self.dir(), name, is_durable, settings)
-    }
-
-    /// Notes the servers' versions and the speed of their disk in the report.
-    pub fn describe(&self, bench: &Bench, report: &mut Report) -> Result<()> {
-        report.sync_micros = sync_micros(self.dir());
-        report.redis = self.redis.connect()?.info("server", "redis_version")?;
-        report.postgres = bench.wait_for(sql::version(&self.first_database()))?;
-        Ok(())
-    }
-
-    /// The URL of the database that exists from the start.
-    #[must_use]
-    pub fn first_database(&self) -> String {
-        self.postgres.url()
     }
 
     /// Creates a database; `is_ours` adds the ledger's schema.
@@ -228,7 +234,6 @@ impl World {
     }
 
     /// The processor time so far: of these Redis processes, this application process, Postgres and the generator.
-    #[must_use]
     pub fn used(&self, redis: &[u32], program: u32) -> Used {
         Used([
             redis.iter().map(|pid| processor_seconds_of(*pid)).sum(),
@@ -236,6 +241,37 @@ impl World {
             family_seconds(self.postgres.pid()),
             Some(processor_seconds()),
         ])
+    }
+
+    /// Runs a load, and then `settle`, which waits until the servers have finished its work. Gives the tally and the
+    /// processor time of both, for each reply with this outcome.
+    pub fn measure(
+        &self,
+        bench: &Bench,
+        (redis, program): (&[u32], &Program),
+        outcome: Outcome<'_>,
+        load: impl Future<Output = Result<Tally>>,
+        settle: impl FnOnce() -> Result<()>,
+    ) -> Result<(Tally, Micros)> {
+        let before = self.used(redis, program.pid());
+        let tally = bench.wait_for(load)?;
+        bench.go_on()?;
+        settle()?;
+        let after = self.used(redis, program.pid());
+        // The requests of the warm-up cost processor time too.
+        let micros = after.micros_since(&before, tally.of_all_asked(outcome));
+        Ok((tally, micros))
+    }
+
+    /// Adds a remark if a worker found an outage in this ledger. The worker then extends the holds, and that work is no
+    /// cost of the purchases.
+    pub fn note_outages(&self, bench: &Bench, database: &str, what: &str) -> Result<()> {
+        if bench.wait_for(sql::outages(database))? > 0 {
+            bench.remark(format!(
+                "{what}: no worker came for more than five seconds, so the holds were extended"
+            ));
+        }
+        Ok(())
     }
 
     /// The plan to start `serve` in this role, or a rival, on this database. Fails when no port is free.
@@ -274,7 +310,6 @@ impl World {
     }
 
     /// An operator of the instance at this address.
-    #[must_use]
     pub fn operator(&self, address: SocketAddr) -> Operator {
         Operator::of(address, self.secrets.admin.clone())
     }
@@ -322,11 +357,6 @@ impl World {
         })
     }
 
-    /// Waits until the ledger has drained all events of a sale on the world's own Redis.
-    pub fn drained(&self, bench: &Bench, sale: &Sale) -> Result<()> {
-        drained(bench, &self.redis, sale)
-    }
-
     /// Finishes the work that earlier measurements left: in Postgres for this database, and in Redis a rewrite after a
     /// start.
     pub fn calm(&self, bench: &Bench, database: &str) -> Result<()> {
@@ -369,51 +399,6 @@ fn own_redis(dir: &Path, name: &str, is_durable: bool, settings: &[(&str, &str)]
     OwnRedis::start(dir.join(name), options)
 }
 
-/// Processor seconds so far of Redis, the application, Postgres and the generator.
-#[derive(Clone, Copy, Debug)]
-pub struct Used([Option<f64>; 4]);
-
-/// Microseconds of processor time for each purchase: of Redis, the application, Postgres and the generator.
-pub type Micros = [Option<f64>; 4];
-
-/// The processor time of a purchase in words; `None` if no part has a figure.
-#[must_use]
-pub fn in_words(micros: &Micros) -> Option<String> {
-    let parts = Used::WHO.iter().zip(micros);
-    let parts: Vec<String> = parts
-        .filter_map(|(who, micros)| Some(format!("{who} {:.0}", (*micros)?)))
-        .collect();
-    let sum: f64 = micros.iter().flatten().sum();
-    (!parts.is_empty()).then(|| format!("{sum:.0} µs of processor time ({})", parts.join(", ")))
-}
-
-/// The median of each part.
-#[must_use]
-pub fn middle(all: &[Micros]) -> Micros {
-    let mut middle = [None; 4];
-    for (part, each) in middle.iter_mut().enumerate() {
-        let figures = all.iter().filter_map(|it| it.get(part).copied().flatten());
-        *each = median(&figures.collect::<Vec<_>>());
-    }
-    middle
-}
-
-impl Used {
-    pub const WHO: [&'static str; 4] = ["Redis", "application", "Postgres", "generator"];
-
-    /// Microseconds since an earlier moment, for each of this many purchases.
-    #[must_use]
-    pub fn micros_since(&self, before: &Self, purchases: f64) -> Micros {
-        let mut micros = [None; 4];
-        for (each, (now, then)) in micros.iter_mut().zip(self.0.iter().zip(before.0)) {
-            *each = now
-                .zip(then)
-                .and_then(|(now, then)| ratio(Some((now - then) * 1e6), Some(purchases)));
-        }
-        micros
-    }
-}
-
 /// Events of a sale that wait for the ledger.
 pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
     let key = |shard| ShardKey { sale: sale.id, shard };
@@ -422,33 +407,14 @@ pub fn backlog(redis: &mut Resp, sale: &Sale) -> Result<i64> {
         .sum()
 }
 
-/// Waits until the ledger has drained all events of a sale.
-pub fn drained(bench: &Bench, redis: &OwnRedis, sale: &Sale) -> Result<()> {
-    let mut redis = redis.connect()?;
-    bench.poll("the ledger catches up", DRAIN_MAX, || {
-        Ok((backlog(&mut redis, sale)? == 0).then_some(()))
-    })
-}
-
 /// Like [`World::fill`], on the Redis at this socket and without a limit on the backlog.
 pub fn fill(bench: &Bench, socket: &Path, sale: &Sale, shoppers: Range<usize>, salt: u32) -> Result<()> {
     let is_order = |reply: &resp::Reply| matches!(reply, resp::Reply::Bulk(Some(_)));
     let mut from = shoppers.start;
     while from < shoppers.end {
         let to = shoppers.end.min(from + FILL_AT_ONCE);
-        let ran = resp::run(
-            socket,
-            &script_calls(PURCHASE.get_hash(), sale, from..to, salt)?,
-            is_order,
-            &bench.stop,
-        )?;
-        if ran.good < ran.all {
-            bail!(
-                "{} of {} purchases by the script were refused",
-                ran.all - ran.good,
-                ran.all
-            );
-        }
+        let calls = script_calls(PURCHASE.get_hash(), sale, from..to, salt)?;
+        resp::run(socket, &calls, is_order, &bench.stop)?.check("purchases by the script")?;
         from = to;
     }
     Ok(())
@@ -490,7 +456,6 @@ impl Default for Terms {
 
 impl Terms {
     /// The request that creates the sale.
-    #[must_use]
     pub fn json(&self) -> Value {
         let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
         let item = |item| {

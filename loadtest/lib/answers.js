@@ -1,4 +1,4 @@
-// What a purchase was answered: judged against the contract, counted by outcome, timed by outcome.
+// Judges the answers to purchases against the contract, and counts and times them by outcome.
 
 import { Counter, Trend } from 'k6/metrics';
 
@@ -16,15 +16,15 @@ const shed = new Counter('refused_503');
 const unanswered = new Counter('unanswered');
 const otherRefusals = new Counter('refused_otherwise');
 
-// Accepting and refusing are different work: one mean over both says nothing about either.
+// Accepting and refusing are different work, so each has a latency of its own.
 const reservedDuration = new Trend('buy_reserved_duration', true);
 const soldOutDuration = new Trend('buy_sold_out_duration', true);
 
 const breaches = new Counter('contract_breaches');
 const untrue = new Counter('sold_out_untrue');
 
-// Every acknowledged order adds one, every order that the check finds under its key takes one away. Above zero, an
-// acknowledged order is gone. A trend, since a counter need not take a negative number.
+// Every acknowledged order adds one. Every order that the check finds under its key subtracts one. Above zero, an
+// acknowledged order is lost. This is a trend, since a counter may refuse a negative number.
 export const acknowledgedNotFound = new Trend('acknowledged_not_found');
 
 export const ANSWER_THRESHOLDS = {
@@ -36,7 +36,7 @@ export const ANSWER_THRESHOLDS = {
 
 let lines = 0;
 
-// Counts an answer that the contract does not allow, and says which, for the first few.
+// Counts an answer that the contract does not allow. Prints the first few.
 export function breach(text) {
   breaches.add(1);
   lines += 1;
@@ -53,14 +53,14 @@ export function expect(holds, text) {
   return holds;
 }
 
-// True when the answer is an error of this status and code, in the form that every error has.
+// True if the answer is an error of this status and code, in the common form of errors.
 /** @type {(response: LoadAnswer, status: number, code: string, what: string) => boolean} */
 export function expectRefusal(response, status, code, what) {
   const problem = json(response);
   const isProblem = (header(response, 'Content-Type') || '').startsWith('application/problem+json');
   return expect(
     response.status === status && isProblem && problem !== null && problem.code === code && problem.status === status,
-    `${what}: ${status} ${code} is due, not ${describe(response)}`,
+    `${what}: expected ${status} ${code}, got ${describe(response)}`,
   );
 }
 
@@ -73,8 +73,8 @@ export function describe(response) {
   return `${response.status} ${String(response.body).slice(0, 200)}`;
 }
 
-// Judges and counts the answer to a purchase: {outcome, order}. The outcome is `reserved`, `replayed`, the error's
-// code, `unanswered` or `unknown`; there is an order with the first two.
+// Judges and counts the answer to a purchase. Returns {outcome, order}. The outcome is `reserved` or `replayed`, which
+// have an order, or the error's code, `unanswered` or `unknown`.
 /** @type {(response: LoadAnswer) => Judged} */
 export function judgePurchase(response) {
   if (response.status === 0) {
@@ -88,7 +88,7 @@ export function judgePurchase(response) {
   }
   const isProblem = (header(response, 'Content-Type') || '').startsWith('application/problem+json');
   if (!isProblem || body === null || body.status !== response.status || typeof body.code !== 'string') {
-    breach(`an error that is no problem+json with a code: ${describe(response)}`);
+    breach(`an error without problem+json or code: ${describe(response)}`);
     return { outcome: 'unknown' };
   }
   return { outcome: judgeRefusal(response, body.code) };
@@ -110,8 +110,8 @@ function judgeOrder(response, order) {
   reservedDuration.add(response.timings.duration);
   expect(!saysReplayed, `201 with Idempotency-Replayed: ${order.id}`);
   const location = header(response, 'Location') || '';
-  expect(location.endsWith(`/v1/orders/${order.id}`), `201 without its Location: ${order.id}`);
-  expect(order.state === 'reserved', `a new order that is ${order.state}: ${order.id}`);
+  expect(location.endsWith(`/v1/orders/${order.id}`), `201 without the order's Location: ${order.id}`);
+  expect(order.state === 'reserved', `a new order is ${order.state}: ${order.id}`);
   return { outcome: 'reserved', order };
 }
 
@@ -128,7 +128,7 @@ function judgeRefusal(response, code) {
     shed.add(1);
   } else {
     otherRefusals.add(1);
-    expect(response.status < 500, `a purchase answered ${describe(response)}`);
+    expect(response.status < 500, `a purchase got ${describe(response)}`);
   }
   if (response.status === 429 || response.status === 503) {
     expect(/^[0-9]+$/.test(header(response, 'Retry-After') || ''), `${response.status} without Retry-After in seconds`);
@@ -136,18 +136,18 @@ function judgeRefusal(response, code) {
   return code;
 }
 
-// Counts an order once, when its shopper was first told of it.
+// Counts an order once, when its shopper first receives it.
 export function acknowledge() {
   acknowledgedNotFound.add(1);
 }
 
-// For scenarios in which no unit ever comes back: once this VU was told `sold_out`, no later purchase of one unit
-// may succeed, for the unit was free when it was denied. Takes the outcomes of requests that were sent together.
-let toldSoldOut = false;
+// For scenarios in which no unit returns. After this VU got `sold_out`, no later purchase of one unit may succeed: that
+// unit was free at the refusal. Takes the outcomes of requests that were sent together.
+let hasSoldOut = false;
 
 export function noteSoldOut(...outcomes) {
-  if (toldSoldOut && outcomes.includes('reserved')) {
+  if (hasSoldOut && outcomes.includes('reserved')) {
     untrue.add(1);
   }
-  toldSoldOut = toldSoldOut || outcomes.includes('sold_out');
+  hasSoldOut = hasSoldOut || outcomes.includes('sold_out');
 }

@@ -1,5 +1,5 @@
-// The HTTP API, one function a request. Every request is tagged with a short name instead of its address, so that
-// the number of time series does not grow with the number of orders.
+// The HTTP API: one function for each request. A short name tags each request instead of its address. So the number of
+// time series does not grow with the number of orders.
 
 import http from 'k6/http';
 import { sleep } from 'k6';
@@ -15,10 +15,10 @@ export const SKU = 'LOAD-1';
 export const PRICE_MINOR = 1990;
 export const CURRENCY = 'EUR';
 
-// A refusal is an answer, not a failure: what a flash sale mostly says is no.
+// A refusal is not a failure: a flash sale refuses most purchases.
 http.setResponseCallback(http.expectedStatuses({ min: 200, max: 299 }, 409, 429));
 
-// Options that every scenario shares. The check after the run asks in batches.
+// Options that every scenario shares. The check after the run sends requests in batches.
 export const COMMON_OPTIONS = {
   batch: 20,
   batchPerHost: 20,
@@ -27,7 +27,7 @@ export const COMMON_OPTIONS = {
   summaryTrendStats: ['avg', 'min', 'med', 'p(50)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count'],
 };
 
-// One request as http.batch takes it. `instance` picks one of the addresses in BASE_URL.
+// One request for http.batch. `instance` selects an address in BASE_URL.
 /** @type {(name: string, method: string, path: string, options?: RequestOptions) => LoadRequest} */
 function request(name, method, path, { bearer, body, headers, instance = 0, expected } = {}) {
   /** @type {LoadRequest['params']} */
@@ -68,11 +68,11 @@ export function header(response, name) {
   return found === undefined ? undefined : response.headers[found];
 }
 
-// The body of an answer that has to be a success: without it the run makes no sense.
+// The body of a successful answer. Any other answer ends the run.
 function demand(response, what) {
   if (response.status < 200 || response.status > 299) {
-    const said = response.status === 0 ? `no answer (${response.error})` : `${response.status} ${response.body}`;
-    throw new Error(`${what}: ${said}`);
+    const reply = response.status === 0 ? `no answer (${response.error})` : `${response.status} ${response.body}`;
+    throw new Error(`${what}: ${reply}`);
   }
   return json(response);
 }
@@ -84,8 +84,8 @@ function admin(name, method, path, body, headers) {
   return send(request(name, method, `/v1/admin${path}`, { bearer: ADMIN_KEY, body: text, headers }));
 }
 
-// Creates, preloads and opens a sale, and returns what the shoppers need of it. It has one item with `stock` units,
-// or the `items`, each {sku, stock}.
+// Creates, preloads and opens a sale, and returns the data that the shoppers need. The sale has one item with `stock`
+// units, or the `items`, each {sku, stock}.
 /** @type {(scenario: string, terms: SaleTerms) => RunSale} */
 export function openSale(
   scenario,
@@ -147,14 +147,14 @@ export function stats(id) {
   return demand(admin('stats', 'GET', `/sales/${id}/stats`), 'reading the stats');
 }
 
-/** @type {(id: string) => Audit} */
+/** @type {(id: string) => AuditPage} */
 export function audit(id) {
   return demand(admin('audit', 'GET', `/sales/${id}/audit`), 'auditing the sale');
 }
 
 // Shoppers
 
-// A purchase as http.batch takes it.
+// A purchase for http.batch.
 /** @type {(saleId: string, user: string, key: string, options?: PurchaseOptions) => LoadRequest} */
 export function purchaseRequest(saleId, user, key, { name = 'buy', quantity = 1, sku = SKU, instance, expected } = {}) {
   return request(name, 'POST', `/v1/sales/${saleId}/orders`, {
@@ -171,13 +171,13 @@ export function buy(saleId, user, key, options) {
   return send(purchaseRequest(saleId, user, key, options));
 }
 
-// Buys as a patient shopper does: no answer, 429 and 503 are asked again with the same key, after Retry-After, but
-// no more than `attemptsMax` times in all.
+// Buys like a patient shopper. After no answer, 429 or 503, the shopper repeats the same key after Retry-After, up to
+// `attemptsMax` attempts in all.
 /** @type {(saleId: string, user: string, key: string, options?: PurchaseOptions, attemptsMax?: number) => LoadAnswer} */
 export function buyPatiently(saleId, user, key, options, attemptsMax = 5) {
   let response = buy(saleId, user, key, options);
   for (let attempts = 1; attempts < attemptsMax && isWorthRetrying(response); attempts += 1) {
-    waitAsTold(response);
+    waitRetryAfter(response);
     response = buy(saleId, user, key, { ...options, name: 'buy_retry' });
   }
   return response;
@@ -188,11 +188,11 @@ export function isWorthRetrying(response) {
   return response.status === 0 || response.status === 429 || response.status === 503;
 }
 
-// Waits as long as Retry-After says, within a bound.
+// Waits for the seconds of Retry-After, within a bound.
 /** @param {LoadAnswer} response */
-export function waitAsTold(response) {
-  const told = Number(header(response, 'Retry-After'));
-  sleep(Math.min(told > 0 ? told : 1, RETRY_WAIT_SECONDS_MAX));
+export function waitRetryAfter(response) {
+  const wait = Number(header(response, 'Retry-After'));
+  sleep(Math.min(wait > 0 ? wait : 1, RETRY_WAIT_SECONDS_MAX));
 }
 
 /** @type {(user: string, orderId: string, options?: RequestOptions) => LoadAnswer} */
@@ -200,7 +200,7 @@ export function readOrder(user, orderId, options) {
   return send(request('read_order', 'GET', `/v1/orders/${orderId}`, { bearer: shopperToken(user), ...options }));
 }
 
-// A page of a shopper's orders in a sale, as http.batch takes it.
+// A result page of a shopper's orders in a sale, for http.batch.
 /** @type {(saleId: string, user: string, afterId?: string) => LoadRequest} */
 export function ordersRequest(saleId, user, afterId) {
   const page = afterId === undefined ? '' : `&starting_after=${afterId}`;
@@ -221,7 +221,7 @@ export function readSale(saleId) {
   return send(request('read_public_sale', 'GET', `/v1/sales/${saleId}`));
 }
 
-// A purchase without a token or without a key, for the one who looks at how it is refused.
+// A purchase without a token or without a key, to check its refusal.
 /** @type {(saleId: string, options: { user?: string, key?: string, expected: number[] }) => LoadAnswer} */
 export function buyIncompletely(saleId, { user, key, expected }) {
   return send(
@@ -236,7 +236,7 @@ export function buyIncompletely(saleId, { user, key, expected }) {
 
 // The payment provider
 
-// Sends the webhook that says `order` was paid. The same payment id twice is the same payment.
+// Sends the webhook that reports a payment for `order`. The same payment id twice is the same payment.
 /** @type {(order: Order, paymentId: string, options?: { forged?: boolean, expected?: number[] }) => LoadAnswer} */
 export function pay(order, paymentId, { forged = false, expected } = {}) {
   const sentAt = Date.now();
@@ -254,18 +254,18 @@ export function pay(order, paymentId, { forged = false, expected } = {}) {
   return send(request('pay', 'POST', '/v1/webhooks/payments', { body, headers, expected }));
 }
 
-// As a payment provider does it: the same payment again until it is answered. True when the money was taken.
+// Repeats a payment until an answer arrives, as a payment provider does. True if the server accepted the money.
 /** @type {(order: Order, paymentId: string, triesMax?: number) => boolean} */
 export function payPatiently(order, paymentId, triesMax = 5) {
   let answer = pay(order, paymentId);
   for (let tries = 1; tries < triesMax && isWorthRetrying(answer); tries += 1) {
-    waitAsTold(answer);
+    waitRetryAfter(answer);
     answer = pay(order, paymentId);
   }
   const body = answer.status === 200 ? json(answer) : null;
   const isTaken = body !== null && ['applied', 'pending', 'duplicate'].includes(body.outcome);
   if (!isTaken) {
-    console.error(`a payment in time: ${answer.status} ${answer.body || answer.error}`);
+    console.error(`a payment in time failed: ${answer.status} ${answer.body || answer.error}`);
   }
   return isTaken;
 }
@@ -277,7 +277,7 @@ export function readProbe(path, instance) {
   return send(request('probe', 'GET', path, { instance }));
 }
 
-// What an instance counts of itself, in the Prometheus text format.
+// An instance's metrics, in the Prometheus text format.
 export function readMetrics(instance) {
   return send(request('metrics', 'GET', '/metrics', { instance }));
 }

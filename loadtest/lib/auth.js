@@ -1,4 +1,4 @@
-// Who is asking: shoppers' tokens and the payment provider's signature.
+// The shoppers' tokens and the payment provider's signature.
 
 import crypto from 'k6/crypto';
 import encoding from 'k6/encoding';
@@ -9,7 +9,7 @@ import { JWT_SECRET, webhookSecret } from './config.js';
 const TOKEN_SECONDS = 24 * 3600;
 const HEADER = encoding.b64encode(JSON.stringify({ alg: 'HS256', typ: 'JWT' }), 'rawurl');
 
-// One token a shopper, signed when it is first needed by this VU.
+// One token for each shopper. A VU signs a token when it first needs it.
 const tokens = {};
 
 // A shopper's bearer token.

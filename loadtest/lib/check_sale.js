@@ -1,5 +1,5 @@
-// The check after the run: counts orders, keys and units through the API and turns every difference into a metric
-// whose threshold is zero, so that k6's exit code carries the verdict. Runs in teardown.
+// The check after the run, in teardown. It counts orders, keys and units through the API. Every difference becomes a
+// metric with a threshold of zero, so k6's exit code has the verdict.
 
 import http from 'k6/http';
 import { sleep } from 'k6';
@@ -17,7 +17,7 @@ import {
   ordersRequest,
   purchaseRequest,
   stats,
-  waitAsTold,
+  waitRetryAfter,
 } from './api.js';
 import { CHECK_USERS, CHECK_WAIT_SECONDS } from './config.js';
 
@@ -47,7 +47,7 @@ const ordersFound = new Gauge('orders_found');
 const ordersCounted = new Gauge('orders_counted');
 
 export const CHECK_THRESHOLDS = {
-  // Without this one, a check that never ran would have found nothing wrong.
+  // A check that never ran would find no difference. This threshold fails such a run.
   sale_checked: ['count>=1'],
   oversold: ['count==0'],
   readings_oversold: ['count==0'],
@@ -59,19 +59,18 @@ export const CHECK_THRESHOLDS = {
   unsold: ['count==0'],
 };
 
-// The threshold that a sale with so many shoppers came to so many orders: those that the shoppers list, or where the check
-// asks only some of them those that the API counts of all.
+// The threshold for the number of orders. It counts the orders in the shoppers' lists. If the check asks only some
+// shoppers, it takes the API's count of all orders.
 export const ordersThreshold = (shoppers, orders) => ({
   [shoppers <= CHECK_USERS ? 'orders_found' : 'orders_counted']: [`value==${orders}`],
 });
 
-// Checks a sale to which nobody sends requests any more, and closes it.
+// Checks a sale after its last request, and closes it.
 //
-// shoppers  how many there were
-// user(n)   the name of the n-th
-// keys(n)   every idempotency key that the n-th may have bought under, one unit each: a key for one of the item SKU, or
-//           {key, sku}
-// soldOut   the SKUs of the items for which demand was certainly above the stock: nothing of them may be left
+// shoppers  the number of shoppers
+// user(n)   the name of the n-th shopper
+// keys(n)   every idempotency key of the n-th shopper's purchases, one unit each: a key for the item SKU, or {key, sku}
+// soldOut   the SKUs with a demand certainly above the stock: none of their units may be left
 /** @type {(sale: RunSale, check: SaleCheck) => void} */
 export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
   waitUntilSettled(sale.id);
@@ -87,10 +86,10 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
     checkItems(before, orders);
   }
 
-  // Once the sale is closed a key that has an order still answers with it, and a key that has none can no longer get
-  // one. So asking every key again is a census that changes nothing.
+  // In a closed sale, a key with an order still gets that order. A key without an order gets none. So repeating every
+  // key counts the orders and changes nothing.
   const closed = closeSale(sale.id);
-  expect(closed.state === 'closed', `a closed sale that says it is ${closed.state}`);
+  expect(closed.state === 'closed', `a closed sale has the state ${closed.state}`);
   const found = checkKeys(sale.id, orders, asked, user, keys);
   acknowledgedNotFound.add(-(complete ? found : orderTotal(before)));
 
@@ -103,7 +102,7 @@ export function checkSale(sale, { shoppers, user, keys, soldOut = [] }) {
 /** @param {Stats} sheet */
 export function unitsOf(sheet) {
   if (sheet.items.length === 0) {
-    throw new Error(`the stats know no item: ${JSON.stringify(sheet)}`);
+    throw new Error(`the stats have no item: ${JSON.stringify(sheet)}`);
   }
   const sum = { total: 0, available: 0, held: 0, sold: 0, in_transit: 0 };
   for (const item of sheet.items) {
@@ -119,7 +118,7 @@ function orderTotal(sheet) {
   return Object.values(sheet.orders).reduce((sum, count) => sum + count, 0);
 }
 
-// Waits until no order is open any more and every unit that was not paid for is free; returns the last reading.
+// Waits until every order is decided and every unpaid unit is free. Returns the last reading.
 export function waitUntilDecided(saleId, secondsMax) {
   const deadline = Date.now() + secondsMax * 1000;
   let sheet = stats(saleId);
@@ -131,7 +130,7 @@ export function waitUntilDecided(saleId, secondsMax) {
   return sheet;
 }
 
-// Waits until the ledger has taken in every event and the stock has heard of every decision of the ledger.
+// Waits until the ledger has every event and the stock has every decision of the ledger.
 function waitUntilSettled(saleId) {
   const started = Date.now();
   const deadline = started + CHECK_WAIT_SECONDS * 1000;
@@ -147,7 +146,7 @@ function waitUntilSettled(saleId) {
   }
 }
 
-// One unit an order, so units held are orders reserved and units sold are orders paid.
+// Every order has one unit. So the held units equal the reserved orders, and the sold units equal the paid orders.
 /** @param {Stats} sheet */
 function isSettled(sheet) {
   const units = unitsOf(sheet);
@@ -159,7 +158,7 @@ function isSettled(sheet) {
   );
 }
 
-// Every order that the shoppers say is theirs, by id.
+// All orders in the shoppers' lists, by id.
 /** @type {(saleId: string, shoppers: number, user: (n: number) => string) => Orders} */
 function ordersOfShoppers(saleId, shoppers, user) {
   /** @type {Orders} */
@@ -202,13 +201,13 @@ function allPages(saleId, name, firstAnswer) {
   throw new Error(`listing the orders of ${name}: no end after ${PAGES_MAX} pages`);
 }
 
-// The shoppers' own lists against the operators' count, state by state.
+// Compares the shoppers' lists with the operators' count, state by state.
 /** @type {(sheet: Stats, orders: Orders, complete: boolean) => void} */
 function checkCounts(sheet, orders, complete) {
   const listed = { reserved: 0, paid: 0, cancelled: 0, expired: 0, revoked: 0 };
   for (const { id, state, confirmed } of orders.values()) {
     listed[state] += 1;
-    expect(confirmed === true || sheet.undrained_events > 0, `order ${id} is not confirmed though all is drained`);
+    expect(confirmed === true || sheet.undrained_events > 0, `order ${id} is not confirmed after the last drain`);
   }
   for (const state of Object.keys(listed)) {
     const counted = sheet.orders[state];
@@ -220,12 +219,12 @@ function checkCounts(sheet, orders, complete) {
   }
   const units = unitsOf(sheet);
   if (units.held !== sheet.orders.reserved || units.sold !== sheet.orders.paid) {
-    console.error(`check: the units do not fit the orders: ${JSON.stringify(units)} ${JSON.stringify(sheet.orders)}`);
+    console.error(`check: units and orders differ: ${JSON.stringify(units)} ${JSON.stringify(sheet.orders)}`);
     unbalanced.add(1);
   }
 }
 
-// Each item's units against the shoppers' orders for it.
+// Compares each item's units with the shoppers' orders for that item.
 /** @type {(sheet: Stats, orders: Orders) => void} */
 function checkItems(sheet, orders) {
   const listed = {};
@@ -235,25 +234,25 @@ function checkItems(sheet, orders) {
   for (const { sku, held, sold } of sheet.items) {
     const ordered = { held: listed[`${sku} reserved`] || 0, sold: listed[`${sku} paid`] || 0 };
     if (held !== ordered.held || sold !== ordered.sold) {
-      console.error(`check: of ${sku} ${held} are held and ${sold} sold, the orders say ${JSON.stringify(ordered)}`);
+      console.error(`check: ${sku} has ${held} held and ${sold} sold units, by the orders ${JSON.stringify(ordered)}`);
       unbalanced.add(1);
     }
   }
 }
 
-// Counts what is out of place in one reading of the stock: {over, gone}.
+// The units in one reading that exceed the total, and those that are missing: {over, gone}.
 /** @param {ItemStats} reading */
 function unitDifferences({ total, available, held, sold, in_transit: inTransit }) {
   const sum = available + held + sold + inTransit;
   return { over: Math.max(0, held + sold - total, sum - total), gone: Math.max(0, total - sum) };
 }
 
-// Of each item, the worst of the readings before and after the sale was closed.
+// For each item, takes the worse of the readings before and after the close.
 /** @type {(before: Stats, after: Stats, soldOut: string[]) => void} */
 function checkUnits(before, after, soldOut) {
   for (const sku of soldOut) {
     if (!after.items.some((item) => item.sku === sku)) {
-      throw new Error(`the stats know no item ${sku}: ${JSON.stringify(after)}`);
+      throw new Error(`the stats have no item ${sku}: ${JSON.stringify(after)}`);
     }
   }
   for (const last of after.items) {
@@ -277,7 +276,7 @@ function checkUnits(before, after, soldOut) {
   unitsSold.add(sold);
 }
 
-// The keys of the n-th of `shoppers` when they took turns and request number `at` was sent under key(at).
+// The keys of the n-th of `shoppers`, if shoppers took turns and request number `at` had key(at).
 export function keysByTurn(n, shoppers, requests, key) {
   const keys = [];
   for (let at = n; at < requests; at += shoppers) {
@@ -286,14 +285,14 @@ export function keysByTurn(n, shoppers, requests, key) {
   return keys;
 }
 
-// Reads the stock while the sale runs: never more promised than there is. Returns what it read.
+// Reads the stock during the sale. Counts a reading with more held and sold units than the total. Returns the reading.
 export function watchStock(saleId) {
   const sheet = stats(saleId);
   readingsOversold.add(sheet.items.some(({ held, sold, total }) => held + sold > total) ? 1 : 0);
   return sheet;
 }
 
-// Every key of every shopper who has an order is asked again. Each order has to come back under exactly one key.
+// Repeats every key of every shopper with an order. Each order must come back under exactly one key.
 /** @type {(saleId: string, orders: Orders, shoppers: number, user: (n: number) => string, keys: SaleCheck['keys']) => number} */
 function checkKeys(saleId, orders, shoppers, user, keys) {
   const owners = new Set();
@@ -315,7 +314,7 @@ function checkKeys(saleId, orders, shoppers, user, keys) {
   }
   const keyless = orders.size - keyOf.size;
   if (keyless > 0) {
-    console.error(`check: ${keyless} orders are under no key that was used: two orders for one request`);
+    console.error(`check: ${keyless} orders are under no used key: a request made two orders`);
     duplicates.add(keyless);
   }
   return keyOf.size;
@@ -325,15 +324,15 @@ function checkKeys(saleId, orders, shoppers, user, keys) {
 function checkReplay(answer, { n, key, sku }, orders, keyOf) {
   const body = json(answer);
   if (answer.status === 409 && body !== null && body.code === 'sale_not_open') {
-    return; // The key was refused in its time.
+    return; // The key has no order.
   }
   if (answer.status !== 200 || body === null || header(answer, 'Idempotency-Replayed') !== 'true') {
-    breach(`key ${key} asked again after the sale: ${describe(answer)}`);
+    breach(`key ${key}, repeated after the sale, got: ${describe(answer)}`);
     return;
   }
   const order = orders.get(body.id);
   if (order === undefined || order.n !== n || order.sku !== sku) {
-    console.error(`check: key ${key} has order ${body.id}, which is not on its shopper's list, or for another item`);
+    console.error(`check: order ${body.id} of key ${key} is not in its shopper's list, or is for another item`);
     miscounted.add(1);
   } else if (keyOf.has(body.id)) {
     console.error(`check: keys ${keyOf.get(body.id)} and ${key} have the same order ${body.id}`);
@@ -351,7 +350,7 @@ function checkAudit(saleId) {
   }
 }
 
-// Sends requests together and asks again, as told and within a bound, those that were put off.
+// Sends requests together. Repeats those with no answer, 429 or 503, after Retry-After and up to a bound.
 /** @type {(requests: LoadRequest[]) => LoadAnswer[]} */
 function askAll(requests) {
   const answers = http.batch(requests);
@@ -360,7 +359,7 @@ function askAll(requests) {
     if (open.length === 0) {
       break;
     }
-    waitAsTold(answers[open[0]]);
+    waitRetryAfter(answers[open[0]]);
     http.batch(open.map((position) => requests[position])).forEach((answer, index) => {
       answers[open[index]] = answer;
     });

@@ -1,6 +1,6 @@
-// Settings: everything that a run takes from its environment, read once, refused with one clear line.
+// The settings of a run. We read the environment once, and refuse a wrong setting with one line.
 
-// The first of the names that is set; the project's own names (FLASHSALE_…) come last.
+// The value of the first name that is set. The project's own names (FLASHSALE_…) come last.
 function setting(names, fallback) {
   for (const name of names) {
     if (__ENV[name] !== undefined && __ENV[name] !== '') {
@@ -13,7 +13,7 @@ function setting(names, fallback) {
 function required(names, check, demand) {
   const value = setting(names, '');
   if (value === '') {
-    throw new Error(`${names[0]} is not set (${names.slice(1).join(' or ')} does as well): ${demand}`);
+    throw new Error(`${names[0]} or ${names.slice(1).join(' or ')} must be set: ${demand}`);
   }
   if (!check(value)) {
     throw new Error(`${names[0]} is not usable: ${demand}`);
@@ -26,7 +26,7 @@ export function whole(name, fallback, min, max) {
   const text = setting([name], String(fallback));
   const value = Number(text);
   if (!Number.isInteger(value) || value < min || value > max) {
-    throw new Error(`${name} is "${text}": a whole number from ${min} to ${max} is needed`);
+    throw new Error(`${name} must be a whole number from ${min} to ${max}, not "${text}"`);
   }
   return value;
 }
@@ -34,23 +34,23 @@ export function whole(name, fallback, min, max) {
 function choice(name, fallback, choices) {
   const value = setting([name], fallback);
   if (!choices.includes(value)) {
-    throw new Error(`${name} is "${value}": one of ${choices.join(', ')} is needed`);
+    throw new Error(`${name} must be one of ${choices.join(', ')}, not "${value}"`);
   }
   return value;
 }
 
-// A duration as k6 writes it ("90s", "1m30s"), in seconds, within its bounds.
+// A duration in k6's form ("90s", "1m30s"), in seconds, within its bounds.
 export function seconds(name, fallback, min = 1, max = 24 * 3600) {
   const text = setting([name], fallback);
   const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text);
   const value = parts === null ? 0 : Number(parts[1] || 0) * 3600 + Number(parts[2] || 0) * 60 + Number(parts[3] || 0);
   if (value < min || value > max) {
-    throw new Error(`${name} is "${text}": a duration like 15s or 1m30s, from ${min}s to ${max}s, is needed`);
+    throw new Error(`${name} must be a duration like 15s or 1m30s, from ${min}s to ${max}s, not "${text}"`);
   }
   return value;
 }
 
-// A scenario that calls `name` so often in a second for so many seconds, whatever the answers take.
+// A scenario that calls `name` `rate` times a second for `duration` seconds, however long answers take.
 /** @type {(name: string, duration: number, rate: number, vus: number, vusMax: number) => import('k6/options').Scenario} */
 export const steady = (name, duration, rate, vus, vusMax) => ({
   executor: 'constant-arrival-rate',
@@ -67,7 +67,7 @@ function addresses() {
   return text.split(',').map((address) => {
     const url = address.trim().replace(/\/+$/, '');
     if (!/^https?:\/\/[^/\s]+/.test(url)) {
-      throw new Error(`BASE_URL is "${text}": http://host:port is needed, several instances with a comma between`);
+      throw new Error(`BASE_URL must be http://host:port, or several with commas between, not "${text}"`);
     }
     return url;
   });
@@ -76,10 +76,10 @@ function addresses() {
 export const BASE_URLS = addresses();
 export const DURABILITY = choice('DURABILITY', 'redis', ['redis', 'replica', 'postgres']);
 
-// How long the check after a run waits for the ledger to take in the last event.
+// How long the check after a run waits until the ledger has the last event.
 export const CHECK_WAIT_SECONDS = seconds('CHECK_WAIT', '60s');
 
-// The check after a run looks at every shopper up to this many; beyond it, at these.
+// The check after a run checks at most this many shoppers.
 export const CHECK_USERS = whole('CHECK_USERS', 20000, 1, 1000000);
 
 export const ADMIN_KEY = required(
@@ -94,7 +94,7 @@ export const JWT_SECRET = required(
   "the HS256 secret of the shoppers' tokens, at least 32 bytes",
 );
 
-// Only scenarios that pay need it, so only they call this.
+// Only scenarios with payments need it, so only they call this.
 export function webhookSecret() {
   return required(
     ['WEBHOOK_SECRET', 'FLASHSALE_WEBHOOK_SECRET'],

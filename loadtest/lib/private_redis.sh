@@ -1,6 +1,8 @@
-# A private Redis without an append-only file, under $dir, for what measures single scripts; ends with the script that
-# sources this. `redis` sends it a command, `field` reads one line of its INFO, `benchmark` prints the requests a second of
-# a redis-benchmark run with 50 clients and 32 requests in a pipeline.
+# Starts a private Redis under $dir, without an append-only file, for measurements of single scripts. It ends with the
+# script that sources this file. Functions:
+# - `redis` sends a command;
+# - `field` reads one line of INFO;
+# - `benchmark` prints the requests a second of redis-benchmark, with 50 clients and 32 requests in a pipeline.
 dir=$(mktemp -d)
 redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --save '' --appendonly no \
     --pidfile "$dir/pid" --daemonize yes >/dev/null

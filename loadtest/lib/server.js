@@ -1,5 +1,5 @@
-// What the server says of itself at /metrics: memory, and how long its purchases took. With several instances in
-// BASE_URL these are sums, except for what all of them say of the same Redis.
+// Reads the server's memory and purchase times from /metrics. With several instances in BASE_URL, these are sums.
+// Figures of Redis are the largest, since all instances report the same Redis.
 
 import { sleep } from 'k6';
 
@@ -7,13 +7,13 @@ import { describe } from './answers.js';
 import { readMetrics } from './api.js';
 import { BASE_URLS } from './config.js';
 
-const TELLS_AFTER_SECONDS_MAX = 15;
+const METRICS_WAIT_SECONDS_MAX = 15;
 
 const sum = (one, other) => one + other;
-// Read before they were measured, or gone.
+// A zero of these means that the instance has not measured them yet, or no longer can.
 const NEVER_ZERO = ['memory', 'redisMemory', 'redisServers'];
 
-// What is read, by its metric without labels, and what the values of several instances come to.
+// The metric of each figure, without labels, and how the values of several instances combine.
 /** @type {Record<string, [string, (one: number, other: number) => number]>} */
 const METRICS = {
   memory: ['flashsale_resident_memory_bytes', sum],
@@ -23,20 +23,20 @@ const METRICS = {
   purchaseSeconds: ['flashsale_purchase_duration_seconds_sum', sum],
 };
 
-// {memory, redisMemory, redisServers, purchases, purchaseSeconds}, or those of them that are named. One that no instance
-// tells is no zero: whoever compares it would find that all is well.
+// Returns {memory, redisMemory, redisServers, purchases, purchaseSeconds}, and requires the named figures, or all. A
+// missing figure is an error: as a zero, it would pass every comparison.
 /** @type {(...names: (keyof ServerReading)[]) => ServerReading} */
 export function readServer(...names) {
-  const server = readTold();
+  const server = readReported();
   for (const name of names.length > 0 ? names : Object.keys(METRICS)) {
     if (server[name] === undefined || (server[name] === 0 && NEVER_ZERO.includes(name))) {
-      throw new Error(`/metrics of no instance tells ${METRICS[name][0]}`);
+      throw new Error(`no instance's /metrics has ${METRICS[name][0]}`);
     }
   }
   return server;
 }
 
-function readTold() {
+function readReported() {
   /** @type {any} */
   const server = {};
   for (let instance = 0; instance < BASE_URLS.length; instance += 1) {
@@ -56,20 +56,20 @@ function readTold() {
   return server;
 }
 
-// Waits until the server tells of its memory and of Redis, which it does some seconds after its start.
+// Waits until /metrics has the memory and the Redis servers, some seconds after the start.
 /** @type {() => ServerReading} */
 export function waitForServer() {
-  for (let waited = 0; waited <= TELLS_AFTER_SECONDS_MAX; waited += 1) {
-    const server = readTold();
+  for (let waited = 0; waited <= METRICS_WAIT_SECONDS_MAX; waited += 1) {
+    const server = readReported();
     if (server.memory > 0 && server.redisServers > 0) {
       return server;
     }
     sleep(1);
   }
-  throw new Error('/metrics does not tell the memory: is BASE_URL an instance of this version that runs the jobs?');
+  throw new Error('/metrics lacks the memory: is BASE_URL an instance of this version that runs the jobs?');
 }
 
-// Milliseconds that the server took for a purchase, on average between two readings.
+// The server's mean milliseconds of a purchase between two readings.
 /** @type {(before: ServerReading, after: ServerReading) => number} */
 export function meanPurchaseMs(before, after) {
   const purchases = after.purchases - before.purchases;

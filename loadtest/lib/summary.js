@@ -1,5 +1,4 @@
-// What a run says at its end: a page for people on standard output, the same with pictures as HTML in
-// loadtest/results, and as JSON beside it.
+// The report at the end of a run: text on standard output, HTML with pictures in loadtest/results, and JSON beside it.
 
 import { summaryPage } from './summary_page.js';
 
@@ -34,10 +33,10 @@ const UNITS = [
   ['seconds until drained', 'drain_seconds', 'value'],
 ];
 
-// The handleSummary of a scenario; `settings` is what the run was made with, nothing secret.
+// The handleSummary of a scenario. `settings` are the settings of the run, without secrets.
 //
-// latencies  further ones to show, [label, metric] each
-// figures    what the scenario measured beyond the others, [label, metric, value] each
+// latencies  further latencies, [label, metric] each
+// figures    the scenario's own figures, [label, metric, value] each
 /** @type {(scenario: string, settings: object, lines?: SummaryLines) => (data: any) => Record<string, string>} */
 export function summaryOf(scenario, settings, { latencies = [], figures = [] } = {}) {
   return (data) => {
@@ -75,7 +74,7 @@ function reportOf(scenario, settings, data) {
   };
 }
 
-// Which sale it was; what a scenario's shoppers need to know besides is no result.
+// The sale of the run. Other data of `setup` is no result.
 function saleOf(setup) {
   if (setup === undefined || setup === null) {
     return null;
@@ -84,7 +83,7 @@ function saleOf(setup) {
   return { id, run, scenario, items, shards, durability };
 }
 
-// What both pages show, in words and numbers:
+// The contents of the text and of the HTML page:
 //
 // outcomes    [label, count]
 // latencies   [label, {percentile: milliseconds}]
@@ -119,7 +118,7 @@ function viewOf(report, metrics, latencies, figures) {
   };
 }
 
-// The value that a rule is about, of all that its metric has.
+// The metric's value that a rule judges.
 function foundOf(rule, values) {
   const field = /^\s*([a-z]+(?:\([\d.]+\))?)/.exec(rule);
   const found = field === null ? undefined : values[field[1]];

@@ -1,4 +1,4 @@
-// A run as one HTML file that needs nothing else: verdict, thresholds, answers and latencies as pictures, figures.
+// A run as one self-contained HTML file: verdict, thresholds, pictures of answers and latencies, figures.
 
 const STYLE = `
 :root { color-scheme: light dark; --text: #1c2430; --soft: #5c6675; --back: #fff; --line: #d5dae1; --bar: #2b7fb8;
@@ -22,10 +22,10 @@ const WIDTH = 960;
 const LABEL_WIDTH = 230;
 const PLOT_WIDTH = 600;
 const ROW_HEIGHT = 30;
-// Below a tenth of a millisecond nothing is told apart.
+// Shorter times are drawn as a tenth of a millisecond.
 const SHORTEST_MS = 0.1;
 
-// The page of a run, as lib/summary.js describes it.
+// The HTML page of a run, from the view of lib/summary.js.
 export function summaryPage(view) {
   const verdict = view.passed ? 'passed' : 'failed';
   const held = view.thresholds.filter(({ ok }) => ok).length;
@@ -47,8 +47,8 @@ ${pairs(view.after)}
 ${thresholdTable(view.thresholds)}
 <h2>Run</h2>
 ${pairs(view.run)}
-<p class="soft">What the names mean is in loadtest/README.md. Figures of one run are for comparing within it: the load
-generator and the servers may have shared a machine.</p>
+<p class="soft">loadtest/README.md explains the names. Compare figures within one run only: the load generator and the
+servers may have shared a machine.</p>
 </body></html>
 `;
 }
@@ -87,7 +87,7 @@ function outcomesPicture(outcomes) {
   return picture('Answers to purchases by outcome', seen.length * ROW_HEIGHT, bars);
 }
 
-// A line from p50 to p99.9 for each latency, on a scale in which every step is ten times the one before.
+// A line from p50 to p99.9 for each latency, on a logarithmic scale.
 function latencyPicture(latencies) {
   if (latencies.length === 0) {
     return '<p>Nothing was timed.</p>';
@@ -141,7 +141,7 @@ function latencyTable({ percentiles, latencies }) {
   return table(`<tr><th>ms</th>${head}</tr>`, rows);
 }
 
-// Those that do not hold come first.
+// Failed thresholds come first.
 function thresholdTable(thresholds) {
   const sorted = [...thresholds].sort((a, b) => Number(a.ok) - Number(b.ok));
   const rows = sorted.map(

@@ -1,13 +1,14 @@
 //! `flashsale alerts`: lists guard warnings, or prints new ones as they come.
 
-use super::client::{Client, Connection};
-use super::events::read_event;
-use super::output::{Reader, Table};
-use super::{Failure, answer, output, pages};
+use super::answer::{Column, cell, show_list};
+use super::client::{ApiArgs, Client};
+use super::events::EventStream;
+use super::output::Reader;
+use super::{Failure, output, pages};
 use crate::stderr;
 use clap::Subcommand;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::time::Duration;
 
 const PATH: &str = "/v1/admin/alerts";
@@ -16,21 +17,26 @@ const STREAM: &str = "/v1/admin/alerts/stream";
 const RETRY: Duration = Duration::from_secs(2);
 /// More than any event of this stream has. A wrong address may send without end.
 const EVENT_BYTES_MAX: u64 = 64 * 1024;
+const COLUMNS: [Column; 6] = [
+    ("ID", "id"),
+    ("RAISED", "raised_at"),
+    ("KIND", "kind"),
+    ("ACCOUNT", "user"),
+    ("DELIVERED", "delivered_at"),
+    ("DETAIL", "detail"),
+];
 
-/// Arguments of `alerts`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The server keeps guard warnings for thirty days. Needs FLASHSALE_ADMIN_KEY.
+The server keeps guard warnings for thirty days. With --json, `follow` prints each on a line of its own. Needs
+FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale alerts list
   flashsale alerts follow --json | jq .user")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print JSON: the whole list as one array, or each new guard warning on a line of its own.
-    #[arg(long, global = true)]
-    json: bool,
+    api: ApiArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -48,43 +54,16 @@ enum Verb {
 /// # Errors
 /// `No` when the server refuses, `Fault` when it does not answer. `follow` retries a server that has answered once.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator()?;
+    let operator = args.api.operator()?;
     match args.verb {
-        Verb::List => {
-            let alerts = pages::all(&operator, PATH, "id")?;
-            if args.json {
-                return output::print_json(&Value::Array(alerts));
-            }
-            output::print(&table(&alerts))
-        }
-        Verb::Follow => follow(&operator, args.json, RETRY),
+        Verb::List => show_list(pages::all(&operator, PATH, "id")?, args.api.json, &COLUMNS, given_up),
+        Verb::Follow => follow(&operator, args.api.json, RETRY),
     }
 }
 
-fn cell(alert: &Value, name: &str) -> String {
-    match alert.get(name) {
-        None | Some(Value::Null) => "-".to_owned(),
-        Some(value) => answer::scalar(value),
-    }
-}
-
-fn table(alerts: &[Value]) -> String {
-    let mut table = Table::new(["ID", "RAISED", "KIND", "ACCOUNT", "DELIVERED", "DETAIL"]);
-    for alert in alerts {
-        let delivered = match (cell(alert, "delivered_at"), cell(alert, "given_up_at")) {
-            (delivered, given_up) if delivered == "-" && given_up != "-" => "given up".to_owned(),
-            (delivered, _) => delivered,
-        };
-        table.row([
-            cell(alert, "id"),
-            cell(alert, "raised_at"),
-            cell(alert, "kind"),
-            cell(alert, "user"),
-            delivered,
-            cell(alert, "detail"),
-        ]);
-    }
-    table.render()
+fn given_up(alert: &Value, member: &str) -> Option<String> {
+    let is_given_up = member == "delivered_at" && alert[member].is_null() && alert["given_up_at"].is_string();
+    is_given_up.then(|| "given up".to_owned())
 }
 
 /// Prints guard warnings until the server refuses or the reader of standard output is gone.
@@ -97,7 +76,7 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
                     stderr::line("flashsale: the server answers again");
                 }
                 (was_there, is_lost) = (true, false);
-                match print_events(&mut BufReader::new(stream), &mut last, json)? {
+                match print_events(EventStream::of(stream, EVENT_BYTES_MAX), &mut last, json)? {
                     Some(trouble) => trouble,
                     None => return Ok(()),
                 }
@@ -117,17 +96,17 @@ fn follow(client: &Client, json: bool, retry: Duration) -> Result<(), Failure> {
 
 /// Prints the guard warnings of a stream, and keeps the id of the `last` event. Returns why the stream ended, or
 /// `None` if the reader of standard output is gone.
-fn print_events(stream: &mut impl BufRead, last: &mut Option<String>, json: bool) -> Result<Option<String>, Failure> {
+fn print_events(
+    mut events: EventStream<impl Read>,
+    last: &mut Option<String>,
+    json: bool,
+) -> Result<Option<String>, Failure> {
     loop {
-        let event = match read_event(stream, EVENT_BYTES_MAX) {
-            Ok(Some(event)) => event,
-            Ok(None) => return Ok(Some("the stream has ended".to_owned())),
-            Err(error) => {
-                let error = output::one_line(&error.to_string());
-                return Ok(Some(format!("the stream broke off: {error}")));
-            }
+        let event = match events.next_event() {
+            Ok(event) => event,
+            Err(trouble) => return Ok(Some(trouble)),
         };
-        if !event.data.is_empty() && output::tell(&line(&event.data, json))? == Reader::Gone {
+        if !event.data.is_empty() && output::write(&line(&event.data, json))? == Reader::Gone {
             return Ok(None);
         }
         // Only after the print: the server sends an event again that was not printed.
@@ -155,17 +134,14 @@ mod tests {
 
     #[test]
     fn an_alert_that_was_given_up_is_shown_as_such() {
-        let alerts = [
-            json!({"id": 2, "kind": "browsing", "user": "b", "delivered_at": "then", "given_up_at": null}),
-            json!({"id": 1, "kind": "browsing", "user": "a", "delivered_at": null, "given_up_at": "now"}),
-            json!({"id": 0, "kind": "browsing", "user": "a", "delivered_at": null}),
-        ];
-        let shown = table(&alerts);
-        let lines: Vec<&str> = shown.lines().collect();
-        assert!(
-            lines[1].contains("  then  ") && lines[2].contains("  given up  ") && lines[3].contains("  -  "),
-            "{shown}"
-        );
+        for (delivered, given_up_at, shown) in [
+            (json!("then"), Value::Null, None),
+            (Value::Null, json!("now"), Some("given up".to_owned())),
+            (Value::Null, Value::Null, None),
+        ] {
+            let alert = json!({"delivered_at": delivered, "given_up_at": given_up_at});
+            assert_eq!(given_up(&alert, "delivered_at"), shown, "{alert}");
+        }
     }
 
     #[test]
@@ -184,8 +160,7 @@ mod tests {
             (200, "id: 5\nevent: alert\ndata: {}\n\nid: 6\n"),
             (401, r#"{"code":"unauthenticated","detail":"no"}"#),
         ]);
-        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
-        let ended = follow(&client, false, Duration::ZERO);
+        let ended = follow(&server.client(), false, Duration::ZERO);
         assert!(matches!(ended, Err(Failure::No(line)) if line.starts_with("unauthenticated")));
         let asked: Vec<Option<String>> = server
             .requests()
@@ -202,7 +177,9 @@ mod tests {
     #[test]
     fn a_server_that_has_never_answered_is_not_waited_for() {
         let server = MockServer::answering(&[(503, "")]);
-        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
-        assert!(matches!(follow(&client, false, Duration::ZERO), Err(Failure::No(_))));
+        assert!(matches!(
+            follow(&server.client(), false, Duration::ZERO),
+            Err(Failure::No(_))
+        ));
     }
 }

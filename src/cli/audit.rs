@@ -1,39 +1,21 @@
 //! `flashsale audit`: runs the stock audit of a sale and prints where every unit is, in Redis and in Postgres, and
 //! what does not agree.
 
-use super::answer::{scalar, sentence};
-use super::client::{Client, Connection, sale_path};
+use super::answer::{cell, text};
+use super::client::{ApiArgs, Client, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
-use super::{Failure, sale};
+use super::sale::SaleArg;
+use super::{Failure, pages};
 use serde_json::{Map, Value};
 use std::time::Duration;
-use uuid::Uuid;
 
-/// The columns in the order in which a unit moves. Unknown columns come after these.
-const COLUMNS: [&str; 13] = [
-    "total",
-    "preloaded",
-    "stock",
-    "granted",
-    "available",
-    "free",
-    "in_transit",
-    "held",
-    "reserved",
-    "sold",
-    "paid",
-    "cancelled",
-    "expired",
-];
+/// The columns in the order in which a unit moves. Other counts come after these.
+const COLUMNS: [&str; 6] = ["total", "available", "free", "in_transit", "held", "sold"];
 
 /// The limit of the request: a little longer than the server may take.
 const AUDIT_LIMIT: Duration = Duration::from_secs(130);
 
-/// How many result pages of differences are read at most.
-const PAGES_MAX: usize = 10_000;
-
-/// Arguments of `audit`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit code 1 when anything does not balance. Needs FLASHSALE_ADMIN_KEY.
@@ -43,24 +25,20 @@ Examples:
   flashsale audit 3f2c… --json | jq .differences")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print the server's answer as JSON.
-    #[arg(long)]
-    json: bool,
-    /// The sale's id.
-    #[arg(value_parser = sale::sale_id)]
-    sale_id: Uuid,
+    api: ApiArgs,
+    #[command(flatten)]
+    sale: SaleArg,
 }
 
 /// # Errors
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator_within(AUDIT_LIMIT)?;
+    let operator = args.api.operator_within(AUDIT_LIMIT)?;
     let progress = Progress::of("counting every unit");
-    let body = all_differences(&operator, &sale_path(&args.sale_id, "/audit"));
+    let body = audited(&operator, &sale_path(args.sale.id, "/audit"));
     drop(progress);
     let body = body?;
-    if args.json {
+    if args.api.json {
         output::print_json(&body)?
     } else {
         output::print(&report(&body))?
@@ -69,40 +47,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The first answer, with the differences of all result pages.
-fn all_differences(client: &Client, path: &str) -> Result<Value, Failure> {
-    let mut audit = client.get(path)?.body;
-    for _ in 0..PAGES_MAX {
-        if audit.get("has_more") != Some(&Value::Bool(true)) {
-            return Ok(audit);
-        }
-        let Some(known) = audit.get_mut("differences").and_then(Value::as_array_mut) else {
-            break;
-        };
-        let Some(last) = known.last().and_then(Value::as_str) else {
-            break;
-        };
-        let next = format!("{path}?starting_after={}", output::encoded(last));
-        let mut page = client.get(&next)?.body;
-        if let Some(more) = page.get_mut("differences").and_then(Value::as_array_mut) {
-            known.append(more);
-        }
-        let has_more = page.get_mut("has_more").map(Value::take).unwrap_or_default();
-        if let Some(fields) = audit.as_object_mut() {
-            fields.insert("has_more".to_owned(), has_more);
-        }
-    }
-    Err(Failure::Fault(anyhow::anyhow!(
-        "the server's list of differences does not end: is it of the same version?"
-    )))
+fn audited(client: &Client, path: &str) -> Result<Value, Failure> {
+    let (mut audit, differences) = pages::list(client, path, "differences", usize::MAX, "")?;
+    audit["differences"] = Value::Array(differences);
+    audit["has_more"] = Value::Bool(false);
+    Ok(audit)
 }
 
 /// Fails closed: without `"balanced": true` in the answer, the command fails.
 fn verdict(body: &Value) -> Result<(), Failure> {
-    let differences = body.get("differences").and_then(Value::as_array).map_or(0, Vec::len);
-    match body.get("balanced").and_then(Value::as_bool) {
+    match body["balanced"].as_bool() {
         Some(true) => Ok(()),
         Some(false) => Err(Failure::No(format!(
-            "the sale does not balance, differences: {differences}"
+            "the sale does not balance, differences: {}",
+            list(body, "differences").len()
         ))),
         None => Err(Failure::No(
             "the server did not say whether the sale balances: is it flashsale?".to_owned(),
@@ -110,73 +68,69 @@ fn verdict(body: &Value) -> Result<(), Failure> {
     }
 }
 
-fn report(body: &Value) -> String {
-    let list = |name: &str| body.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut text = units(&list("items"));
-    for difference in list("differences") {
-        text.push_str(&format!("difference: {}\n", sentence(&difference)));
-    }
-    let is = |name: &str| body.get(name) == Some(&Value::Bool(true));
-    if is("ledger_only") {
-        text.push_str("only Postgres was counted: Redis has nothing of a sale that is not loaded, or was put away after its end\n");
-    }
-    if is("balanced") {
-        let what = if is("ledger_only") {
-            "the units and orders in Postgres fit each other"
-        } else {
-            "every unit is accounted for on both sides"
-        };
-        text.push_str(&format!("balanced: {what}\n"));
-    }
-    text
+fn list<'a>(body: &'a Value, name: &str) -> &'a [Value] {
+    body[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A table with a row for each side of each item. Every object within an item is a side, named by its key.
+fn report(body: &Value) -> String {
+    let mut report = units(list(body, "items"));
+    for difference in list(body, "differences") {
+        report.push_str(&format!("difference: {}\n", output::one_line(&text(difference))));
+    }
+    let is_ledger_only = body["ledger_only"] == true;
+    if is_ledger_only {
+        report.push_str("only Postgres was counted: Redis has nothing of a sale that is not loaded, or was put away after its end\n");
+    }
+    if body["balanced"] == true {
+        report.push_str(if is_ledger_only {
+            "balanced: the units and orders in Postgres fit each other\n"
+        } else {
+            "balanced: every unit is accounted for on both sides\n"
+        });
+    }
+    report
+}
+
+/// A table with a row for each side of each item. An object within an item is a side, named by its key. Counts that
+/// this version does not know are shown too, and counts that a side does not have are a dash.
 fn units(items: &[Value]) -> String {
-    let rows: Vec<(String, String, Map<String, Value>)> =
-        items.iter().filter_map(Value::as_object).flat_map(sides).collect();
-    let mut columns: Vec<&String> = Vec::new();
-    for name in rows.iter().flat_map(|(_, _, counts)| counts.keys()) {
-        if !columns.contains(&name) {
+    let mut rows: Vec<(&Value, &str, Value)> = Vec::new();
+    for item in items {
+        let members = item
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| *name != "sku");
+        let (sides, both): (Vec<_>, Vec<_>) = members.partition(|(_, value)| value.is_object());
+        let both: Map<String, Value> = both
+            .into_iter()
+            .map(|(name, count)| (name.clone(), count.clone()))
+            .collect();
+        rows.push((item, "both", both.into()));
+        rows.extend(
+            sides
+                .into_iter()
+                .map(|(side, counts)| (item, side.as_str(), counts.clone())),
+        );
+    }
+    let mut columns: Vec<&str> = Vec::new();
+    for name in rows
+        .iter()
+        .flat_map(|(_, _, counts)| counts.as_object())
+        .flat_map(Map::keys)
+    {
+        if !columns.contains(&name.as_str()) {
             columns.push(name);
         }
     }
     columns.sort_by_key(|name| COLUMNS.iter().position(|known| known == name).unwrap_or(COLUMNS.len()));
     let headings = columns.iter().map(|name| name.to_uppercase().replace('_', " "));
     let mut table = Table::new(["SKU".to_owned(), "SIDE".to_owned()].into_iter().chain(headings));
-    for (sku, side, counts) in &rows {
-        let cells = columns
-            .iter()
-            .map(|name| counts.get(*name).map_or_else(|| "-".to_owned(), scalar));
-        table.row([sku.clone(), side.clone()].into_iter().chain(cells));
+    for (item, side, counts) in &rows {
+        let cells = columns.iter().map(|name| cell(counts, name));
+        table.row([cell(item, "sku"), (*side).to_owned()].into_iter().chain(cells));
     }
     table.render()
-}
-
-fn sides(item: &Map<String, Value>) -> Vec<(String, String, Map<String, Value>)> {
-    let sku = item.get("sku").map_or_else(|| "-".to_owned(), scalar);
-    let mut both = Map::new();
-    let mut sides = Vec::new();
-    for (name, value) in item {
-        match value {
-            Value::Object(counts) => sides.push((sku.clone(), name.clone(), counts.clone())),
-            Value::Array(_) | Value::Null => {}
-            _ if name == "sku" => {}
-            count => {
-                both.insert(name.clone(), count.clone());
-            }
-        }
-    }
-    if !both.is_empty() || sides.is_empty() {
-        sides.insert(0, (sku, "both".to_owned(), both));
-    }
-    // Redis first: units are sold from there.
-    sides.sort_by_key(|(_, side, _)| match side.as_str() {
-        "both" => 0,
-        "redis" => 1,
-        _ => 2,
-    });
-    sides
 }
 
 #[cfg(test)]
@@ -186,21 +140,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn both_sides_of_an_item_stand_under_each_other() {
+    fn the_sides_of_an_item_stand_under_each_other_with_counts_of_a_later_version() {
         let body = json!({"balanced": true, "differences": [], "items": [{
             "sku": "phone", "total": 100,
-            "postgres": {"held": 10, "sold": 30},
-            "redis": {"sold": 30, "held": 10, "available": 55, "in_transit": 5},
+            "stock": {"sold": 30, "held": 10, "available": 55, "in_transit": 5, "lent": 1},
+            "ledger": {"held": 10, "sold": 30},
         }]});
         assert_eq!(
             report(&body),
-            "SKU    SIDE      TOTAL  AVAILABLE  IN TRANSIT  HELD  SOLD\n\
-             phone  both        100          -           -     -     -\n\
-             phone  redis         -         55           5    10    30\n\
-             phone  postgres      -          -           -    10    30\n\
+            "SKU    SIDE    TOTAL  AVAILABLE  IN TRANSIT  HELD  SOLD  LENT\n\
+             phone  both      100          -           -     -     -     -\n\
+             phone  stock       -         55           5    10    30     1\n\
+             phone  ledger      -          -           -    10    30     -\n\
              balanced: every unit is accounted for on both sides\n"
         );
-        assert!(verdict(&body).is_ok());
     }
 
     #[test]
@@ -214,17 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_item_is_one_row() {
-        assert_eq!(
-            units(&[json!({"sku": "a", "held": 1})]),
-            "SKU  SIDE  HELD\na    both     1\n"
-        );
-    }
-
-    #[test]
-    fn what_does_not_balance_is_listed_and_a_no() {
-        let body = json!({"balanced": false, "items": [], "differences": [{"detail": "one unit short", "sku": "a"}]});
-        assert!(report(&body).contains("difference: one unit short (sku a)\n"));
+    fn only_a_sale_that_balances_is_a_yes() {
+        assert!(verdict(&json!({"balanced": true})).is_ok());
+        let body = json!({"balanced": false, "items": [], "differences": ["one unit\nshort"]});
+        assert!(report(&body).contains("difference: one unit short\n"));
         assert!(matches!(verdict(&body), Err(Failure::No(line)) if line.ends_with("differences: 1")));
         assert!(verdict(&json!({})).is_err());
     }
@@ -236,10 +182,9 @@ mod tests {
         };
         let (first, second) = (page(r#""a","b c""#, true), page(r#""d""#, false));
         let server = MockServer::answering(&[(200, &first), (200, &second)]);
-        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
-        let audit = all_differences(&client, "/audit").unwrap();
+        let audit = audited(&server.client(), "/audit").unwrap();
         assert_eq!(audit["differences"], json!(["a", "b c", "d"]));
         assert_eq!(audit["has_more"], false);
-        assert!(server.requests()[1].starts_with("GET /audit?starting_after=%62%20%63 "));
+        assert!(server.requests()[1].starts_with("GET /audit?starting_after=b+c "));
     }
 }

@@ -1,16 +1,23 @@
 //! `flashsale ban`: bans accounts, lists bans and lifts them.
 
-use super::client::Connection;
-use super::output::Table;
+use super::answer::{Column, show, show_list, table};
+use super::client::ApiArgs;
 use super::{Failure, duration, output, pages};
-use chrono::{DateTime, SecondsFormat, Utc};
+use crate::domain::time;
+use chrono::Utc;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const PATH: &str = "/v1/admin/bans";
+const COLUMNS: [Column; 5] = [
+    ("ACCOUNT", "user"),
+    ("UNTIL", "banned_until"),
+    ("BY", "banned_by"),
+    ("SINCE", "banned_at"),
+    ("REASON", "reason"),
+];
 
-/// Arguments of `ban`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A banned account cannot buy in any sale. It can still read, pay and cancel its orders. Needs FLASHSALE_ADMIN_KEY.
@@ -22,10 +29,7 @@ Examples:
   flashsale ban list")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print JSON: the server's answer, or all entries of a list as one array.
-    #[arg(long, global = true)]
-    json: bool,
+    api: ApiArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -59,54 +63,32 @@ enum Verb {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator()?;
+    let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List => {
-            let bans = pages::all(&operator, PATH, "user")?;
-            if args.json {
-                return output::print_json(&Value::Array(bans));
-            }
-            output::print(&table(&bans))
-        }
+        Verb::List => show_list(pages::all(&operator, PATH, "user")?, args.api.json, &COLUMNS, for_ever),
         Verb::Add {
             user,
             reason,
             lasts,
             end_sessions,
         } => {
-            let until = lasts.map(|lasts| Utc::now() + lasts);
-            let until = until.map(|until: DateTime<Utc>| until.to_rfc3339_opts(SecondsFormat::Millis, true));
+            let until = lasts.map(|lasts| time::format(&(Utc::now() + lasts)));
             let body = json!({"user": user, "reason": reason, "until": until, "end_sessions": end_sessions});
-            let ban = operator.post(PATH, &[], &body.to_string())?.body;
-            if args.json {
-                return output::print_json(&ban);
-            }
-            output::print(&table(&[ban]))
+            let ban = operator.post(PATH, &body.to_string())?.body;
+            show(&ban, args.api.json, |ban: Value| table(&[ban], &COLUMNS, for_ever))
         }
         Verb::Lift { user } => {
-            let lifted = operator.post(&format!("{PATH}/lift"), &[], &json!({"user": user}).to_string())?;
-            if args.json {
-                return output::print_json(&lifted.body);
-            }
-            output::print(&format!("{} may buy again\n", output::one_line(user)))
+            let lifted = operator.post(&format!("{PATH}/lift"), &json!({"user": user}).to_string())?;
+            show(&lifted.body, args.api.json, |_: Value| {
+                format!("{} may buy again\n", output::one_line(user))
+            })
         }
     }
 }
 
-fn table(bans: &[Value]) -> String {
-    let mut table = Table::new(["ACCOUNT", "UNTIL", "BY", "SINCE", "REASON"]);
-    for ban in bans {
-        let cell = |name: &str| ban.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
-        let until = ban.get("banned_until").and_then(Value::as_str).unwrap_or("for ever");
-        table.row([
-            cell("user"),
-            until.to_owned(),
-            cell("banned_by"),
-            cell("banned_at"),
-            cell("reason"),
-        ]);
-    }
-    table.render()
+/// A ban without an end is for ever.
+fn for_ever(ban: &Value, member: &str) -> Option<String> {
+    (member == "banned_until" && ban[member].is_null()).then(|| "for ever".to_owned())
 }
 
 #[cfg(test)]
@@ -116,10 +98,7 @@ mod tests {
     #[test]
     fn a_ban_without_an_end_is_shown_as_one() {
         let bans = [json!({"user": "bot", "banned_until": null, "banned_by": "operator", "reason": "r"})];
-        let shown = table(&bans);
-        assert!(
-            shown.lines().nth(1).unwrap().starts_with("bot      for ever  operator"),
-            "{shown}"
-        );
+        let shown = table(&bans, &COLUMNS, for_ever);
+        assert!(shown.ends_with("\nbot      for ever  operator  -      r\n"), "{shown}");
     }
 }

@@ -35,9 +35,9 @@ const OPERATOR: &str = "FLASHSALE_OPERATOR";
 /// Where `flashsale up` and `flashsale serve` listen by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
-/// How a command reaches the API, and the name that it gives there.
+/// How a command reaches the API, the name that it gives there, and how it prints the answer.
 #[derive(Debug, clap::Args)]
-pub struct Connection {
+pub struct ApiArgs {
     /// Address of the API.
     #[arg(
         long,
@@ -54,9 +54,12 @@ pub struct Connection {
     /// The operator's name in the audit log, which the server does not check; default: the login name.
     #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
     operator: Option<String>,
+    /// Print JSON: the server's answer, or all entries of a list as one array.
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
-impl Connection {
+impl ApiArgs {
     /// A client that speaks as the operator.
     ///
     /// # Errors
@@ -66,7 +69,7 @@ impl Connection {
         self.operator_within(REQUEST_LIMIT)
     }
 
-    /// Like [`Connection::operator`], with another limit on each request.
+    /// Like [`ApiArgs::operator`], with another limit on each request.
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
         let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
@@ -90,10 +93,13 @@ impl Connection {
                 self.url()
             ));
         }
-        match self.cacert.as_deref().filter(|file| !file.is_empty()) {
-            Some(file) => Client::trusting(&certificates(file)?, self.url(), bearer, limit),
-            None => Client::new(self.url(), bearer, limit),
-        }
+        let tls = match self.cacert.as_deref().filter(|file| !file.is_empty()) {
+            Some(file) => TlsConfig::builder()
+                .root_certs(RootCerts::new_with_certs(&certificates(file)?))
+                .build(),
+            None => TlsConfig::default(),
+        };
+        Client::new(tls, self.url(), bearer, limit)
     }
 
     /// Compose files and shells set an empty variable for "not set".
@@ -203,6 +209,7 @@ impl From<CallError> for Failure {
 }
 
 /// A client of one server, for one caller.
+#[derive(Clone)]
 pub struct Client {
     agent: ureq::Agent,
     base: String,
@@ -218,28 +225,15 @@ impl Client {
     ///
     /// # Errors
     /// `Usage` when `url` is no http address.
-    pub fn new(url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
-        Self::with(TlsConfig::default(), url, bearer, limit)
-    }
-
-    /// Like [`Client::new`], but trusts only these certificates.
-    pub fn trusting(
-        certificates: &[Certificate<'static>],
-        url: &str,
-        bearer: Option<String>,
-        limit: Duration,
-    ) -> Result<Self, Failure> {
-        let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(certificates));
-        Self::with(tls.build(), url, bearer, limit)
-    }
-
-    fn with(tls: TlsConfig, url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
+    pub fn new(tls: TlsConfig, url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
         let base = url.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
             return Err(bad_url(url, "write it as http://127.0.0.1:8080"));
         }
-        let host = uri.host().unwrap_or_default();
+        // A proxy can read plain HTTP. HTTPS it only forwards, but then the server must prove that it is the right one.
+        let is_direct =
+            uri.scheme_str() == Some("http") || uri.host().is_some_and(is_this_machine) || tls.disable_verification();
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             // A redirect would send the key to another server. It is not followed, and reported as a refusal.
@@ -249,8 +243,7 @@ impl Client {
             .timeout_global(Some(limit))
             .tls_config(tls)
             .user_agent(concat!("flashsale/", env!("CARGO_PKG_VERSION")));
-        // A proxy can read plain HTTP; HTTPS it only forwards.
-        if is_this_machine(host) || uri.scheme_str() == Some("http") {
+        if is_direct {
             config = config.proxy(None);
         }
         Ok(Self {
@@ -281,9 +274,9 @@ impl Client {
         self.settle(request.map(|request| self.agent.run(request)))
     }
 
-    /// Posts `body`, which is JSON or empty, with further headers.
-    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
-        self.send("POST", path, headers, body)
+    /// Posts `body`, which is JSON or empty.
+    pub fn post(&self, path: &str, body: &str) -> Result<Answer, CallError> {
+        self.send("POST", path, &[], body)
     }
 
     /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
@@ -294,7 +287,7 @@ impl Client {
     pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
         let mut tries = 1..TRIES;
         loop {
-            match self.post(path, &[("idempotency-key", key)], body) {
+            match self.send("POST", path, &[("idempotency-key", key)], body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
                     let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
                     stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
@@ -305,16 +298,8 @@ impl Client {
         }
     }
 
-    /// Replaces the resource at `path` with `body`, which is JSON, if the resource still has the version `etag`.
-    pub fn put(&self, path: &str, etag: &str, body: &str) -> Result<Answer, CallError> {
-        self.send("PUT", path, &[("if-match", etag)], body)
-    }
-
-    pub fn delete(&self, path: &str) -> Result<Answer, CallError> {
-        self.send("DELETE", path, &[], "")
-    }
-
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
+    /// Sends `body`, which is JSON or empty, with further headers.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
         let mut request = self.request(method, path);
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
@@ -323,11 +308,6 @@ impl Client {
             request = request.header(*name, *value);
         }
         self.settle(request.body(body).map(|request| self.agent.run(request)))
-    }
-
-    /// Changes the resource at `path` by `body`, which is JSON.
-    pub fn patch(&self, path: &str, body: &str) -> Result<Answer, CallError> {
-        self.send("PATCH", path, &[], body)
     }
 
     /// Opens the stream of server-sent events at `path`. With `after`, it starts after the event with that id. The
@@ -347,10 +327,10 @@ impl Client {
         });
         match request.map(|request| self.agent.run(request)) {
             Ok(Ok(response)) if response.status().is_success() => Ok(response.into_body().into_reader()),
-            other => match self.settle(other) {
-                Err(error) => Err(error),
-                Ok(_) => Err(CallError::NoAnswer(format!("{} answered no stream", self.base))),
-            },
+            other => {
+                self.settle(other)?;
+                Err(CallError::NoAnswer(format!("{} answered no stream", self.base)))
+            }
         }
     }
 
@@ -391,18 +371,19 @@ impl Client {
             let advice = self.advice(status);
             return Err(CallError::Refused(refusal(status, retry_after, advice, &bytes)));
         }
-        let body = if bytes.is_empty() {
-            Ok(Value::Null)
-        } else {
-            serde_json::from_slice(&bytes)
-        };
-        match body {
-            Ok(body) => Ok(Answer { body, etag }),
-            Err(_) => Err(CallError::NoAnswer(format!(
+        if bytes.is_empty() {
+            return Ok(Answer {
+                body: Value::Null,
+                etag,
+            });
+        }
+        let body = serde_json::from_slice(&bytes).map_err(|_no_json| {
+            CallError::NoAnswer(format!(
                 "{} answered something that is not JSON: is it flashsale? Name another address with --url",
                 self.base
-            ))),
-        }
+            ))
+        })?;
+        Ok(Answer { body, etag })
     }
 
     fn no_answer(&self, error: &ureq::Error) -> CallError {
@@ -464,12 +445,11 @@ fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
             "which cannot be read ({error}); name a PEM file that this user may read"
         ))
     })?;
-    let found: Vec<_> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
+    let certificate = |item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    };
+    let found: Vec<_> = parse_pem(&text).filter_map(certificate).collect();
     if found.is_empty() {
         return Err(wrong("in which there is no certificate; name a PEM file with one"));
     }
@@ -506,11 +486,9 @@ fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, byt
     let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
     let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| {
         let start: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
-        if start.trim().is_empty() {
-            "no reason given".to_owned()
-        } else {
-            start
-        }
+        Some(start)
+            .filter(|it| !it.trim().is_empty())
+            .unwrap_or_else(|| "no reason given".to_owned())
     });
     Refusal {
         status,
@@ -523,7 +501,7 @@ fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, byt
 
 /// The path of a sale in the operators' API, followed by `rest`.
 #[must_use]
-pub fn sale_path(id: &uuid::Uuid, rest: &str) -> String {
+pub fn sale_path(id: impl std::fmt::Display, rest: &str) -> String {
     format!("/v1/admin/sales/{id}{rest}")
 }
 
@@ -533,7 +511,13 @@ mod tests {
     use crate::cli::mock_server::MockServer;
 
     fn client(url: &str) -> Client {
-        Client::new(url, Some("key".to_owned()), Duration::from_millis(500)).unwrap()
+        Client::new(
+            TlsConfig::default(),
+            url,
+            Some("key".to_owned()),
+            Duration::from_millis(500),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -551,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_called_as_he_says_or_else_by_his_login() {
+    fn an_operators_name_is_the_given_one_or_else_the_login() {
         let called = |said, login| operator_name(said, login).map(|name| name.map(|it| it.as_str().to_owned()));
         assert_eq!(called(Some("Ada"), Some("root")).unwrap().as_deref(), Some("Ada"));
         let long = "x".repeat(65);
@@ -583,9 +567,7 @@ mod tests {
     fn a_problem_becomes_one_line_and_exit_code_1() {
         let body = r#"{"type":"about:blank","title":"Conflict","status":409,"detail":"a draft\ncannot open","code":"invalid_transition"}"#;
         let server = MockServer::answering(&[(409, body)]);
-        let error = client(server.url())
-            .post("/v1/admin/sales/x/open", &[], "")
-            .unwrap_err();
+        let error = client(server.url()).post("/v1/admin/sales/x/open", "").unwrap_err();
         assert!(!error.may_pass());
         let failure = Failure::from(error);
         assert!(
@@ -595,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_believed_is_named_and_so_is_a_path_that_does_not_belong() {
+    fn a_wrong_key_is_named_and_so_is_a_path_that_does_not_belong() {
         let body = r#"{"code":"unauthenticated","detail":"the key is wrong"}"#;
         let server = MockServer::answering(&[(401, body), (401, body), (404, r#"{"code":"not_found","detail":"d"}"#)]);
         let stranger = client(server.url()).get("/").unwrap_err().to_string();
@@ -682,7 +664,10 @@ mod tests {
     fn an_address_that_is_none_is_bad_usage() {
         for url in ["", "127.0.0.1:8080", "ftp://x", "redis://x", "http://", "http://x?y"] {
             assert!(
-                matches!(Client::new(url, None, REQUEST_LIMIT), Err(Failure::Usage(_))),
+                matches!(
+                    Client::new(TlsConfig::default(), url, None, REQUEST_LIMIT),
+                    Err(Failure::Usage(_))
+                ),
                 "{url}"
             );
         }

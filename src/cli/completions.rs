@@ -3,7 +3,6 @@
 use super::{Failure, output};
 use clap_complete::Shell;
 
-/// Arguments of `completions`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -7,7 +7,6 @@ use crate::stderr;
 use clap::Subcommand;
 use serde_json::json;
 
-/// Arguments of `config`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Reads the environment and flashsale.toml in the working folder, as `flashsale serve` does. It connects to no server.

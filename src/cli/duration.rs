@@ -29,14 +29,6 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is too long: at most 100 years"))
 }
 
-/// Writes a countdown: `00:00:09`, `23:59:59`, `2d 03:00:00`.
-#[must_use]
-pub fn countdown(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let clock = format!("{:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60);
-    if days > 0 { format!("{days}d {clock}") } else { clock }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,12 +58,5 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse("1w").unwrap_err().contains("15m"));
-    }
-
-    #[test]
-    fn a_countdown_shows_days_only_when_there_are_some() {
-        assert_eq!(countdown(9), "00:00:09");
-        assert_eq!(countdown(86_399), "23:59:59");
-        assert_eq!(countdown(2 * 86_400 + 3 * 3_600), "2d 03:00:00");
     }
 }

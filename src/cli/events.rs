@@ -1,6 +1,7 @@
 //! Server-sent events, as far as the API uses them. Events are read one at a time, each with a bound on its size.
 
-use std::io::{BufRead, Error, Read as _, Result};
+use super::output::one_line;
+use std::io::{BufRead, BufReader, Error, Read, Result};
 
 /// One event: the lines up to an empty line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -13,11 +14,36 @@ pub struct Event {
     pub data: String,
 }
 
+/// An endless stream of events, each of so many bytes at most: a wrong address may send without end.
+pub struct EventStream<R> {
+    stream: BufReader<R>,
+    event_bytes_max: u64,
+}
+
+impl<R: Read> EventStream<R> {
+    pub fn of(stream: R, event_bytes_max: u64) -> Self {
+        let stream = BufReader::new(stream);
+        Self {
+            stream,
+            event_bytes_max,
+        }
+    }
+
+    /// The next event, or why there is none.
+    pub fn next_event(&mut self) -> std::result::Result<Event, String> {
+        match read_event(&mut self.stream, self.event_bytes_max) {
+            Ok(Some(event)) => Ok(event),
+            Ok(None) => Err("the stream has ended".to_owned()),
+            Err(error) => Err(format!("the stream broke off: {}", one_line(&error.to_string()))),
+        }
+    }
+}
+
 /// Reads the next event; `None` at the end of the stream, even inside an event.
 ///
 /// # Errors
-/// When the stream cannot be read, or the event has more than `max` bytes: a wrong address may send without end.
-pub fn read_event(stream: &mut impl BufRead, max: u64) -> Result<Option<Event>> {
+/// When the stream cannot be read, or the event has more than `max` bytes.
+fn read_event(stream: &mut impl BufRead, max: u64) -> Result<Option<Event>> {
     let mut event = Event::default();
     let mut stream = stream.take(max);
     loop {

@@ -1,14 +1,14 @@
 //! `flashsale guards`: shows and changes the guards on shoppers' requests, as all instances follow them now.
 
-use super::client::Connection;
+use super::Failure;
+use super::answer::{cell, show};
+use super::client::ApiArgs;
 use super::output::Table;
-use super::{Failure, output};
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
 const PATH: &str = "/v1/admin/guards";
 
-/// Arguments of `guards`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Every instance follows a change within a second, until you take the change back. Rates are requests a second; 0 is off.
@@ -20,10 +20,7 @@ Examples:
   flashsale guards set instance_rate=configured")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print the server's answer as JSON.
-    #[arg(long, global = true)]
-    json: bool,
+    api: ApiArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -53,39 +50,31 @@ fn setting(text: &str) -> Result<(String, Value), String> {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator()?;
-    let body = match &args.verb {
-        Verb::Show => operator.get(PATH)?.body,
+    let operator = args.api.operator()?;
+    let answer = match &args.verb {
+        Verb::Show => operator.get(PATH)?,
         Verb::Set { settings } => {
             let changes: Map<String, Value> = settings.iter().cloned().collect();
-            operator.patch(PATH, &Value::Object(changes).to_string())?.body
+            operator.send("PATCH", PATH, &[], &Value::Object(changes).to_string())?
         }
     };
-    if args.json {
-        return output::print_json(&body);
-    }
-    output::print(&table(&body))
+    show(&answer.body, args.api.json, |guards: Value| table(&guards))
 }
 
 fn table(guards: &Value) -> String {
     let mut table = Table::new(["SETTING", "CONFIGURED", "CHANGED", "EFFECTIVE"]);
-    let effective = guards.get("effective").and_then(Value::as_object);
-    for (name, counts) in effective.into_iter().flatten() {
-        let cell = |part: &str| {
-            let value = guards.get(part).and_then(|part| part.get(name));
-            value.map_or_else(|| "-".to_owned(), Value::to_string)
-        };
-        table.row([name.clone(), cell("configured"), cell("changed"), counts.to_string()]);
+    for name in guards["effective"].as_object().into_iter().flat_map(Map::keys) {
+        let of = |part: &str| cell(guards, &format!("{part}/{name}"));
+        table.row([name.clone(), of("configured"), of("changed"), of("effective")]);
     }
-    let number = |name: &str| guards.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let rate = match number("rate") {
-        0 => "has no limit of its own".to_owned(),
-        rate => format!("takes {rate} requests a second"),
+    let rate = match guards["rate"].as_u64() {
+        Some(0) => "has no limit of its own".to_owned(),
+        _ => format!("takes {} requests a second", cell(guards, "rate")),
     };
     format!(
         "{}\nthis instance {rate}, and is answering {} purchases\n",
         table.render(),
-        number("in_flight")
+        cell(guards, "in_flight")
     )
 }
 
@@ -116,16 +105,12 @@ mod tests {
             "in_flight": 3,
         });
         let shown = table(&guards);
-        let line = shown.lines().find(|line| line.starts_with("address_rate")).unwrap();
-        assert_eq!(
-            line.split_whitespace().collect::<Vec<_>>(),
-            ["address_rate", "0", "20", "20"]
-        );
-        let line = shown.lines().find(|line| line.starts_with("shared_rate")).unwrap();
-        assert_eq!(
-            line.split_whitespace().collect::<Vec<_>>(),
-            ["shared_rate", "5", "-", "5"]
-        );
+        for row in [
+            "address_rate           0       20         20\n",
+            "shared_rate            5        -          5\n",
+        ] {
+            assert!(shown.contains(row), "{row}: {shown}");
+        }
         assert!(
             shown.ends_with("this instance has no limit of its own, and is answering 3 purchases\n"),
             "{shown}"

@@ -1,7 +1,7 @@
 //! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
 use super::{Failure, output, sale};
-use crate::config::{DATABASE_URL, REDIS_URL, Settings};
+use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::server;
@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// Arguments of `inspect`.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -76,7 +75,7 @@ fn servers(args: &Args) -> Result<(String, RedisCertificates, String), Failure> 
     };
     Ok((
         required(REDIS_URL)?,
-        settings.redis_certificates()?,
+        config::redis_certificates(&settings)?.expose().clone(),
         required(DATABASE_URL)?,
     ))
 }

@@ -5,7 +5,6 @@ use anyhow::Context as _;
 use clap_mangen::Man;
 use std::path::PathBuf;
 
-/// Arguments of `man`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

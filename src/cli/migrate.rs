@@ -6,7 +6,6 @@ use crate::config::{DATABASE_URL, Settings};
 use crate::server;
 use anyhow::Context as _;
 
-/// Arguments of `migrate`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 `flashsale up` migrates by itself; `serve` refuses to start if the schema is behind. Needs FLASHSALE_DATABASE_URL.

@@ -1,8 +1,13 @@
 //! A server for tests of the commands. It gives prepared answers in turn and keeps the requests.
 
+use super::client::Client;
+use crate::http::admin::live_sample;
+use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use ureq::tls::TlsConfig;
 
 /// Listens until the test process ends.
 pub struct MockServer {
@@ -50,6 +55,17 @@ impl MockServer {
         Self { url, requests }
     }
 
+    /// A client with a key.
+    pub fn client(&self) -> Client {
+        Client::new(
+            TlsConfig::default(),
+            &self.url,
+            Some("key".to_owned()),
+            Duration::from_secs(2),
+        )
+        .unwrap()
+    }
+
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -58,4 +74,13 @@ impl MockServer {
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
+}
+
+/// A live sample with other values at these JSON pointers.
+pub fn live_sample(changes: &[(&str, Value)]) -> Value {
+    let mut sample = live_sample::example();
+    for (pointer, value) in changes {
+        *sample.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    sample
 }

@@ -1,8 +1,8 @@
 //! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
 
-use super::client::{Client, Connection};
-use super::output::Table;
-use super::{Failure, answer, output, pages, sale};
+use super::answer::{Column, cell, show, show_list, table};
+use super::client::ApiArgs;
+use super::{Failure, output, pages, sale};
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
 use clap::Subcommand;
@@ -11,8 +11,28 @@ use std::cmp::Reverse;
 use uuid::Uuid;
 
 const PATH: &str = "/v1/admin/orders";
+const COLUMNS: [Column; 10] = [
+    ("ORDER", "id"),
+    ("STATE", "state"),
+    ("CREATED", "created_at"),
+    ("ACCOUNT", "user"),
+    ("SALE", "sale_id"),
+    ("SKU", "sku"),
+    ("UNITS", "quantity"),
+    ("AMOUNT", "amount_minor"),
+    ("CURRENCY", "currency"),
+    ("PAYMENTS", "payments"),
+];
+const PAYMENT_COLUMNS: [Column; 7] = [
+    ("PAYMENT", "payment_id"),
+    ("OUTCOME", "outcome"),
+    ("AMOUNT", "amount_minor"),
+    ("CURRENCY", "currency"),
+    ("RECEIVED", "received_at"),
+    ("WHY", "reason"),
+    ("REFERENCE", "settled_reference"),
+];
 
-/// Arguments of `orders`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Use it if a shopper has paid and sees no order, or to find revoked orders. Needs FLASHSALE_ADMIN_KEY.
@@ -23,10 +43,7 @@ Examples:
   flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print JSON: the server's answer, or all entries of a list as one array.
-    #[arg(long, global = true)]
-    json: bool,
+    api: ApiArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -60,7 +77,11 @@ Examples:
 }
 
 fn state(text: &str) -> Result<OrderState, String> {
-    let names = OrderState::ALL.map(OrderState::as_str).join(", ");
+    let names = OrderState::ALL
+        .iter()
+        .map(|state| state.as_str())
+        .collect::<Vec<_>>()
+        .join(", ");
     text.parse().map_err(|_unknown| format!("a state is one of {names}"))
 }
 
@@ -70,179 +91,89 @@ fn order_id(text: &str) -> Result<OrderId, String> {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = args.connection.operator()?;
+    let operator = args.api.operator()?;
     match &args.verb {
         Verb::List { sale, user, state } => {
-            let mut orders = all_pages(&operator, &query(*sale, user.as_deref(), *state))?;
+            let path = format!("{PATH}?{}", query(*sale, user.as_deref(), *state));
+            let mut orders = pages::all(&operator, &path, "id")?;
             // RFC 3339 in UTC, all of one length: the texts sort as the times do.
-            let created = |order: &Value| order.get("created_at").and_then(Value::as_str).map(str::to_owned);
-            orders.sort_by_cached_key(|order| Reverse(created(order)));
-            if args.json {
-                return output::print_json(&Value::Array(orders));
-            }
-            output::print(&table(&orders))
+            orders.sort_by_cached_key(|order| Reverse(order["created_at"].as_str().map(str::to_owned)));
+            show_list(orders, args.api.json, &COLUMNS, payment_ids)
         }
         Verb::Show { id } => {
             let order = operator.get(&format!("{PATH}/{id}"))?.body;
-            if args.json {
-                return output::print_json(&order);
-            }
-            output::print(&describe(&order))
+            show(&order, args.api.json, |order: Value| describe(&order))
         }
     }
 }
 
 fn query(sale: Option<Uuid>, user: Option<&str>, state: Option<OrderState>) -> String {
     let asked = [
-        sale.map(|sale| format!("sale_id={sale}")),
-        user.map(|user| format!("user={}", output::encoded(user))),
-        state.map(|state| format!("state={state}")),
+        ("sale_id", sale.map(|sale| sale.to_string())),
+        ("user", user.map(str::to_owned)),
+        ("state", state.map(|state| state.to_string())),
     ];
-    asked.into_iter().flatten().collect::<Vec<_>>().join("&")
-}
-
-fn all_pages(client: &Client, query: &str) -> Result<Vec<Value>, Failure> {
-    pages::all(client, &format!("{PATH}?{query}"), "id")
-}
-
-fn cell(of: &Value, name: &str) -> String {
-    match of.get(name) {
-        None | Some(Value::Null) => "-".to_owned(),
-        Some(value) => answer::scalar(value),
-    }
+    let asked = asked.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(asked)
+        .finish()
 }
 
 fn payments(order: &Value) -> &[Value] {
-    order
-        .get("payments")
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    order["payments"].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn table(orders: &[Value]) -> String {
-    let mut table = Table::new([
-        "ORDER", "STATE", "CREATED", "ACCOUNT", "SALE", "SKU", "UNITS", "AMOUNT", "CURRENCY", "PAYMENTS",
-    ]);
-    for order in orders {
-        let cell = |name: &str| cell(order, name);
-        let paid: Vec<String> = payments(order).iter().map(|it| self::cell(it, "payment_id")).collect();
-        table.row([
-            cell("id"),
-            cell("state"),
-            cell("created_at"),
-            cell("user"),
-            cell("sale_id"),
-            cell("sku"),
-            cell("quantity"),
-            cell("amount_minor"),
-            cell("currency"),
-            if paid.is_empty() {
-                "-".to_owned()
-            } else {
-                paid.join(", ")
-            },
-        ]);
-    }
-    table.render()
+fn payment_ids(order: &Value, member: &str) -> Option<String> {
+    let ids: Vec<String> = payments(order).iter().map(|it| cell(it, "payment_id")).collect();
+    (member == "payments").then(|| if ids.is_empty() { "-".to_owned() } else { ids.join(", ") })
 }
 
 fn describe(order: &Value) -> String {
-    let mut text = String::new();
-    let members = [
-        "id",
-        "state",
-        "user",
-        "sale_id",
-        "sku",
-        "quantity",
-        "amount_minor",
-        "currency",
-        "created_at",
-        "expires_at",
-        "paid_at",
-    ];
-    for name in members {
-        let line = format!("{name:<13} {}", output::one_line(&cell(order, name)));
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    let payments = payments(order);
-    if payments.is_empty() {
-        text.push_str("no payment was matched with it\n");
-        return text;
-    }
-    let mut table = Table::new([
-        "PAYMENT",
-        "OUTCOME",
-        "AMOUNT",
-        "CURRENCY",
-        "RECEIVED",
-        "WHY",
-        "REFERENCE",
-    ]);
-    for payment in payments {
-        let names = [
-            "payment_id",
-            "outcome",
-            "amount_minor",
-            "currency",
-            "received_at",
-            "reason",
-            "settled_reference",
-        ];
-        table.row(names.map(|name| cell(payment, name)));
-    }
-    text.push_str(&table.render());
-    text
+    let line = |name: &String| format!("{name:<13} {}\n", output::one_line(&cell(order, name)));
+    let members = order.as_object().into_iter().flat_map(|order| order.keys());
+    let lines = members.filter(|name| *name != "payments").map(line);
+    let payments = match payments(order) {
+        [] => "no payment was matched with it\n".to_owned(),
+        payments => table(payments, &PAYMENT_COLUMNS, |_, _| None),
+    };
+    lines.chain([payments]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::mock_server::MockServer;
     use serde_json::json;
-    use std::time::Duration;
 
     #[test]
-    fn every_page_of_what_was_asked_for_is_read() {
-        let server = MockServer::answering(&[
-            (200, r#"{"data":[{"id":"b"}],"has_more":true}"#),
-            (200, r#"{"data":[{"id":"a"}],"has_more":false}"#),
-        ]);
-        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+    fn a_query_has_what_was_asked_for_whatever_the_account_is_called() {
         let sale = Uuid::from_u128(7);
-        let asked = query(Some(sale), Some("a&b"), Some(OrderState::Revoked));
-        assert_eq!(all_pages(&client, &asked).unwrap().len(), 2);
-        let first = format!("GET /v1/admin/orders?sale_id={sale}&user=%61%26%62&state=revoked HTTP");
-        let requests = server.requests();
-        assert!(requests[0].starts_with(&first), "{requests:?}");
-        assert!(requests[1].contains("&starting_after=%62 HTTP"), "{requests:?}");
+        let all = query(Some(sale), Some("a&b"), Some(OrderState::Revoked));
+        assert_eq!(all, format!("sale_id={sale}&user=a%26b&state=revoked"));
+        assert_eq!(query(None, Some("ada"), None), "user=ada");
     }
 
     #[test]
-    fn an_order_is_told_with_its_payments_whatever_they_are_called() {
-        let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "payments": [
-            {"payment_id": "pay\n1", "outcome": "refund_due", "reason": "the order was expired already"}]});
-        let told = describe(&order);
-        assert!(
-            told.contains("user          a da\n") && told.contains("paid_at       -\n"),
-            "{told}"
-        );
-        assert!(
-            told.contains("pay 1") && told.contains("the order was expired already"),
-            "{told}"
-        );
-        let listed = table(&[order, json!({"id": "p", "user": "bob", "payments": []})]);
-        let lines: Vec<&str> = listed.lines().collect();
-        assert!(lines[1].contains("a da") && lines[1].ends_with("pay 1"), "{listed}");
-        assert!(lines[2].ends_with('-'), "{listed}");
+    fn an_order_is_printed_with_its_payments_whatever_they_are_called() {
+        let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "paid_at": null, "payments": [
+            {"payment_id": "pay\n1", "outcome": "refund_due", "reason": "the order was expired already"},
+            {"payment_id": "pay2"}]});
+        let shown = describe(&order);
+        for part in [
+            "user          a da\n",
+            "paid_at       -\n",
+            "pay 1    refund_due",
+            "expired already",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let orders = [order, json!({"id": "p", "user": "bob", "payments": []})];
+        let listed = table(&orders, &COLUMNS, payment_ids);
+        let ends: Vec<&str> = listed
+            .lines()
+            .skip(1)
+            .map(|row| row.rsplit("  ").next().unwrap())
+            .collect();
+        assert_eq!(ends, ["pay 1, pay2", "-"], "{listed}");
         assert!(describe(&json!({})).ends_with("no payment was matched with it\n"));
-    }
-
-    #[test]
-    fn what_is_no_state_and_what_is_no_id_is_refused() {
-        assert_eq!(state("revoked"), Ok(OrderState::Revoked));
-        assert!(state("lost").is_err_and(|said| said.contains("reserved, paid")));
-        assert!(order_id("7").is_err());
     }
 }

@@ -22,11 +22,11 @@ pub enum Reader {
 /// # Errors
 /// `Fault` when standard output cannot be written. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
-    tell(text).map(|_| ())
+    write(text).map(|_| ())
 }
 
 /// Like [`print`], for a command that prints without end: the result says whether it can end.
-pub fn tell(text: &str) -> Result<Reader, Failure> {
+pub fn write(text: &str) -> Result<Reader, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(Reader::There),
@@ -68,12 +68,6 @@ pub fn one_line(text: &str) -> String {
         }
     }
     line
-}
-
-/// Percent-encodes every byte of a part of a query.
-#[must_use]
-pub fn encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 /// A table with aligned columns. Columns whose cells are all numbers align to the right.
@@ -140,11 +134,6 @@ mod tests {
             let shown = format!("bob<U+{:04X}>", u32::from(unseen));
             assert_eq!(one_line(&format!("bob{unseen}")), shown);
         }
-    }
-
-    #[test]
-    fn whatever_an_account_is_called_a_query_stays_one() {
-        assert_eq!(encoded("a&b=é"), "%61%26%62%3D%C3%A9");
     }
 
     #[test]

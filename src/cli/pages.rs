@@ -1,7 +1,7 @@
 //! Reads a whole list from the server, one result page at a time.
 
 use super::client::Client;
-use super::{Failure, answer, output};
+use super::{Failure, answer};
 use serde_json::Value;
 
 /// How many result pages of one list are read at most, each with up to a hundred entries.
@@ -13,53 +13,65 @@ const PAGES_MAX: usize = 100_000;
 /// # Errors
 /// `No` when the server refuses, `Fault` when it does not answer or its answer is no list.
 pub fn all(client: &Client, path: &str, id: &str) -> Result<Vec<Value>, Failure> {
-    let mut entries: Vec<Value> = Vec::new();
-    let mut asked = path.to_owned();
-    for _ in 0..PAGES_MAX {
-        let mut page = client.get(&asked)?.body;
-        let data = page.get_mut("data").map(Value::take).unwrap_or_default();
-        entries.extend(answer::read::<Vec<Value>>(&data)?);
-        if page.get("has_more") != Some(&Value::Bool(true)) {
-            return Ok(entries);
+    newest(client, path, id, usize::MAX)
+}
+
+/// The first entries of a list, at most `limit`.
+pub fn newest(client: &Client, path: &str, id: &str, limit: usize) -> Result<Vec<Value>, Failure> {
+    let (_, mut entries) = list(client, path, "data", limit, &format!("/{id}"))?;
+    entries.truncate(limit);
+    Ok(entries)
+}
+
+/// The first answer, and the entries of its list `name` on all result pages, until there are `limit`. The next result
+/// page starts after the last entry, by the value at the JSON pointer `id`.
+pub fn list(client: &Client, path: &str, name: &str, limit: usize, id: &str) -> Result<(Value, Vec<Value>), Failure> {
+    let mut first = client.get(path)?.body;
+    let mut entries: Vec<Value> = taken(&mut first, name)?;
+    let mut has_more = first.get("has_more") == Some(&Value::Bool(true));
+    for _ in 1..PAGES_MAX {
+        if !has_more || entries.len() >= limit {
+            return Ok((first, entries));
         }
-        let last = match entries.last().and_then(|last| last.get(id)) {
-            Some(Value::String(last)) => output::encoded(last),
+        let last = match entries.last().and_then(|last| last.pointer(id)) {
+            Some(Value::String(last)) => form_urlencoded::byte_serialize(last.as_bytes()).collect(),
             Some(Value::Number(last)) => last.to_string(),
             _ => break,
         };
         let joint = if path.contains('?') { '&' } else { '?' };
-        asked = format!("{path}{joint}starting_after={last}");
+        let mut page = client.get(&format!("{path}{joint}starting_after={last}"))?.body;
+        entries.extend(taken(&mut page, name)?);
+        has_more = page.get("has_more") == Some(&Value::Bool(true));
     }
     Err(Failure::Fault(anyhow::anyhow!(
         "the server's list at {path} does not end: is it of the same version?"
     )))
 }
 
+fn taken(page: &mut Value, name: &str) -> Result<Vec<Value>, Failure> {
+    answer::read(&page.get_mut(name).map(Value::take).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::mock_server::MockServer;
     use super::*;
-    use std::time::Duration;
-
-    fn read(answers: &[(u16, &str)], path: &str) -> (Result<Vec<Value>, Failure>, Vec<String>) {
-        let server = MockServer::answering(answers);
-        let client = Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap();
-        (all(&client, path, "id"), server.requests())
-    }
 
     #[test]
-    fn a_list_of_several_pages_is_read_to_its_end() {
+    fn a_list_of_several_pages_is_read_to_its_end_or_limit() {
         for (path, id, second) in [
-            ("/list", r#""a b""#, "GET /list?starting_after=%61%20%62 "),
+            ("/list", r#""a &b""#, "GET /list?starting_after=a+%26b "),
             ("/list?of=x", "8", "GET /list?of=x&starting_after=8 "),
         ] {
             let first = format!(r#"{{"data":[{{"id":{id}}}],"has_more":true}}"#);
-            let (entries, requests) = read(
-                &[(200, &first), (200, r#"{"data":[{"id":"b"}],"has_more":false}"#)],
-                path,
-            );
-            assert_eq!(entries.unwrap().len(), 2);
-            assert!(requests[1].starts_with(second), "{requests:?}");
+            let rest = r#"{"data":[{"id":"b"},{"id":"c"}],"has_more":false}"#;
+            for (limit, entries, requests) in [(usize::MAX, 3, 2), (2, 2, 2), (1, 1, 1)] {
+                let server = MockServer::answering(&[(200, &first), (200, rest)]);
+                assert_eq!(newest(&server.client(), path, "id", limit).unwrap().len(), entries);
+                let asked = server.requests();
+                assert_eq!(asked.len(), requests);
+                assert!(asked.iter().skip(1).all(|it| it.starts_with(second)), "{asked:?}");
+            }
         }
     }
 
@@ -70,9 +82,12 @@ mod tests {
             r#"{"data":[{}],"has_more":true}"#,
             r#"{"has_more":false}"#,
         ] {
-            let (entries, requests) = read(&[(200, body)], "/list");
-            assert!(matches!(entries, Err(Failure::Fault(_))), "{body}");
-            assert_eq!(requests.len(), 1);
+            let server = MockServer::answering(&[(200, body)]);
+            assert!(
+                matches!(all(&server.client(), "/list", "id"), Err(Failure::Fault(_))),
+                "{body}"
+            );
+            assert_eq!(server.requests().len(), 1);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `flashsale pay`: acts as the payment provider, which notifies the shop of a payment by a signed webhook.
 
-use super::client::{Client, Connection};
+use super::client::{ApiArgs, Client};
 use super::{Failure, answer, output, setting, token};
 use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
-use crate::domain::webhook;
+use crate::domain::payment::PaymentOutcome;
+use crate::domain::{time, webhook};
+use crate::http::shop::webhooks::PaymentAnswer;
 use anyhow::Context as _;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
@@ -15,7 +17,6 @@ const TOKEN: &str = "FLASHSALE_TOKEN";
 /// The lifetime of a token that is made only to read one order.
 const LOOK_UP_TTL: Duration = Duration::from_secs(60);
 
-/// Arguments of `pay`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Without --amount or --currency, the command reads the order: as its shopper with --token or --user, else as the
@@ -28,10 +29,7 @@ Examples:
   flashsale pay 3f2c… --amount 49900 --currency EUR --payment-id pay_1")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print the server's answer as JSON.
-    #[arg(long)]
-    json: bool,
+    api: ApiArgs,
     /// The order's id: the `id` in the answer to its purchase.
     #[arg(value_parser = order_id)]
     order_id: Uuid,
@@ -77,16 +75,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         amount_minor,
         currency,
     };
-    let provider = args.connection.client(None)?.proven_by(WEBHOOK_SECRET);
+    let provider = args.api.client(None)?.proven_by(WEBHOOK_SECRET);
     let answer = deliver(&provider, &secret, &payment, Utc::now())?;
-    if args.json {
-        output::print_json(&answer)?;
-    } else {
-        let outcome = answer.get("outcome").map_or_else(|| "-".to_owned(), answer::scalar);
-        output::print(&format!("{}  payment {}\n", output::one_line(&outcome), payment.id))?;
-    }
+    answer::show(&answer, args.api.json, |answer: PaymentAnswer| {
+        format!("{}  payment {}\n", answer.outcome.as_str(), payment.id)
+    })?;
+    let PaymentAnswer { outcome } = answer::read(&answer)?;
     // Without a key to read the order, the message lists the possible reasons.
-    verdict(&answer, || {
+    verdict(outcome, || {
         look_up(args).ok().and_then(|order| why_due(&order, &payment))
     })
 }
@@ -100,51 +96,27 @@ struct Payment {
 
 /// The amount and the currency to pay: from the arguments, else from the order.
 fn price(args: &Args) -> Result<(u64, String), Failure> {
-    if let (Some(amount), Some(currency)) = (args.amount, &args.currency) {
-        return Ok((amount, currency.clone()));
-    }
-    price_of(args, &look_up(args)?)
-}
-
-fn price_of(args: &Args, order: &Value) -> Result<(u64, String), Failure> {
-    let unreadable = || {
-        Failure::Fault(anyhow::anyhow!(
-            "the order has no price: name it with --amount and --currency"
-        ))
+    let order = match (args.amount, &args.currency) {
+        (Some(_), Some(_)) => Value::Null,
+        _ => look_up(args)?,
     };
-    let amount = match args.amount {
-        Some(amount) => amount,
-        None => order
-            .get("amount_minor")
-            .and_then(Value::as_u64)
-            .ok_or_else(unreadable)?,
-    };
-    let currency = match &args.currency {
-        Some(currency) => currency.clone(),
-        None => order
-            .get("currency")
-            .and_then(Value::as_str)
-            .ok_or_else(unreadable)?
-            .to_owned(),
-    };
-    Ok((amount, currency))
+    let amount = args.amount.or_else(|| order["amount_minor"].as_u64());
+    let currency = args.currency.as_deref().or_else(|| order["currency"].as_str());
+    let price = amount.zip(currency.map(str::to_owned));
+    Ok(price.context("the order has no price: name it with --amount and --currency")?)
 }
 
 fn look_up(args: &Args) -> Result<Value, Failure> {
     let id = args.order_id;
-    let shopper = match (args.token, &args.user) {
-        (true, _) => args.connection.client(Some(given_token()?))?,
+    let (client, path) = match (args.token, &args.user) {
+        (true, _) => (args.api.client(Some(given_token()?))?, "/v1/orders"),
         (false, Some(user)) => {
             let token = token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?;
-            args.connection.client(Some(token))?.proven_by(JWT_SECRET)
+            (args.api.client(Some(token))?.proven_by(JWT_SECRET), "/v1/orders")
         }
-        (false, None) => return Ok(args.connection.operator()?.get(&format!("/v1/admin/orders/{id}"))?.body),
+        (false, None) => (args.api.operator()?, "/v1/admin/orders"),
     };
-    found(&shopper, id)
-}
-
-fn found(shopper: &Client, id: Uuid) -> Result<Value, Failure> {
-    Ok(shopper.get(&format!("/v1/orders/{id}"))?.body)
+    Ok(client.get(&format!("{path}/{id}"))?.body)
 }
 
 /// The shopper's token from the environment, else from standard input.
@@ -168,9 +140,8 @@ fn given_token() -> Result<String, Failure> {
 
 /// Why the order cannot take this payment, as far as the order shows it.
 fn why_due(order: &Value, payment: &Payment) -> Option<String> {
-    let text = |name: &str| order.get(name).and_then(Value::as_str);
-    let amount = order.get("amount_minor").and_then(Value::as_u64)?;
-    let currency = text("currency")?;
+    let amount = order["amount_minor"].as_u64()?;
+    let currency = order["currency"].as_str()?;
     if (amount, currency) != (payment.amount_minor, payment.currency.as_str()) {
         return Some(format!(
             "the order costs {amount} {} and {} {} were paid",
@@ -179,7 +150,7 @@ fn why_due(order: &Value, payment: &Payment) -> Option<String> {
             output::one_line(&payment.currency)
         ));
     }
-    match text("state")? {
+    match order["state"].as_str()? {
         "paid" => Some("the order has been paid before, by another payment".to_owned()),
         "reserved" => None,
         state => Some(format!("the order is {}", output::one_line(state))),
@@ -189,7 +160,7 @@ fn why_due(order: &Value, payment: &Payment) -> Option<String> {
 fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>) -> Result<Value, Failure> {
     let body = json!({
         "type": "payment.succeeded",
-        "timestamp": now.to_rfc3339_opts(SecondsFormat::Millis, true),
+        "timestamp": time::format(&now),
         "data": {
             "payment_id": payment.id,
             "order_id": payment.order_id,
@@ -211,26 +182,22 @@ fn deliver(client: &Client, secret: &[u8], payment: &Payment, now: DateTime<Utc>
         "to deliver it again, add --payment-id {}",
         output::one_line(&payment.id)
     );
-    match client.post("/v1/webhooks/payments", &headers, &body) {
-        Ok(answer) => Ok(answer.body),
-        Err(error) => Err(error.with_advice(&again)),
-    }
+    let answer = client.send("POST", "/v1/webhooks/payments", &headers, &body);
+    Ok(answer.map_err(|error| error.with_advice(&again))?.body)
 }
 
 /// Turns the outcome into success or failure. `why` is called only for `refund_due`.
-fn verdict(answer: &Value, why: impl FnOnce() -> Option<String>) -> Result<(), Failure> {
-    let no = |reason: &str| Err(Failure::No(reason.to_owned()));
-    match answer.get("outcome").and_then(Value::as_str) {
-        Some("applied" | "pending" | "duplicate") => Ok(()),
-        Some("refund_due") => {
+fn verdict(outcome: PaymentOutcome, why: impl FnOnce() -> Option<String>) -> Result<(), Failure> {
+    Err(Failure::No(match outcome {
+        PaymentOutcome::Applied | PaymentOutcome::Pending | PaymentOutcome::Duplicate => return Ok(()),
+        PaymentOutcome::RefundDue => {
             let why = why().unwrap_or_else(|| {
                 "the order has been paid before, is cancelled or expired, or costs something else".to_owned()
             });
-            no(&format!("refund_due: {why}; this money is recorded as owed back"))
+            format!("refund_due: {why}; this money is recorded as owed back")
         }
-        Some("unmatched") => no("unmatched: there is no such order, the money is recorded as owed back"),
-        _ => no("the answer has no outcome that this version knows: print it with --json"),
-    }
+        PaymentOutcome::Unmatched => "unmatched: there is no such order, the money is recorded as owed back".to_owned(),
+    }))
 }
 
 #[cfg(test)]
@@ -270,10 +237,10 @@ mod tests {
     #[test]
     fn the_delivery_is_signed_so_that_the_server_believes_it() {
         let server = MockServer::answering(&[(200, r#"{"outcome":"applied"}"#)]);
-        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
         let now = Utc::now();
-        let answer = deliver(&client, SECRET, &payment(), now).unwrap();
-        assert!(verdict(&answer, || None).is_ok());
+        let provider = args(&server, &[]).api.client(None).unwrap();
+        let answer = deliver(&provider, SECRET, &payment(), now).unwrap();
+        assert_eq!(answer, json!({"outcome": "applied"}));
         let request = server.requests().remove(0);
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let header = |name: &str| {
@@ -296,41 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_id_is_told_what_one_is() {
-        let Err(error) = Line::try_parse_from(["pay", "nonsense"]) else {
-            panic!("nonsense is no order")
-        };
-        let text = error.to_string();
-        assert!(
-            text.contains("nonsense") && text.contains("the answer to the purchase"),
-            "{text}"
-        );
-        assert_eq!(error.exit_code(), 2);
+    fn a_wrong_order_id_is_explained() {
+        assert!(order_id("nonsense").is_err_and(|said| said.contains("the answer to the purchase")));
     }
 
     #[test]
-    fn the_price_is_the_orders_unless_told() {
-        let order = r#"{"amount_minor":500,"currency":"EUR"}"#;
-        let server = MockServer::answering(&[(200, order)]);
-        let shopper = args(&server, &[]).connection.client(Some("t".to_owned())).unwrap();
-        let order = found(&shopper, ORDER).unwrap();
-        assert_eq!(price_of(&args(&server, &[]), &order).unwrap(), (500, "EUR".to_owned()));
-        let args_with_amount = args(&server, &["--amount", "1"]);
-        assert_eq!(price_of(&args_with_amount, &order).unwrap(), (1, "EUR".to_owned()));
-        assert!(server.requests()[0].starts_with(&format!("GET /v1/orders/{ORDER} ")));
-        assert_eq!(
-            price(&args(&server, &["--amount", "1", "--currency", "USD"])).unwrap(),
-            (1, "USD".to_owned()),
-            "nothing to look up"
-        );
-        assert_eq!(server.requests().len(), 1);
+    fn a_price_that_is_given_needs_no_order() {
+        let server = MockServer::answering(&[(200, "{}")]);
+        let given = price(&args(&server, &["--amount", "1", "--currency", "USD"])).unwrap();
+        assert_eq!(given, (1, "USD".to_owned()));
+        assert_eq!(server.requests().len(), 0, "nothing to look up");
     }
 
     #[test]
     fn a_delivery_that_may_be_repeated_says_how() {
         let server = MockServer::answering(&[(503, r#"{"code":"unavailable","detail":"Postgres does not answer"}"#)]);
-        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
-        let message = deliver(&client, SECRET, &payment(), Utc::now())
+        let message = deliver(&server.client(), SECRET, &payment(), Utc::now())
             .unwrap_err()
             .to_string();
         assert_eq!(
@@ -341,19 +289,22 @@ mod tests {
 
     #[test]
     fn money_that_finds_no_order_is_a_no() {
-        for outcome in ["applied", "pending", "duplicate"] {
-            assert!(verdict(&json!({"outcome": outcome}), || None).is_ok(), "{outcome}");
-        }
-        for outcome in [json!("refund_due"), json!("unmatched"), json!("new"), Value::Null] {
-            assert!(
-                matches!(verdict(&json!({"outcome": outcome}), || None), Err(Failure::No(_))),
-                "{outcome}"
-            );
+        use PaymentOutcome::{Applied, Duplicate, Pending, RefundDue, Unmatched};
+        for (outcome, is_done) in [
+            (Applied, true),
+            (Pending, true),
+            (Duplicate, true),
+            (RefundDue, false),
+            (Unmatched, false),
+        ] {
+            let said = verdict(outcome, || None);
+            assert_eq!(said.is_ok(), is_done, "{outcome:?}");
+            assert!(is_done || matches!(said, Err(Failure::No(_))), "{outcome:?}");
         }
     }
 
     #[test]
-    fn money_that_is_owed_back_is_told_why() {
+    fn money_that_is_owed_back_has_a_reason() {
         let why = |order: Value| why_due(&order, &payment());
         let order = |state: &str| json!({"amount_minor": 49_900, "currency": "EUR", "state": state});
         assert_eq!(
@@ -368,8 +319,11 @@ mod tests {
             Some("the order costs 100 EUR and 49900 EUR were paid")
         );
         assert_eq!((why(order("reserved")), why(json!({}))), (None, None));
-        let due = json!({"outcome": "refund_due"});
-        let line = |why: Option<&str>| verdict(&due, || why.map(str::to_owned)).unwrap_err().to_string();
+        let line = |why: Option<&str>| {
+            verdict(PaymentOutcome::RefundDue, || why.map(str::to_owned))
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(
             line(Some("the order is expired")),
             "refund_due: the order is expired; this money is recorded as owed back"

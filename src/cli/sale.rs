@@ -1,13 +1,19 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
-use super::answer::{self, Sale, Shard};
-use super::client::{CallError, Client, Connection, sale_path};
+use super::answer::{self, ShownSale, show, text};
+use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
-use super::{Failure, pages, sale_file, watch};
+use super::sale_file::{self, SaleFile};
+use super::{Failure, pages, watch};
+use crate::domain::ids::Sku;
+use crate::domain::report::ShardStats;
+use crate::domain::sale::SaleState;
+use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The wait before the next attempt to create a sale.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Arguments of `sale`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,12 +38,17 @@ Examples:
 Needs FLASHSALE_ADMIN_KEY.")]
 pub struct Args {
     #[command(flatten)]
-    connection: Connection,
-    /// Print the server's answer as JSON.
-    #[arg(long, global = true)]
-    json: bool,
+    api: ApiArgs,
     #[command(subcommand)]
     action: Action,
+}
+
+/// The sale that a command acts on.
+#[derive(Debug, clap::Args)]
+pub struct SaleArg {
+    /// The sale's id.
+    #[arg(value_name = "SALE_ID", value_parser = sale_id)]
+    pub id: Uuid,
 }
 
 #[derive(clap::Subcommand)]
@@ -68,9 +78,8 @@ Examples:
   flashsale sale change 3f2c… sale.example.toml
   flashsale sale change 3f2c… sale.example.toml --if-version 9a1f…")]
     Change {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
+        #[command(flatten)]
+        sale: SaleArg,
         /// The sale file; - is standard input.
         file: PathBuf,
         /// Replace the draft only if it still has this version.
@@ -82,62 +91,33 @@ Examples:
     List,
     /// Show a sale.
     #[command(after_help = "Example:\n  flashsale sale show 3f2c…")]
-    Show {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Show(SaleArg),
     /// Load a sale's stock into Redis, split over its shards; a second preload changes nothing.
     #[command(after_help = "Example:\n  flashsale sale preload 3f2c…")]
-    Preload {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Preload(SaleArg),
     /// Open a sale now, without waiting for starts_at.
     #[command(after_help = "Example:\n  flashsale sale open 3f2c…")]
-    Open {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Open(SaleArg),
     /// Pause a sale; orders can still be paid.
     #[command(after_help = "Example:\n  flashsale sale pause 3f2c…")]
-    Pause {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Pause(SaleArg),
     /// Resume a paused sale.
     #[command(after_help = "Example:\n  flashsale sale resume 3f2c…")]
-    Resume {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Resume(SaleArg),
     /// Close a sale for good.
     #[command(after_help = "Example:\n  flashsale sale close 3f2c… && flashsale audit 3f2c…")]
-    Close {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Close(SaleArg),
     /// Delete a draft for good; a preloaded sale is refused.
     #[command(after_help = "Example:\n  flashsale sale delete 3f2c…")]
-    Delete {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Delete(SaleArg),
     /// Add units to an item, or take back unsold units.
     #[command(after_help = "\
 Examples:
   flashsale sale restock 3f2c… phone-black 50
   flashsale sale restock 3f2c… phone-black -20")]
     Restock {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
+        #[command(flatten)]
+        sale: SaleArg,
         /// The item's SKU.
         sku: String,
         /// How many units to add; a negative number takes back unsold units.
@@ -157,39 +137,38 @@ GET /v1/admin/sales/{id}/live sends it. It ends when the sale is closed and ever
 Examples:
   flashsale sale watch 3f2c…
   flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
-    Watch {
-        /// The sale's id.
-        #[arg(value_parser = sale_id)]
-        id: Uuid,
-    },
+    Watch(SaleArg),
 }
 
 /// # Errors
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let operator = || args.connection.operator();
+    let json = args.api.json;
+    let operator = || args.api.operator();
     match &args.action {
         Action::Create { file, key } => {
             let key = key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
-            create(&operator()?, file, &key, RETRY, args.json)
+            create(&operator()?, file, &key, RETRY, json)
         }
-        Action::Change { id, file, if_version } => change(&operator()?, id, file, if_version.as_deref(), args.json),
-        Action::List => list(&operator()?, args.json),
-        Action::Show { id } => {
-            let sale = operator()?.get(&sale_path(id, ""))?;
-            show(&sale.body, args.json, |it| describe(it, sale.etag.as_deref()))
-        }
-        Action::Preload { id } => preload(&operator()?, id, args.json),
-        Action::Open { id } => turn(&operator()?, id, "open", args.json),
-        Action::Pause { id } => turn(&operator()?, id, "pause", args.json),
-        Action::Resume { id } => turn(&operator()?, id, "resume", args.json),
-        Action::Close { id } => turn(&operator()?, id, "close", args.json),
-        Action::Delete { id } => delete(&operator()?, id, args.json),
-        Action::Restock { id, sku, quantity, key } => {
+        Action::Change { sale, file, if_version } => change(&operator()?, &sale.id, file, if_version.as_deref(), json),
+        Action::List => list(&operator()?, json),
+        Action::Show(sale) => show_sale(&operator()?.get(&sale_path(sale.id, ""))?, json, ""),
+        Action::Preload(sale) => preload(&operator()?, &sale.id, json),
+        Action::Open(sale) => transition(&operator()?, &sale.id, "open", json),
+        Action::Pause(sale) => transition(&operator()?, &sale.id, "pause", json),
+        Action::Resume(sale) => transition(&operator()?, &sale.id, "resume", json),
+        Action::Close(sale) => transition(&operator()?, &sale.id, "close", json),
+        Action::Delete(sale) => delete(&operator()?, &sale.id, json),
+        Action::Restock {
+            sale,
+            sku,
+            quantity,
+            key,
+        } => {
             let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-            restock(&operator()?, id, sku, *quantity, &key, args.json)
+            restock(&operator()?, &sale.id, sku, *quantity, &key, json)
         }
-        Action::Watch { id } => watch::run(&args.connection, id, args.json),
+        Action::Watch(sale) => watch::run(&args.api, &sale.id),
     }
 }
 
@@ -203,48 +182,42 @@ pub fn sale_id(text: &str) -> Result<Uuid, String> {
     })
 }
 
-/// Prints a sale as JSON, or as `text` writes it.
-fn show(body: &Value, json: bool, text: impl Fn(&Sale) -> String) -> Result<(), Failure> {
-    if json {
-        output::print_json(body)
-    } else {
-        output::print(&text(&answer::read(body)?))
-    }
+/// Prints a sale in detail, with its version, and then the `next` command for it.
+fn show_sale(answer: &Answer, json: bool, next: &str) -> Result<(), Failure> {
+    show(&answer.body, json, |sale: ShownSale| {
+        let text = describe(&sale, answer.etag.as_deref());
+        match next {
+            "" => text,
+            next => format!("{text}next: flashsale sale {next} {}\n", sale.id),
+        }
+    })
 }
 
 fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) -> Result<(), Failure> {
-    let (sale, source) = sale_file::read(file, drawn_at(key).unwrap_or_else(Utc::now))?;
-    let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
-    let created = match client.post_once("/v1/admin/sales", key, &body, retry) {
-        Ok(created) => created,
-        Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
-            return Err(source.refused(&refusal.detail));
-        }
-        Err(error) => {
-            let key = output::one_line(key);
-            return Err(error.with_advice(&format!("to retry, repeat the command with --key {key}")));
-        }
-    };
-    show(&created.body, json, |sale| {
-        format!(
-            "{}\nnext: flashsale sale preload {}\n",
-            describe(sale, created.etag.as_deref()).trim_end(),
-            sale.id
-        )
+    let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
+    let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
+    let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
+    show_sale(&accepted(created, &file, &advice)?, json, "preload")
+}
+
+/// The answer to a sale file. A refusal of the file names its line.
+fn accepted(answer: Result<Answer, CallError>, file: &SaleFile, advice: &str) -> Result<Answer, Failure> {
+    answer.map_err(|error| match error {
+        CallError::Refused(refusal) if refusal.code == "invalid_request" => file.refused(&refusal.detail),
+        error => error.with_advice(advice),
     })
 }
 
 /// The time in a key, if the key is a UUID with a time. Relative times count from it: with other times, the server
 /// would refuse the repeated key as one for another sale.
-fn drawn_at(key: &str) -> Option<DateTime<Utc>> {
-    let drawn = Uuid::try_parse(key).ok().filter(|key| key.get_version_num() == 7)?;
-    let (seconds, nanos) = drawn.get_timestamp()?.to_unix();
+fn time_of(key: &str) -> Option<DateTime<Utc>> {
+    let key = Uuid::try_parse(key).ok().filter(|key| key.get_version_num() == 7)?;
+    let (seconds, nanos) = key.get_timestamp()?.to_unix();
     DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
 }
 
 fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: bool) -> Result<(), Failure> {
-    let (sale, source) = sale_file::read(file, Utc::now())?;
-    let body = serde_json::to_string(&sale).context("the sale is no JSON")?;
+    let file = sale_file::read(file, Utc::now())?;
     let etag = match version {
         Some(version) => format!("\"{}\"", bare(version)),
         None => {
@@ -252,16 +225,9 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: 
             etag.context("the server's answer has no version of the draft: is it of the same version?")?
         }
     };
-    let changed = match client.put(&sale_path(id, ""), &etag, &body) {
-        Ok(changed) => changed,
-        Err(CallError::Refused(refusal)) if refusal.code == "invalid_request" => {
-            return Err(source.refused(&refusal.detail));
-        }
-        Err(error) => {
-            return Err(error.with_advice(&format!("`flashsale sale show {id}` shows whether it changed")));
-        }
-    };
-    show(&changed.body, json, |sale| describe(sale, changed.etag.as_deref()))
+    let changed = client.send("PUT", &sale_path(id, ""), &[("if-match", &etag)], &file.body);
+    let advice = format!("`flashsale sale show {id}` shows whether it changed");
+    show_sale(&accepted(changed, &file, &advice)?, json, "")
 }
 
 /// The version in an ETag, without quotes and the mark of a weak ETag.
@@ -269,41 +235,56 @@ fn bare(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
 
-fn turn(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
-    let sale = client.post(&sale_path(id, &format!("/{verb}")), &[], "")?.body;
-    show(&sale, json, |sale| {
-        format!("sale {id} is {}\n", output::one_line(&sale.state))
-    })
+fn transition(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
+    let sale = client.post(&sale_path(id, &format!("/{verb}")), "")?.body;
+    show(&sale, json, |sale: ShownSale| format!("sale {id} is {}\n", sale.state))
 }
 
 fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let deleted = client.delete(&sale_path(id, ""));
+    let deleted = client.send("DELETE", &sale_path(id, ""), &[], "");
     let advice = "repeat it; \"no such sale\" then says that it is deleted";
     let deleted = deleted.map_err(|error| error.with_advice(advice))?.body;
-    if json {
-        return output::print_json(&deleted);
-    }
-    output::print(&format!("the draft {id} is deleted\n"))
+    show(&deleted, json, |_: Value| format!("the draft {id} is deleted\n"))
 }
 
 fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
     let progress = Progress::of("putting the stock into Redis");
-    let answer = client.post(&sale_path(id, "/preload"), &[], "");
+    let answer = client.post(&sale_path(id, "/preload"), "");
     drop(progress);
-    let body = answer?.body;
-    if json {
-        return output::print_json(&body);
-    }
-    let shards: Vec<Shard> = answer::read(body.get("shards").unwrap_or(&Value::Null))?;
-    let state = body.get("state").and_then(Value::as_str).unwrap_or("-");
-    output::print(&format!("{}{}", shard_table(&shards), loaded(id, state)))
+    show(&answer?.body, json, |loaded: Loaded| loaded.describe(id))
 }
 
-/// The sale's state after a preload. A sale that was preloaded long ago may be closed.
-fn loaded(id: &Uuid, state: &str) -> String {
-    match state {
-        "closed" => format!("sale {id} is closed: it sells no more\n"),
-        state => format!("sale {id} is {}\n", output::one_line(state)),
+/// A sale after its preload. A sale that was preloaded long ago may be closed.
+#[derive(Deserialize)]
+struct Loaded {
+    state: SaleState,
+    shards: Vec<ShardStats>,
+}
+
+impl Loaded {
+    /// A table with a row a shard and a column an item, the sums, and the state.
+    fn describe(&self, id: &Uuid) -> String {
+        let mut skus: Vec<&Sku> = self.shards.iter().flat_map(|shard| shard.available.keys()).collect();
+        skus.sort_unstable();
+        skus.dedup();
+        let units = |shard: &ShardStats, sku: &Sku| shard.available.get(sku).copied().unwrap_or(0);
+        let mut table = Table::new(["SHARD"].into_iter().chain(skus.iter().map(|sku| sku.as_str())));
+        for shard in &self.shards {
+            let row = skus.iter().map(|sku| units(shard, sku).to_string());
+            table.row([shard.shard.to_string()].into_iter().chain(row));
+        }
+        let mut text = table.render();
+        for sku in skus {
+            let sum: i64 = self.shards.iter().map(|shard| units(shard, sku)).sum();
+            let _ = writeln!(text, "{sku}: {sum} in all");
+        }
+        let note = if self.state == SaleState::Closed {
+            ": it sells no more"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "sale {id} is {}{note}", self.state);
+        text
     }
 }
 
@@ -318,21 +299,14 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json
             stderr::line(format_args!("flashsale: no answer yet; {patience}"));
         }
     });
-    let outcome = client.post(&sale_path(id, "/restock"), &[("idempotency-key", key)], &request);
+    let path = sale_path(id, "/restock");
+    let outcome = client.send("POST", &path, &[("idempotency-key", key)], &request);
     drop(answered);
-    let body = match outcome {
-        Ok(answer) => answer.body,
-        Err(error) => return Err(error.with_advice(&again)),
-    };
-    if json {
-        return output::print_json(&body);
-    }
+    let body = outcome.map_err(|error| error.with_advice(&again))?.body;
     let verb = if quantity < 0 { "taken back" } else { "added" };
-    output::print(&format!(
-        "{}: {verb} {}\n",
-        output::one_line(sku),
-        quantity.unsigned_abs()
-    ))
+    show(&body, json, |_: Value| {
+        format!("{}: {verb} {}\n", output::one_line(sku), quantity.unsigned_abs())
+    })
 }
 
 fn list(client: &Client, json: bool) -> Result<(), Failure> {
@@ -341,57 +315,50 @@ fn list(client: &Client, json: bool) -> Result<(), Failure> {
         return output::print_json(&json!({"data": sales, "has_more": false}));
     }
     let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
-    for sale in answer::read::<Vec<Sale>>(&Value::Array(sales))? {
+    for ShownSale { id, state, terms } in answer::read::<Vec<_>>(&Value::Array(sales))? {
         table.row([
-            sale.id,
-            sale.state,
-            instant(sale.starts_at),
-            instant(sale.ends_at),
-            number(sale.shards),
-            sale.items.len().to_string(),
-            sale.items.iter().map(|item| item.stock).sum::<u64>().to_string(),
-            sale.name,
+            id.to_string(),
+            state.to_string(),
+            instant(terms.starts_at),
+            instant(terms.ends_at),
+            terms.shards.to_string(),
+            terms.items.len().to_string(),
+            terms.items.iter().map(|item| item.stock).sum::<i64>().to_string(),
+            terms.name,
         ]);
     }
     output::print(&table.render())
 }
 
-/// A sale in detail, with its version.
-fn describe(sale: &Sale, etag: Option<&str>) -> String {
-    let mut facts = Table::new(["id".to_owned(), sale.id.clone()]);
+fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
+    let terms = &sale.terms;
+    let mut facts = Table::new(["id".to_owned(), sale.id.to_string()]);
     let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
-    fact("name", sale.name.clone());
-    fact("state", sale.state.clone());
+    fact("name", terms.name.clone());
+    fact("state", sale.state.to_string());
     if let Some(etag) = etag {
         fact("version", bare(etag).to_owned());
     }
-    fact("starts at", instant(sale.starts_at));
-    fact("ends at", instant(sale.ends_at));
-    fact("shards", number(sale.shards));
-    fact(
-        "payment window",
-        sale.payment_window_seconds
-            .map_or_else(dash, |seconds| format!("{seconds} s")),
-    );
-    let rate = sale.purchase_rate.as_ref();
-    fact(
-        "purchase rate",
-        rate.map_or_else(dash, |rate| format!("{} in {} ms", rate.limit, rate.window_ms)),
-    );
-    fact("durability", sale.durability.clone().unwrap_or_else(dash));
-    let guards = guards(sale);
+    fact("starts at", instant(terms.starts_at));
+    fact("ends at", instant(terms.ends_at));
+    fact("shards", terms.shards.to_string());
+    fact("payment window", format!("{} s", terms.payment_window_seconds));
+    let rate = terms.purchase_rate;
+    fact("purchase rate", format!("{} in {} ms", rate.limit, rate.window_ms));
+    fact("durability", terms.durability.as_str().to_owned());
+    let guards = guards(&terms.guards);
     if !guards.is_empty() {
         fact("guards", guards.join(", "));
     }
     let mut items = Table::new(["SKU", "PRICE", "CURRENCY", "STOCK", "PER USER", "NAME"]);
-    for item in &sale.items {
+    for item in &terms.items {
         items.row([
-            item.sku.clone(),
+            item.sku.to_string(),
             // Minor units, as everywhere in the API: the number in a major unit depends on the currency.
             item.price_minor.to_string(),
             item.currency.clone(),
             item.stock.to_string(),
-            number(item.per_user_limit),
+            item.per_user_limit.to_string(),
             item.name.clone(),
         ]);
     }
@@ -399,58 +366,32 @@ fn describe(sale: &Sale, etag: Option<&str>) -> String {
 }
 
 /// The guards that are on, each with its value.
-fn guards(sale: &Sale) -> Vec<String> {
-    let value = |name: &str| sale.guards.get(name).unwrap_or(&Value::Null);
-    let is_on = |name: &str| match value(name) {
-        Value::Bool(is_on) => *is_on,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(kind) => kind != "none",
-        _ => false,
+fn guards(guards: &SaleGuards) -> Vec<String> {
+    let stored = guards.stored();
+    let is_on = |name: &str| match name {
+        "challenge" => guards.challenge != ChallengeKind::None,
+        // These only set how another guard works.
+        "proof_cost" => guards.challenge == ChallengeKind::ProofOfWork,
+        "captcha_proof_cost" => guards.challenge == ChallengeKind::Captcha,
+        "admissions_per_second" | "admission_seconds" => guards.waiting_room,
+        _ => true,
     };
-    let with_value = |name: &str| format!("{name} {}", answer::scalar(value(name)));
-    let mut shown = Vec::new();
-    for name in sale.guards.keys().filter(|name| is_on(name)) {
-        match name.as_str() {
-            // These only set how another guard works.
-            "proof_cost" if *value("challenge") != "proof_of_work" => {}
-            "captcha_proof_cost" if *value("challenge") != "captcha" => {}
-            "admissions_per_second" | "admission_seconds" if !is_on("waiting_room") => {}
-            name if value(name).is_boolean() => shown.push(name.to_owned()),
-            name => shown.push(with_value(name)),
-        }
-    }
+    let on = stored.as_object().into_iter().flatten().filter(|(name, _)| is_on(name));
+    let mut shown: Vec<String> = on
+        .map(|(name, value)| {
+            if value.is_boolean() {
+                name.clone()
+            } else {
+                format!("{name} {}", text(value))
+            }
+        })
+        .collect();
+    shown.sort_unstable();
     shown
 }
 
-/// A table with a row a shard and a column an item, and the sums below.
-fn shard_table(shards: &[Shard]) -> String {
-    let mut skus: Vec<&String> = shards.iter().flat_map(|shard| shard.available.keys()).collect();
-    skus.sort_unstable();
-    skus.dedup();
-    let units = |shard: &Shard, sku: &String| shard.available.get(sku).copied().unwrap_or(0);
-    let mut table = Table::new(std::iter::once("SHARD".to_owned()).chain(skus.iter().map(|sku| (*sku).clone())));
-    for shard in shards {
-        let row = skus.iter().map(|sku| units(shard, sku).to_string());
-        table.row(std::iter::once(shard.shard.to_string()).chain(row));
-    }
-    let mut text = table.render();
-    for sku in skus {
-        let sum: i64 = shards.iter().map(|shard| units(shard, sku)).sum();
-        let _ = writeln!(text, "{}: {sum} in all", output::one_line(sku));
-    }
-    text
-}
-
-fn instant(time: Option<DateTime<Utc>>) -> String {
-    time.map_or_else(dash, |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
-}
-
-fn number(value: Option<u64>) -> String {
-    value.map_or_else(dash, |value| value.to_string())
-}
-
-fn dash() -> String {
-    "-".to_owned()
+fn instant(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 #[cfg(test)]
@@ -481,36 +422,13 @@ mod tests {
             let Action::Restock { quantity, key, .. } = args.action else {
                 panic!("not restock")
             };
-            assert_eq!((quantity, key.as_deref(), args.json), (-20, Some("k"), true));
+            assert_eq!((quantity, key.as_deref(), args.api.json), (-20, Some("k"), true));
         }
     }
 
     #[test]
-    fn what_is_no_sale_id_is_told_what_one_is() {
-        use clap::Parser as _;
-        assert!(Line::try_parse_from(["sale", "change", "nope", "sale.toml"]).is_err());
-        for verb in ["show", "preload", "open", "pause", "resume", "close", "watch"] {
-            let Err(error) = Line::try_parse_from(["sale", verb, "nope"]) else {
-                panic!("nope is no sale")
-            };
-            let text = error.to_string();
-            assert!(text.contains("nope") && text.contains("flashsale sale list"), "{text}");
-            assert_eq!(error.exit_code(), 2);
-        }
-        assert!(Line::try_parse_from(["sale", "restock", "nope", "phone", "5"]).is_err());
-    }
-
-    fn client(server: &MockServer) -> Client {
-        Client::new(server.url(), Some("key".to_owned()), Duration::from_secs(2)).unwrap()
-    }
-
-    #[test]
-    fn an_empty_list_is_no_failure() {
-        list(
-            &client(&MockServer::answering(&[(200, r#"{"data":[],"has_more":false}"#)])),
-            false,
-        )
-        .unwrap();
+    fn a_wrong_sale_id_is_explained() {
+        assert!(sale_id("nope").is_err_and(|said| said.contains("flashsale sale list")));
     }
 
     fn example() -> PathBuf {
@@ -523,11 +441,17 @@ mod tests {
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
+    /// A sale as the server shows it.
+    fn draft() -> Value {
+        crate::http::admin::sales::example("draft")
+    }
+
     #[test]
     fn a_sale_whose_answer_is_lost_is_asked_for_again_as_the_same_one() {
-        let made = (201, r#"{"id":"x"}"#);
+        let sale = draft().to_string();
+        let made = (201, sale.as_str());
         let server = MockServer::answering(&[(503, ""), (502, "<html>"), made]);
-        create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap();
         let requests = server.requests();
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
@@ -535,21 +459,21 @@ mod tests {
         // A repeated command with the printed key sends the same body: its times count from the time in the key.
         let printed = Uuid::now_v7().to_string();
         let server = MockServer::answering(&[made]);
-        create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), &printed, Duration::ZERO, false).unwrap();
         let first = server.requests();
         thread::sleep(Duration::from_millis(2));
         let server = MockServer::answering(&[made]);
-        create(&client(&server), &example(), &printed, Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), &printed, Duration::ZERO, false).unwrap();
         assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
         // The attempts end, and the error says how to retry.
         let server = MockServer::answering(&[(503, "")]);
-        let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap_err();
         assert!(failure.to_string().contains("with --key key-1"), "{failure}");
         assert_eq!(server.requests().len(), 3);
         // A permanent refusal is not repeated.
         let server =
             MockServer::answering(&[(400, r#"{"code":"invalid_request","detail":"shards must be 1 to 256"}"#)]);
-        let failure = create(&client(&server), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap_err();
         assert!(
             matches!(&failure, Failure::Usage(line) if line.contains("sale.example.toml:")),
             "{failure}"
@@ -559,9 +483,9 @@ mod tests {
 
     #[test]
     fn a_draft_is_changed_only_as_the_version_that_was_seen() {
-        let server = MockServer::answering(&[(200, r#"{"id":"x"}"#)]);
-        change(&client(&server), &ID, &example(), None, false).unwrap();
-        change(&client(&server), &ID, &example(), Some("older"), false).unwrap();
+        let server = MockServer::answering(&[(200, &draft().to_string())]);
+        change(&server.client(), &ID, &example(), None, false).unwrap();
+        change(&server.client(), &ID, &example(), Some("older"), false).unwrap();
         let requests = server.requests();
         assert!(
             requests[0].starts_with(&format!("GET /v1/admin/sales/{ID} ")),
@@ -575,28 +499,11 @@ mod tests {
     }
 
     #[test]
-    fn restocking_sends_the_key_and_a_signed_quantity() {
-        let server = MockServer::answering(&[(200, "{}")]);
-        restock(&client(&server), &ID, "phone", -5, "again", false).unwrap();
-        let request = &server.requests()[0];
-        assert!(
-            request.starts_with(&format!("POST /v1/admin/sales/{ID}/restock ")),
-            "{request}"
-        );
-        assert!(request.contains("idempotency-key: again\r\n"), "{request}");
-        let sent = request
-            .lines()
-            .next_back()
-            .and_then(|body| serde_json::from_str::<Value>(body).ok());
-        assert_eq!(sent, Some(json!({"sku": "phone", "quantity": -5})), "{request}");
-    }
-
-    #[test]
     fn a_restock_says_how_to_repeat_it_only_where_that_may_help() {
         let problem = |status| (status, r#"{"code":"c","detail":"d"}"#);
         for (status, may_help) in [(503, true), (429, true), (404, false), (409, false), (422, false)] {
             let server = MockServer::answering(&[problem(status)]);
-            let failure = restock(&client(&server), &ID, "phone", 5, "key-1", false).unwrap_err();
+            let failure = restock(&server.client(), &ID, "phone", 5, "key-1", false).unwrap_err();
             assert_eq!(
                 failure.to_string().contains("--key key-1"),
                 may_help,
@@ -607,62 +514,47 @@ mod tests {
 
     #[test]
     fn a_sale_shows_the_guards_that_are_on() {
-        let shown = |guards: Value| {
-            let sale = json!({"id": ID, "guards": guards});
-            guards_line(&describe(&answer::read(&sale).unwrap(), None))
+        let shown = |set: Value| {
+            let all = SaleGuards::default().with(set.as_object().unwrap().clone()).unwrap();
+            guards(&all).join(", ")
         };
-        let off = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "holds_max": 0,
-            "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100,
-            "admission_seconds": 300});
-        assert_eq!(shown(off), None);
-        let on = json!({"purchase_token": true, "challenge": "captcha", "proof_cost": 1000, "holds_max": 2,
-            "unpaid_cooldown_seconds": 60, "waiting_room": true, "admissions_per_second": 100,
-            "admission_seconds": 300});
-        let expected = "guards          admission_seconds 300, admissions_per_second 100, challenge captcha, \
-                        holds_max 2, purchase_token, unpaid_cooldown_seconds 60, waiting_room";
-        assert_eq!(shown(on).as_deref(), Some(expected));
-    }
-
-    fn guards_line(text: &str) -> Option<String> {
-        text.lines().find(|line| line.starts_with("guards")).map(str::to_owned)
-    }
-
-    #[test]
-    fn a_transition_that_is_refused_is_a_no() {
-        let body = r#"{"code":"invalid_transition","detail":"a closed sale cannot open"}"#;
-        let server = MockServer::answering(&[(409, body)]);
-        let failure = turn(&client(&server), &ID, "open", false).unwrap_err();
-        assert!(matches!(failure, Failure::No(line) if line == "invalid_transition: a closed sale cannot open"));
-    }
-
-    #[test]
-    fn preloading_shows_every_shard() {
-        let answer = json!([
-            {"shard": 0, "available": {"a": 3, "b": 1}},
-            {"shard": 1, "available": {"a": 2}},
-        ]);
-        let shards: Vec<Shard> = answer::read(&answer).unwrap();
+        assert_eq!(shown(json!({})), "");
+        let on = json!({"purchase_token": true, "challenge": "captcha", "holds_max": 2, "unpaid_cooldown_seconds": 60,
+            "waiting_room": true});
         assert_eq!(
-            shard_table(&shards),
-            "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\n"
+            shown(on),
+            "admission_seconds 300, admissions_per_second 100, challenge captcha, holds_max 2, purchase_token, \
+             unpaid_cooldown_seconds 60, waiting_room"
         );
     }
 
     #[test]
-    fn preloading_says_what_became_of_the_sale() {
-        assert_eq!(loaded(&ID, "open"), format!("sale {ID} is open\n"));
-        assert_eq!(
-            loaded(&ID, "closed"),
-            format!("sale {ID} is closed: it sells no more\n")
-        );
+    fn preloading_shows_every_shard_and_the_state() {
+        let shard = |shard, a, b| {
+            json!({"shard": shard, "epoch": 1, "available": {"a": a, "b": b}, "held": {}, "sold": {}, "sent": {},
+                "received": {}, "in_transit": {}, "undrained_events": 0})
+        };
+        for (state, note) in [("open", ""), ("closed", ": it sells no more")] {
+            let loaded = json!({"state": state, "shards": [shard(0, 3, 1), shard(1, 2, 0)]});
+            assert_eq!(
+                answer::read::<Loaded>(&loaded).unwrap().describe(&ID),
+                format!(
+                    "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\nsale {ID} is {state}{note}\n"
+                )
+            );
+        }
     }
 
     #[test]
-    fn a_sale_shows_its_items_aligned() {
-        let sale = json!({"id": ID, "name": "Launch", "state": "draft", "starts_at": "2026-11-27T20:00:00.000Z",
-            "items": [{"sku": "a", "price_minor": 100, "currency": "EUR", "stock": 5, "name": "A"}]});
+    fn a_sale_shows_its_items_aligned_and_a_guard_of_a_later_version_is_no_error() {
+        let mut sale = draft();
+        sale["guards"] = json!({"holds_max": 3, "horoscope": true});
         let text = describe(&answer::read(&sale).unwrap(), None);
-        assert!(text.contains("starts at       2026-11-27T20:00:00Z\n"), "{text}");
-        assert!(text.ends_with("a      100  EUR           5  -         A\n"), "{text}");
+        assert!(text.contains("starts at       2026-11-22T09:00:00Z\n"), "{text}");
+        assert!(text.contains("guards          holds_max 3\n"), "{text}");
+        assert!(
+            text.ends_with("TSHIRT-M   2500  EUR         100         2  T-shirt, medium\n"),
+            "{text}"
+        );
     }
 }

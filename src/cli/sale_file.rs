@@ -3,82 +3,24 @@
 
 use super::output::one_line;
 use super::{Failure, duration};
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize};
+use crate::domain::sale::SaleRequest;
+use crate::domain::time;
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The sale to create, with its times resolved.
-#[derive(Debug, Serialize)]
-pub struct NewSale {
-    name: String,
-    starts_at: String,
-    ends_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shards: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payment_window_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    purchase_rate: Option<PurchaseRate>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    durability: Option<Durability>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    guards: Option<Guards>,
-    items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SaleFile {
-    name: String,
-    starts_at: Spanned<toml::Value>,
-    ends_at: Spanned<toml::Value>,
-    shards: Option<i64>,
-    payment_window_seconds: Option<i64>,
-    purchase_rate: Option<PurchaseRate>,
-    durability: Option<Durability>,
-    guards: Option<Guards>,
-    items: Vec<Item>,
-}
-
-/// Guards by name. The server checks the names.
-type Guards = serde_json::Map<String, serde_json::Value>;
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct PurchaseRate {
-    limit: i64,
-    window_ms: i64,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Durability {
-    Redis,
-    Replica,
-    Postgres,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Item {
-    sku: String,
-    name: String,
-    price_minor: i64,
-    currency: String,
-    stock: i64,
-    per_user_limit: i64,
-}
-
 /// A sale file as it was read.
 #[derive(Debug)]
-pub struct Source {
+pub struct SaleFile {
     name: String,
     text: String,
+    /// The body of the request: the file's own keys, with its times resolved.
+    pub body: String,
 }
 
-impl Source {
+impl SaleFile {
     /// The failure for a refusal by the server with this `detail`, with the line of the file that it is about.
     #[must_use]
     pub fn refused(&self, detail: &str) -> Failure {
@@ -94,7 +36,7 @@ impl Source {
 ///
 /// # Errors
 /// `Usage` with one line that names the file and the line in it.
-pub fn read(path: &Path, now: DateTime<Utc>) -> Result<(NewSale, Source), Failure> {
+pub fn read(path: &Path, now: DateTime<Utc>) -> Result<SaleFile, Failure> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()))
     } else {
@@ -102,7 +44,7 @@ pub fn read(path: &Path, now: DateTime<Utc>) -> Result<(NewSale, Source), Failur
     };
     let text = text.map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
     match parse(&text, now) {
-        Ok(sale) => Ok((sale, Source { name, text })),
+        Ok(body) => Ok(SaleFile { name, text, body }),
         Err((line, message)) => Err(Failure::Usage(format!("{name}:{line}: {message}"))),
     }
 }
@@ -140,33 +82,28 @@ fn line_of(text: &str, detail: &str) -> Option<usize> {
     line
 }
 
-fn parse(text: &str, now: DateTime<Utc>) -> Result<NewSale, (usize, String)> {
-    let file: SaleFile = toml::from_str(text).map_err(|error: toml::de::Error| {
+/// The body of the request, or the line of the file with the first mistake in it.
+fn parse(text: &str, now: DateTime<Utc>) -> Result<String, (usize, String)> {
+    let wrong = |error: toml::de::Error| {
         let line = line_at(text, error.span().map_or(0, |span| span.start));
         (line, error.message().replace('\n', " "))
-    })?;
+    };
+    let sale: SaleRequest<Spanned<toml::Value>> = toml::from_str(text).map_err(wrong)?;
     let time = |value: &Spanned<toml::Value>| {
         moment(value.get_ref(), now).map_err(|message| (line_at(text, value.span().start), message))
     };
-    let (starts_at, ends_at) = (time(&file.starts_at)?, time(&file.ends_at)?);
+    let (starts_at, ends_at) = (time(&sale.starts_at)?, time(&sale.ends_at)?);
     if ends_at <= starts_at {
         return Err((
-            line_at(text, file.ends_at.span().start),
+            line_at(text, sale.ends_at.span().start),
             "ends_at must be later than starts_at".to_owned(),
         ));
     }
-    let written = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
-    Ok(NewSale {
-        name: file.name,
-        starts_at: written(starts_at),
-        ends_at: written(ends_at),
-        shards: file.shards,
-        payment_window_seconds: file.payment_window_seconds,
-        purchase_rate: file.purchase_rate,
-        durability: file.durability,
-        guards: file.guards,
-        items: file.items,
-    })
+    // Only the file's own keys: the server fills in the others.
+    let mut body: Map<String, Value> = toml::from_str(text).map_err(wrong)?;
+    body.insert("starts_at".to_owned(), time::format(&starts_at).into());
+    body.insert("ends_at".to_owned(), time::format(&ends_at).into());
+    Ok(Value::Object(body).to_string())
 }
 
 /// A point in time: RFC 3339, a TOML date-time with an offset, `now`, or `+` and a duration.
@@ -199,7 +136,7 @@ pub fn line_at(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const SMALL: &str = "\
 name = \"Launch\"
@@ -220,7 +157,7 @@ per_user_limit = 1
     }
 
     fn body(text: &str) -> Value {
-        serde_json::to_value(parse(text, now()).unwrap()).unwrap()
+        serde_json::from_str(&parse(text, now()).unwrap()).unwrap()
     }
 
     #[test]
@@ -239,20 +176,10 @@ per_user_limit = 1
 
     #[test]
     fn the_example_has_every_key() {
+        let schema = serde_json::to_value(schemars::schema_for!(SaleRequest)).unwrap();
+        let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
         let example = body(include_str!("../../sale.example.toml"));
-        let keys = |value: &Value| {
-            let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
-            keys.sort();
-            keys.join(" ")
-        };
-        assert_eq!(
-            keys(&example),
-            "durability ends_at guards items name payment_window_seconds purchase_rate shards starts_at"
-        );
-        assert_eq!(
-            keys(&example["items"][0]),
-            "currency name per_user_limit price_minor sku stock"
-        );
+        assert_eq!(example.as_object().unwrap().len(), known.len(), "{known:?}");
     }
 
     #[test]
@@ -290,7 +217,7 @@ per_user_limit = 1
     }
 
     #[test]
-    fn what_the_server_refuses_is_told_with_the_line_that_says_it() {
+    fn a_refusal_by_the_server_names_the_line() {
         let text = format!(
             "shards = 300\n{SMALL}\n[[items]]\nsku = \"a b\"\n\n[guards]\nholds_max = -1\n\n[purchase_rate]\nlimit = 0\n"
         );
@@ -312,12 +239,13 @@ per_user_limit = 1
             assert_eq!(line_of(&text, detail), line, "{detail}");
         }
         let name = "launch.toml".to_owned();
-        let source = Source { name, text };
+        let body = String::new();
+        let file = SaleFile { name, text, body };
         assert_eq!(
-            source.refused("shards must\nbe 1 to 256").to_string(),
+            file.refused("shards must\nbe 1 to 256").to_string(),
             "launch.toml:1: shards must be 1 to 256"
         );
-        assert_eq!(source.refused("no").to_string(), "launch.toml: no");
+        assert_eq!(file.refused("no").to_string(), "launch.toml: no");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::server::{self, Listeners, Role, ServeError};
 use std::io::Write as _;
 use tokio_util::sync::CancellationToken;
 
-/// Arguments of `serve`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Needs FLASHSALE_REDIS_URL, FLASHSALE_DATABASE_URL, FLASHSALE_ADMIN_KEY, FLASHSALE_JWT_SECRET and FLASHSALE_WEBHOOK_SECRET,

@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use std::time::Duration;
 
-/// Arguments of `token`.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  TOKEN=$(flashsale token --user alice --ttl 15m)")]
 pub struct Args {

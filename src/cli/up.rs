@@ -37,7 +37,6 @@ const SECRETS: [(&str, secrets::Make); 3] = [
     (config::WEBHOOK_SECRET, secrets::random_webhook_secret),
 ];
 
-/// Arguments of `up`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,28 +64,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(listen) = &args.listen {
         settings.set_listen(listen.clone());
     }
-    let dir = embedded::open_folder(&args.data)?;
-    let _lock = embedded::lock(&dir.join("lock"))?;
-    let is_first_start = !dir.join("postgres").exists();
-    let identity = Identity::of(&dir)?;
-    if let Some(identity) = identity {
-        identity.own(&dir)?;
-    }
-    // A run that was killed has left its file behind.
-    remove(&dir.join(RUN_FILE))?;
-    let given = fill_in_secrets(&dir, &mut settings)?;
-    let of_other_servers = [
-        config::REDIS_URL,
-        config::REDIS_CACERT,
-        config::REDIS_CERT,
-        config::REDIS_KEY,
-        config::DATABASE_URL,
-    ];
-    let ignored = of_other_servers.map(|name| settings.get(name).map(|_| name));
-    let ignored = ignored.into_iter().flatten();
+    let folder = DataFolder::open(&args.data)?;
+    let given = fill_in_secrets(&folder.dir, &mut settings)?;
+    let ignored = ignored_variables(&settings);
     // Checked with placeholder URLs first, so that a wrong setting is reported before any server starts.
     settings.set_servers("unix:///".to_owned(), "postgres:///".to_owned());
-    let mut config = Config::from_settings(&settings)?;
+    let config = Config::from_settings(&settings)?;
     let _telemetry = super::start_logging(&config, args.json)?;
     for name in ignored {
         tracing::warn!(
@@ -95,61 +78,110 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let listeners = Listeners::bind(&config, Role::All)?;
-    if is_first_start && let Some(user) = identity.and_then(Identity::shared) {
-        tracing::warn!(
-            "Redis, Postgres and this process run as user {user}, which other programs may also use; to give them a \
-             user of their own, end this, remove {}, and start again after: useradd --system flashsale",
-            dir.display()
-        );
-    }
+    folder.warn_of_shared_user();
     if !args.json {
         // Output without a reader is no error.
-        let _unread = writeln!(std::io::stdout(), "Starting Redis and Postgres in {} …", dir.display());
+        let _unread = writeln!(
+            std::io::stdout(),
+            "Starting Redis and Postgres in {} …",
+            folder.dir.display()
+        );
     }
-    let (redis, postgres) = start_servers(&dir)?;
-    let (redis_url, database_url) = (redis.url(), postgres.owner_url()?);
-    settings.set_servers(redis_url.clone(), database_url.clone());
-    config = Config::from_settings(&settings)?;
+    let servers = Servers::start(&folder.dir)?;
+    settings.set_servers(servers.redis.url(), servers.database_url.clone());
+    let config = Config::from_settings(&settings)?;
     let certificate = settings.get(config::TLS_CERT).map(PathBuf::from);
     let certificate = certificate.map(|file| file.canonicalize().unwrap_or(file));
-    // From here on, paths are relative to the folder: the servers' user may not enter the folders above it.
-    std::env::set_current_dir(&dir).with_context(|| format!("cannot enter {}", dir.display()))?;
-    if let Some(identity) = identity {
-        identity.assume()?;
-    }
-    let run_file = Path::new(RUN_FILE);
+    folder.enter()?;
     let instance = Instance {
-        dir,
+        dir: folder.dir.clone(),
         admin_key: config.admin_key.clone(),
         given,
         tls: config.tls.clone().zip(certificate),
         json: args.json,
         development: config.development.then(|| config.jwt_secret.clone()),
     };
-    let run = serde_json::json!({
-        "http": "",
-        "redis_url": redis_url,
-        "database_url": database_url,
-        "pid": std::process::id(),
-        "redis_pid": redis.pid(),
-        "postgres_pid": postgres.pid(),
-    });
-    let on_ready = move |served: Served| instance.announce(served, run);
+    serve(&config, listeners, &servers, instance)
+}
 
+/// Serves until a signal, or until a server ends by itself. Then stops the servers.
+fn serve(config: &Config, listeners: Listeners, servers: &Servers, instance: Instance) -> Result<(), Failure> {
+    let run = servers.run_file();
+    let on_ready = move |served: Served| instance.announce(served, run);
     let stop = CancellationToken::new();
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {
-        scope.spawn(|| watch.run(&redis, &postgres, &stop));
+        scope.spawn(|| watch.run(servers, &stop));
         // A guard, so that a panic also ends the watch: the scope waits for it.
         let _finished = watch.finished.clone().drop_guard();
-        server::run_until_signal(&config, Role::All, listeners, true, &stop, on_ready)
+        server::run_until_signal(config, Role::All, listeners, true, &stop, on_ready)
     });
-    remove(run_file)?;
-    redis.stop();
-    postgres.stop();
+    remove(Path::new(RUN_FILE))?;
+    servers.stop();
     match watch.into_death() {
         Some(death) => Err(Failure::Fault(anyhow!(death))),
         None => Ok(outcome?),
+    }
+}
+
+/// The variables that are set and that `up` ignores, because they name other servers.
+fn ignored_variables(settings: &Settings) -> Vec<&'static str> {
+    let of_other_servers = [
+        config::REDIS_URL,
+        config::REDIS_CACERT,
+        config::REDIS_CERT,
+        config::REDIS_KEY,
+        config::DATABASE_URL,
+    ];
+    let ignored = of_other_servers.into_iter();
+    ignored.filter(|name| settings.get(name).is_some()).collect()
+}
+
+/// The folder of an instance, which this process owns as long as it runs.
+struct DataFolder {
+    dir: PathBuf,
+    /// The user of the servers and, once it serves, of this process.
+    identity: Option<Identity>,
+    is_first_start: bool,
+    _lock: fs::File,
+}
+
+impl DataFolder {
+    fn open(data: &Path) -> anyhow::Result<Self> {
+        let dir = embedded::open_folder(data)?;
+        let lock = embedded::lock(&dir.join("lock"))?;
+        let is_first_start = !dir.join("postgres").exists();
+        let identity = Identity::of(&dir)?;
+        if let Some(identity) = identity {
+            identity.own(&dir)?;
+        }
+        // A run that was killed has left its file behind.
+        remove(&dir.join(RUN_FILE))?;
+        Ok(Self {
+            dir,
+            identity,
+            is_first_start,
+            _lock: lock,
+        })
+    }
+
+    fn warn_of_shared_user(&self) {
+        if self.is_first_start
+            && let Some(user) = self.identity.and_then(Identity::shared)
+        {
+            tracing::warn!(
+                "Redis, Postgres and this process run as user {user}, which other programs may also use; to give them \
+                 a user of their own, end this, remove {}, and start again after: useradd --system flashsale",
+                self.dir.display()
+            );
+        }
+    }
+
+    /// Makes this the working folder, and becomes the servers' user. From here on, paths are relative to the folder:
+    /// that user may not enter the folders above it.
+    fn enter(&self) -> anyhow::Result<()> {
+        std::env::set_current_dir(&self.dir).with_context(|| format!("cannot enter {}", self.dir.display()))?;
+        self.identity.map_or(Ok(()), Identity::assume)
     }
 }
 
@@ -164,15 +196,51 @@ fn fill_in_secrets(dir: &Path, settings: &mut Settings) -> anyhow::Result<Vec<&'
     Ok(given.into_iter().map(|(name, _)| name).collect())
 }
 
-fn start_servers(dir: &Path) -> anyhow::Result<(RedisServer, PostgresServer)> {
-    thread::scope(|scope| {
-        let redis = scope.spawn(|| RedisServer::start(dir, &RedisOptions::default()));
-        let postgres = PostgresServer::start(dir, &PostgresOptions::default());
-        let redis = redis
-            .join()
-            .map_err(|_panic| anyhow!("the start of redis-server panicked"))?;
-        Ok((redis?, postgres?))
-    })
+/// The servers that this process runs.
+struct Servers {
+    redis: RedisServer,
+    postgres: PostgresServer,
+    database_url: String,
+}
+
+impl Servers {
+    fn start(dir: &Path) -> anyhow::Result<Self> {
+        thread::scope(|scope| {
+            let redis = scope.spawn(|| RedisServer::start(dir, &RedisOptions::default()));
+            let postgres = PostgresServer::start(dir, &PostgresOptions::default());
+            let redis = redis
+                .join()
+                .map_err(|_panic| anyhow!("the start of redis-server panicked"))?;
+            let (redis, postgres) = (redis?, postgres?);
+            Ok(Self {
+                database_url: postgres.owner_url()?,
+                redis,
+                postgres,
+            })
+        })
+    }
+
+    /// What `run.json` says about the servers and this process.
+    fn run_file(&self) -> serde_json::Value {
+        serde_json::json!({
+            "http": "",
+            "redis_url": self.redis.url(),
+            "database_url": self.database_url,
+            "pid": std::process::id(),
+            "redis_pid": self.redis.pid(),
+            "postgres_pid": self.postgres.pid(),
+        })
+    }
+
+    /// Why a server has ended by itself, if one has.
+    fn ended(&self) -> Option<String> {
+        self.redis.ended().or_else(|| self.postgres.ended())
+    }
+
+    fn stop(&self) {
+        self.redis.stop();
+        self.postgres.stop();
+    }
 }
 
 /// Watches the two servers while the process serves.
@@ -185,12 +253,12 @@ struct Watch {
 impl Watch {
     /// Returns when serving has finished. If a server ends first, keeps the reason and cancels `stop`. If serving
     /// then does not finish within [`END_LIMIT`], exits the process.
-    fn run(&self, redis: &RedisServer, postgres: &PostgresServer, stop: &CancellationToken) {
+    fn run(&self, servers: &Servers, stop: &CancellationToken) {
         let death = loop {
             if self.finished.is_cancelled() {
                 return;
             }
-            if let Some(death) = redis.ended().or_else(|| postgres.ended()) {
+            if let Some(death) = servers.ended() {
                 break death;
             }
             thread::sleep(WATCH_EVERY);
@@ -202,8 +270,7 @@ impl Watch {
         while !self.finished.is_cancelled() {
             if Instant::now() > deadline {
                 tracing::error!("the process hangs on the server that ended; giving up");
-                redis.stop();
-                postgres.stop();
+                servers.stop();
                 std::process::exit(1);
             }
             thread::sleep(WATCH_EVERY);
@@ -280,54 +347,80 @@ impl Instance {
 
     /// The printed guide: the addresses, and lines to paste into another shell.
     fn guide(&self, url: &str, admin_url: &str, sale: Option<&DemoSale>) -> String {
-        let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
-        let program = quoted(&program.to_string_lossy());
-        let file = secrets::path(&self.dir);
+        let mut text = format!(
+            "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
+            dir = self.dir.display(),
+        );
+        let Some(sale) = sale else {
+            return text + &self.console_line(&format!("{admin_url}/console"));
+        };
+        text += &self.shop_line(&format!("{url}/sales/{}", sale.id));
+        text += &self.console_line(&format!("{admin_url}/console/sales/{}", sale.id));
+        text += "\nTo try it, paste into another terminal:\n\n";
+        text += &self.prepare_lines(url, admin_url);
+        text += &self.purchase_lines(url, sale);
+        text
+    }
+
+    /// Where operators sign in, and with which key. Not the key itself: printed output is often kept.
+    fn console_line(&self, console: &str) -> String {
+        let key = if self.given.contains(&config::ADMIN_KEY) {
+            "sign in with the FLASHSALE_ADMIN_KEY that this instance was given".to_owned()
+        } else {
+            let file = secrets::path(&self.dir);
+            format!("sign in with FLASHSALE_ADMIN_KEY from {}", file.display())
+        };
+        format!("Console  {console} ({key})\n")
+    }
+
+    /// The page of a sale, and how shoppers sign in there.
+    fn shop_line(&self, page: &str) -> String {
+        let shop = match &self.development {
+            Some(_) if output::goes_to_journal() => format!("{page} ({})", output::LINK_NOT_KEPT),
+            Some(secret) => format!(
+                "{}\n         DEVELOPMENT MODE: with this link, anyone can sign in as any shopper and pay with nothing",
+                development::link(page, secret.expose())
+            ),
+            None => format!("{page} (sign in with a token: {} token --user alice)", program()),
+        };
+        format!("Shop     {shop}\n")
+    }
+
+    /// The lines that set what the next ones need.
+    fn prepare_lines(&self, url: &str, admin_url: &str) -> String {
         // The secrets file does not have the given secrets, or has other values for them.
         let mut prepare = match self.given.as_slice() {
-            [] => format!("set -a; . {}; set +a", quoted(&file.to_string_lossy())),
+            [] => format!(
+                "set -a; . {}; set +a",
+                quoted(&secrets::path(&self.dir).to_string_lossy())
+            ),
             names => format!("# export {} as this instance has them", names.join(", ")),
         };
         if !self.is_trusted_at(url) {
             prepare += "\n# the certificate is for another host than the one in this address: write that host below";
         }
-        // No public list has a self-signed certificate or a private authority: clients must trust this file.
-        let trust = self.tls.as_ref().map(|(_, file)| quoted(&file.to_string_lossy()));
-        let (trusting, curl) = match &trust {
-            Some(file) => (format!(" FLASHSALE_CACERT={file}"), format!("curl --cacert {file}")),
-            None => (String::new(), "curl".to_owned()),
-        };
-        let mut text = format!(
-            "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
-            dir = self.dir.display(),
-        );
-        // Not the key itself: printed output is often kept.
-        let key = if self.given.contains(&config::ADMIN_KEY) {
-            "sign in with the FLASHSALE_ADMIN_KEY that this instance was given".to_owned()
-        } else {
-            format!("sign in with FLASHSALE_ADMIN_KEY from {}", file.display())
-        };
-        let console = |path: &str| format!("Console  {admin_url}/console{path} ({key})\n");
-        let Some(DemoSale { id, sku }) = sale else {
-            return text + console("").as_str();
-        };
-        let page = format!("{url}/sales/{id}");
-        let shop = match &self.development {
-            Some(_) if output::goes_to_journal() => format!("{page} ({})", output::LINK_NOT_KEPT),
-            Some(secret) => format!(
-                "{}\n         DEVELOPMENT MODE: with this link, anyone can sign in as any shopper and pay with nothing",
-                development::link(&page, secret.expose())
-            ),
-            None => format!("{page} (sign in with a token: {program} token --user alice)"),
-        };
-        text += &format!(
-            "Shop     {shop}\n\
-             {console}\n\
-             To try it, paste into another terminal:\n\n\
-             # prepare\n\
+        let trusting = self.trusted_file().map(|file| format!(" FLASHSALE_CACERT={file}"));
+        format!(
+            "# prepare\n\
              {prepare}\n\
-             export FLASHSALE_URL={admin_url}{trusting}\n\
-             # buy\n\
+             export FLASHSALE_URL={admin_url}{}\n",
+            trusting.unwrap_or_default()
+        )
+    }
+
+    /// The certificate that clients must trust, as a word of the shell: no public list has a self-signed certificate
+    /// or a private authority.
+    fn trusted_file(&self) -> Option<String> {
+        self.tls.as_ref().map(|(_, file)| quoted(&file.to_string_lossy()))
+    }
+
+    /// The lines that buy a unit, pay for it, and watch the sale.
+    fn purchase_lines(&self, url: &str, DemoSale { id, sku }: &DemoSale) -> String {
+        let program = program();
+        let trusting = self.trusted_file().map(|file| format!(" --cacert {file}"));
+        let curl = format!("curl{}", trusting.unwrap_or_default());
+        format!(
+            "# buy\n\
              ANSWER=$({curl} -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
              -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
              -d '{{\"sku\":\"{sku}\",\"quantity\":1}}'); echo \"$ANSWER\"\n\
@@ -335,11 +428,15 @@ impl Instance {
              ORDER=$(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
              if [ -n \"$ORDER\" ]; then {program} pay $ORDER; fi\n\
              # watch\n\
-             {program} sale watch {id}\n\n",
-            console = console(&format!("/sales/{id}")),
-        );
-        text
+             {program} sale watch {id}\n\n"
+        )
     }
+}
+
+/// This program, as a word of the shell.
+fn program() -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_unknown| PathBuf::from("flashsale"));
+    quoted(&program.to_string_lossy())
 }
 
 /// A word as a POSIX shell reads it back, in quotes if needed.

@@ -1,23 +1,25 @@
 //! `flashsale sale watch`: follows a sale live. The server sends a sample about once a second. On a terminal the view
-//! is redrawn in place, with the last minute as sparklines. Elsewhere a line is printed when something has changed.
-//! `--json` prints each sample on a line of its own.
+//! is redrawn in place, with the last minute as sparklines and keys to scroll and search. Elsewhere a line is printed
+//! when something has changed. `--json` prints each sample on a line of its own.
 
 mod frame;
 mod history;
+mod screen;
 
-use super::answer::{self, LiveSale, Point, Sale, Sample};
-use super::client::{CallError, Client, Connection, sale_path};
-use super::events::{Event, read_event};
+use super::answer::{self, ShownSale};
+use super::client::{ApiArgs, CallError, Client, sale_path};
+use super::events::{Event, EventStream};
 use super::output::Reader;
 use super::{Failure, output};
+use crate::domain::sale::SaleState;
+use crate::http::admin::live_sample::{LivePoint, LiveSample};
 use crate::stderr;
 use anyhow::Context as _;
-use chrono::{DateTime, TimeDelta, Utc};
-use console::{Term, measure_text_width};
 use frame::Frame;
 use history::History;
+use screen::{Screen, Wish};
 use serde::de::DeserializeOwned;
-use std::io::{BufReader, IsTerminal as _, Read};
+use std::io::{IsTerminal as _, Read};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +45,7 @@ enum Style {
 }
 
 /// The waits between two attempts to open the stream. The wait doubles after each attempt without a sample, from
-/// `shortest` to `longest`. During a wait the view is redrawn each `tick`.
+/// `shortest` to `longest`. Each `tick` the view notices silence and, on a terminal, keys.
 #[derive(Clone, Copy)]
 struct Pauses {
     shortest: Duration,
@@ -57,31 +59,58 @@ const PAUSES: Pauses = Pauses {
     tick: Duration::from_secs(1),
 };
 
+/// How long a pressed key may wait.
+const KEYS_EVERY: Duration = Duration::from_millis(50);
+
 /// Follows a sale until it is closed and drained, the reader of standard output is gone, or Ctrl-C.
 ///
-/// # Errors `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
+/// # Errors
+/// `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
 /// it is retried without end.
-pub fn run(connection: &Connection, id: &Uuid, json: bool) -> Result<(), Failure> {
-    let style = match (json, std::io::stdout().is_terminal()) {
+pub fn run(api: &ApiArgs, id: &Uuid) -> Result<(), Failure> {
+    let style = match (api.json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,
         (false, true) => Style::Redraw,
         (false, false) => Style::Lines,
     };
-    follow(&connection.operator_within(ANSWER_LIMIT)?, id, style, PAUSES)
+    let pauses = match style {
+        Style::Redraw => Pauses {
+            tick: KEYS_EVERY,
+            ..PAUSES
+        },
+        Style::Lines | Style::Json => PAUSES,
+    };
+    follow(&api.operator_within(ANSWER_LIMIT)?, id, style, pauses)
 }
 
 fn follow(client: &Client, id: &Uuid, style: Style, pauses: Pauses) -> Result<(), Failure> {
     let mut view = View {
         style,
+        screen: None,
         shown: String::new(),
         lost_since: None,
     };
     let mut watched = Watched::default();
+    let outcome = follow_with(client, id, &mut view, &mut watched, pauses);
+    view.close(&watched)?;
+    outcome
+}
+
+fn follow_with(
+    client: &Client,
+    id: &Uuid,
+    view: &mut View,
+    watched: &mut Watched,
+    pauses: Pauses,
+) -> Result<(), Failure> {
     let mut failed = 0;
     loop {
         let samples = watched.samples;
-        let trouble = match connect(client, id, &mut watched)? {
-            Ok(events) => match show_all(&events, &mut view, &mut watched, pauses.tick)? {
+        let Some(stream) = connect(client, id, view, watched, pauses.tick)? else {
+            return Ok(());
+        };
+        let trouble = match stream {
+            Ok(events) => match show_all(&events, view, watched, pauses.tick)? {
                 Some(trouble) => Failure::Fault(anyhow::Error::msg(trouble)),
                 None => return Ok(()),
             },
@@ -93,7 +122,7 @@ fn follow(client: &Client, id: &Uuid, style: Style, pauses: Pauses) -> Result<()
             return Err(trouble);
         }
         let pause = pause_after(failed, pauses);
-        if view.wait(&trouble.to_string(), &watched, pause, pauses.tick)? == Reader::Gone {
+        if view.wait(&trouble.to_string(), watched, pause, pauses.tick)? == Wish::Leave {
             return Ok(());
         }
     }
@@ -105,27 +134,47 @@ fn pause_after(failed: u32, pauses: Pauses) -> Duration {
     pauses.shortest.saturating_mul(doubled).min(pauses.longest)
 }
 
-/// Opens the stream of the sale. Only the first call also reads the sale, for its name.
+/// The events of a sale, or why there is no stream of them.
+type Stream = Result<Receiver<Result<Event, String>>, CallError>;
+
+/// Opens the stream of the sale; `None` if the operator leaves meanwhile. Only the first call also reads the sale, for
+/// its name.
 fn connect(
     client: &Client,
     id: &Uuid,
+    view: &mut View,
     watched: &mut Watched,
-) -> Result<Result<Receiver<std::io::Result<Event>>, CallError>, Failure> {
-    if watched.sale.is_none() {
+    tick: Duration,
+) -> Result<Option<Stream>, Failure> {
+    if watched.frame.is_none() {
         match client.get(&sale_path(id, "")) {
-            Ok(answer) => watched.sale = Some(answer::read(&answer.body)?),
-            Err(error) => return Ok(Err(error)),
+            Ok(answer) => watched.frame = Some(Frame::of(answer::read::<ShownSale>(&answer.body)?)),
+            Err(error) => return Ok(Some(Err(error))),
         }
     }
-    Ok(client.stream(&sale_path(id, "/live"), None).map(read_on))
+    // While a server does not answer, keys must still be read.
+    let (client, path) = (client.clone(), sale_path(id, "/live"));
+    let (sender, opened) = mpsc::sync_channel(1);
+    thread::spawn(move || sender.send(client.stream(&path, None).map(read_on)));
+    loop {
+        match opened.recv_timeout(tick) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(RecvTimeoutError::Timeout) if view.attend(watched)? == Wish::Leave => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Fault(anyhow::anyhow!("the stream was dropped")));
+            }
+        }
+    }
 }
 
 /// Reads a stream on a thread of its own, so that the view can show how long the stream has been silent.
-fn read_on(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<Event>> {
+fn read_on(stream: impl Read + Send + 'static) -> Receiver<Result<Event, String>> {
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        while let Some(event) = read_event(&mut stream, EVENT_BYTES_MAX).transpose() {
+        let mut stream = EventStream::of(stream, EVENT_BYTES_MAX);
+        loop {
+            let event = stream.next_event();
             let is_last = event.is_err();
             if sender.send(event).is_err() || is_last {
                 return;
@@ -137,7 +186,7 @@ fn read_on(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<Event
 
 /// Shows the events of the stream. Returns why the stream ended, or `None` when there is nothing more to follow.
 fn show_all(
-    events: &Receiver<std::io::Result<Event>>,
+    events: &Receiver<Result<Event, String>>,
     view: &mut View,
     watched: &mut Watched,
     tick: Duration,
@@ -146,21 +195,22 @@ fn show_all(
     loop {
         let event = match events.recv_timeout(tick) {
             Ok(Ok(event)) => event,
-            Ok(Err(error)) => {
-                let error = output::one_line(&error.to_string());
-                return Ok(Some(format!("the stream broke off: {error}")));
-            }
+            Ok(Err(trouble)) => return Ok(Some(trouble)),
+            // The thread that reads the stream has ended without a reason.
             Err(RecvTimeoutError::Disconnected) => return Ok(Some("the stream has ended".to_owned())),
             Err(RecvTimeoutError::Timeout) => {
                 let is_late = heard.elapsed() >= LATE;
-                if is_late && view.silent(heard, "the stream is open but silent", watched)? == Reader::Gone {
+                if is_late {
+                    view.silent(heard, "the stream is open but silent", watched)?;
+                }
+                if view.attend(watched)? == Wish::Leave {
                     return Ok(None);
                 }
                 continue;
             }
         };
         match event.name.as_deref() {
-            Some("course") => watched.history.course(&parsed::<Vec<Point>>(&event.data)?),
+            Some("course") => watched.history.course(&parsed::<Vec<LivePoint>>(&event.data)?),
             Some("sample") => {
                 heard = Instant::now();
                 view.regained();
@@ -184,52 +234,40 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
 /// What is known of the sale so far.
 #[derive(Default)]
 struct Watched {
-    sale: Option<Sale>,
-    /// The last numbers. While Postgres is away, the units in them are those of Redis alone.
-    numbers: LiveSale,
-    point: Point,
-    troubles: Vec<(String, String)>,
+    /// The view; `None` until the sale has been read.
+    frame: Option<Frame>,
     history: History,
     samples: u64,
 }
 
 impl Watched {
-    /// Adds a sample; returns whether the sale is over.
-    fn take(&mut self, sample: Sample) -> bool {
+    /// Adds a sample; returns whether the sale is over. While Postgres is away, the units are those of Redis alone.
+    fn take(&mut self, sample: LiveSample) -> bool {
         self.samples += 1;
-        self.troubles = troubles(&sample);
-        self.history
-            .note(&sample.point, sample.sale.as_ref().or(sample.stock.as_ref()));
-        self.point = sample.point;
+        self.history.note(&sample);
+        let Some(frame) = &mut self.frame else { return false };
+        frame.troubles = troubles(&sample);
+        frame.point = sample.point;
         match (sample.sale, sample.stock) {
-            (Some(sale), _) => self.numbers = sale,
-            (None, Some(stock)) => {
-                self.numbers.items = stock.items;
-                self.numbers.shards = stock.shards;
-                self.numbers.undrained_events = stock.undrained_events;
-                return false;
+            (Some(sale), _) => {
+                (frame.state, frame.starts_at, frame.ends_at) = (sale.state, sale.starts_at, sale.ends_at);
+                (frame.items, frame.shards) = (sale.items, sale.shards);
+                frame.undrained_events = sale.undrained_events;
+                frame.findings = Some((sale.orders, sale.alerts));
+                sale.state == SaleState::Closed && sale.undrained_events == 0
             }
-            (None, None) => return false,
-        }
-        self.numbers.state == "closed" && self.numbers.undrained_events == 0
-    }
-
-    fn frame(&self) -> Frame {
-        let sale = self.sale.as_ref();
-        Frame {
-            id: sale.map(|sale| sale.id.clone()).unwrap_or_default(),
-            name: sale.map(|sale| sale.name.clone()).unwrap_or_default(),
-            sale: self.numbers.clone(),
-            now: DateTime::from_timestamp_millis(self.point.at).unwrap_or_default(),
-            point: self.point.clone(),
-            troubles: self.troubles.clone(),
-            history: self.history.lines(size().map(|(_, columns)| columns)),
+            (None, Some(stock)) => {
+                (frame.items, frame.shards) = (stock.items, stock.shards);
+                frame.undrained_events = stock.undrained_events;
+                false
+            }
+            (None, None) => false,
         }
     }
 }
 
 /// What a sample lacks, and why.
-fn troubles(sample: &Sample) -> Vec<(String, String)> {
+fn troubles(sample: &LiveSample) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut add = |what: String, why: Option<&String>| {
         if let Some(why) = why {
@@ -243,7 +281,7 @@ fn troubles(sample: &Sample) -> Vec<(String, String)> {
     );
     let what = match (&sample.sale, &sample.stock) {
         (Some(_), _) => None,
-        (None, Some(_)) => Some("the units are what Redis alone tells, the orders are old"),
+        (None, Some(_)) => Some("the units are from Redis alone, the orders are old"),
         (None, None) => Some("units and orders are old"),
     };
     if let Some(what) = what {
@@ -261,9 +299,12 @@ fn troubles(sample: &Sample) -> Vec<(String, String)> {
     all
 }
 
-/// The text on the screen, and since when the server has been silent.
+/// What has been shown, and since when the server has been silent.
 struct View {
     style: Style,
+    /// On a terminal, after the sale has been read.
+    screen: Option<Screen>,
+    /// The last line elsewhere.
     shown: String,
     lost_since: Option<Instant>,
 }
@@ -271,15 +312,20 @@ struct View {
 impl View {
     fn show(&mut self, data: &str, watched: &Watched) -> Result<Reader, Failure> {
         match self.style {
-            Style::Json => output::tell(&format!("{}\n", output::one_line(data))),
-            Style::Redraw => self.redraw(&watched.frame().screen()),
+            Style::Json => output::write(&format!("{}\n", output::one_line(data))),
+            Style::Redraw => {
+                self.draw(watched, None)?;
+                Ok(Reader::There)
+            }
             Style::Lines => {
-                let frame = watched.frame();
+                let Some(frame) = &watched.frame else {
+                    return Ok(Reader::There);
+                };
                 let line = frame.line();
                 if line == self.shown {
                     return Ok(Reader::There);
                 }
-                let reader = output::tell(&format!("{} {line}\n", frame.now.format("%H:%M:%S%.3fZ")))?;
+                let reader = output::write(&format!("{} {line}\n", frame.now().format("%H:%M:%S%.3fZ")))?;
                 self.shown = line;
                 Ok(reader)
             }
@@ -287,7 +333,7 @@ impl View {
     }
 
     /// Waits before the next attempt. On a terminal it meanwhile shows how long there has been no news.
-    fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration, tick: Duration) -> Result<Reader, Failure> {
+    fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration, tick: Duration) -> Result<Wish, Failure> {
         let began = Instant::now();
         let since = *self.lost_since.get_or_insert_with(|| {
             // Once an outage: a log with a line a second would be of no use.
@@ -298,26 +344,47 @@ impl View {
         });
         let trouble = format!("{trouble}; trying again");
         while let Some(left) = pause.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            if self.silent(since, &trouble, watched)? == Reader::Gone {
-                return Ok(Reader::Gone);
+            self.silent(since, &trouble, watched)?;
+            if self.attend(watched)? == Wish::Leave {
+                return Ok(Wish::Leave);
             }
             thread::sleep(left.min(tick));
         }
-        Ok(Reader::There)
+        Ok(Wish::Stay)
     }
 
-    /// On a terminal, shows below the last view how long there has been no news.
-    fn silent(&mut self, since: Instant, trouble: &str, watched: &Watched) -> Result<Reader, Failure> {
+    /// On a terminal, shows beside the last numbers how long there has been no news.
+    fn silent(&mut self, since: Instant, trouble: &str, watched: &Watched) -> Result<(), Failure> {
         if self.style != Style::Redraw {
-            return Ok(Reader::There);
+            return Ok(());
         }
-        let old = if watched.samples > 0 {
-            watched.frame().screen()
-        } else {
-            String::new()
+        let notice = format!("no news for {} s: {trouble}", since.elapsed().as_secs());
+        self.draw(watched, Some(notice))
+    }
+
+    fn draw(&mut self, watched: &Watched, notice: Option<String>) -> Result<(), Failure> {
+        let Some(frame) = &watched.frame else { return Ok(()) };
+        let screen = match &mut self.screen {
+            Some(screen) => screen,
+            none => none.insert(Screen::open()?),
         };
-        let silent = since.elapsed().as_secs();
-        self.redraw(&format!("{old}\nno news for {silent} s: {trouble}\n"))
+        screen.draw(frame, &watched.history, notice)
+    }
+
+    /// Obeys the keys on a terminal.
+    fn attend(&mut self, watched: &Watched) -> Result<Wish, Failure> {
+        match (&mut self.screen, &watched.frame) {
+            (Some(screen), Some(frame)) => screen.attend(frame, &watched.history),
+            _ => Ok(Wish::Stay),
+        }
+    }
+
+    /// Gives the terminal back and leaves the last numbers on it.
+    fn close(&mut self, watched: &Watched) -> Result<(), Failure> {
+        let screen = self.screen.take();
+        let line = watched.frame.as_ref().filter(|_| screen.is_some()).map(Frame::line);
+        drop(screen);
+        line.map_or(Ok(()), |line| output::print(&format!("{line}\n")))
     }
 
     fn regained(&mut self) {
@@ -325,117 +392,87 @@ impl View {
             stderr::line("flashsale: the server answers again");
         }
     }
-
-    /// Overwrites the old view line by line: clearing the whole screen first would flicker.
-    fn redraw(&mut self, screen: &str) -> Result<Reader, Failure> {
-        let clear_once = if self.shown.is_empty() { "\x1b[2J" } else { "" };
-        let lines: String = fitted(screen, size())
-            .iter()
-            .map(|line| format!("{line}\x1b[K\n"))
-            .collect();
-        let reader = output::tell(&format!("{clear_once}\x1b[H{lines}\x1b[J"))?;
-        screen.clone_into(&mut self.shown);
-        Ok(reader)
-    }
-}
-
-/// The rows and columns of the terminal, if they are known.
-fn size() -> Option<(usize, usize)> {
-    let (rows, columns) = Term::stdout().size_checked()?;
-    (rows > 1 && columns > 1).then(|| (rows.into(), columns.into()))
-}
-
-/// Cuts a screen to the rows and columns of the terminal, if they are known. A longer line would wrap, and more lines
-/// would scroll the terminal, so that the next view would not cover this one.
-fn fitted(screen: &str, size: Option<(usize, usize)>) -> Vec<String> {
-    let Some((rows, columns)) = size else {
-        return screen.lines().map(str::to_owned).collect();
-    };
-    let rows = rows - 1;
-    let cut = |line: &str| {
-        if measure_text_width(line) <= columns {
-            return line.to_owned();
-        }
-        // Counted in columns of the terminal: a Chinese character takes two.
-        let mut taken = 0;
-        let fits = |it: &char| {
-            taken += measure_text_width(it.encode_utf8(&mut [0; 4]));
-            taken < columns
-        };
-        line.chars().take_while(fits).chain(['…']).collect()
-    };
-    let all = screen.lines().count();
-    let mut lines: Vec<String> = screen.lines().take(rows).map(cut).collect();
-    if all > rows
-        && let Some(last) = lines.last_mut()
-    {
-        *last = cut(&format!("… and {} more lines", all - rows + 1));
-    }
-    lines
-}
-
-/// Seconds until `then`, rounded up; `None` once it has passed.
-fn seconds_until(then: DateTime<Utc>, now: DateTime<Utc>) -> Option<u64> {
-    let left = then - now;
-    if left <= TimeDelta::zero() {
-        return None;
-    }
-    u64::try_from((left.num_milliseconds() + 999) / 1_000).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::mock_server::MockServer;
-    use serde_json::json;
+    use crate::cli::mock_server::{MockServer, live_sample};
+    use serde_json::{Value, json};
 
-    const OPEN: &str = "retry: 2000\n\nevent: course\ndata: []\n\n:\n\nevent: sample\n\
-        data: {\"sale\":{\"state\":\"open\",\"undrained_events\":3}}\n\n";
-    const CLOSED: &str = "event: sample\ndata: {\"sale\":{\"state\":\"closed\",\"undrained_events\":0}}\n\n";
+    const COURSE: &str = "retry: 2000\n\nevent: course\ndata: []\n\n:\n\n";
 
+    fn event(state: &str, undrained: u64) -> String {
+        let changes = [
+            ("/sale/state", state.into()),
+            ("/sale/undrained_events", undrained.into()),
+        ];
+        format!("event: sample\ndata: {}\n\n", live_sample(&changes))
+    }
+
+    /// Follows a sale with these answers. `sale`, `open` and `closed` stand for the sale and the streams.
     fn follow_mock(answers: &[(u16, &str)]) -> (Result<(), Failure>, usize) {
-        let server = MockServer::answering(answers);
-        let client = Client::new(server.url(), None, Duration::from_secs(2)).unwrap();
+        let answers: Vec<(u16, String)> = answers
+            .iter()
+            .map(|(status, body)| match *body {
+                "sale" => (*status, crate::http::admin::sales::example("open").to_string()),
+                "open" => (*status, format!("{COURSE}{}", event("open", 3))),
+                "closed" => (*status, event("closed", 0)),
+                body => (*status, body.to_owned()),
+            })
+            .collect();
+        let answers: Vec<(u16, &str)> = answers.iter().map(|(status, body)| (*status, body.as_str())).collect();
+        let server = MockServer::answering(&answers);
         let brief = Duration::from_millis(1);
         let pauses = Pauses {
             shortest: brief,
             longest: brief,
             tick: Duration::from_millis(20),
         };
-        let outcome = follow(&client, &Uuid::from_u128(1), Style::Lines, pauses);
+        let outcome = follow(&server.client(), &Uuid::from_u128(1), Style::Lines, pauses);
         (outcome, server.requests().len())
     }
 
     #[test]
     fn it_ends_when_the_sale_is_closed_and_drained() {
-        let not_drained = "event: sample\ndata: {\"sale\":{\"state\":\"closed\",\"undrained_events\":1}}\n\n";
-        let both = format!("{OPEN}{not_drained}{CLOSED}{OPEN}");
-        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, &both), (404, "")]);
+        let all = [
+            COURSE,
+            &event("open", 3),
+            &event("closed", 1),
+            &event("closed", 0),
+            "event: sample\ndata: x\n\n",
+        ];
+        let (outcome, requests) = follow_mock(&[(200, "sale"), (200, &all.concat()), (404, "")]);
         assert!(outcome.is_ok() && requests == 2, "{outcome:?} {requests}");
     }
 
     #[test]
-    fn it_goes_on_when_the_stream_is_lost_and_asks_for_the_name_once() {
-        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, OPEN), (503, ""), (429, ""), (200, CLOSED)]);
-        assert!(outcome.is_ok() && requests == 5, "{outcome:?} {requests}");
-    }
-
-    #[test]
-    fn it_ends_soon_when_it_never_worked_and_at_once_when_it_never_will() {
-        assert!(matches!(follow_mock(&[(503, "")]), (Err(Failure::No(_)), 3)));
-        assert!(matches!(follow_mock(&[(401, "")]), (Err(Failure::No(_)), 1)));
-        // A stream without a sample counts as a failed attempt.
-        let (outcome, requests) = follow_mock(&[(200, "{}"), (200, ":\n\n")]);
-        assert!(matches!(outcome, Err(Failure::Fault(_))) && requests == 4, "{requests}");
-        // Two failures are not the end if the third attempt works.
-        let (outcome, requests) = follow_mock(&[(503, ""), (503, ""), (200, "{}"), (200, CLOSED)]);
-        assert!(outcome.is_ok() && requests == 4, "{outcome:?} {requests}");
-        assert!(matches!(
-            follow_mock(&[(200, "{}"), (200, OPEN), (404, "")]),
-            (Err(Failure::No(_)), 3)
-        ));
-        let (outcome, _) = follow_mock(&[(200, "{}"), (200, "event: sample\ndata: <html>\n\n")]);
-        assert!(matches!(outcome, Err(Failure::Fault(_))), "{outcome:?}");
+    fn it_retries_what_may_pass_and_ends_where_it_never_will() {
+        let sale = (200, "sale");
+        for (answers, ends_well, expected) in [
+            (
+                &[sale, (200, "open"), (503, ""), (429, ""), (200, "closed")][..],
+                true,
+                5,
+            ),
+            (&[(503, ""), (503, ""), sale, (200, "closed")], true, 4),
+            // It never worked.
+            (&[(503, "")], false, 3),
+            (&[(401, "")], false, 1),
+            // A stream without a sample counts as a failed attempt.
+            (&[sale, (200, ":\n\n")], false, 4),
+            (&[sale, (200, "open"), (404, "")], false, 3),
+            (&[sale, (200, "event: sample\ndata: <html>\n\n")], false, 2),
+            // The server is of an older version, without some members.
+            (&[(200, r#"{"id":"x"}"#)], false, 1),
+        ] {
+            let (outcome, requests) = follow_mock(answers);
+            assert_eq!(
+                (outcome.is_ok(), requests),
+                (ends_well, expected),
+                "{answers:?}: {outcome:?}"
+            );
+        }
     }
 
     #[test]
@@ -446,62 +483,48 @@ mod tests {
 
     #[test]
     fn while_postgres_is_away_the_units_are_those_of_redis() {
-        let sample = |value: serde_json::Value| answer::read::<Sample>(&value).unwrap();
-        let mut watched = Watched::default();
-        let item = |available: i64| json!([{"sku": "a", "total": 9, "available": available}]);
-        let sale = json!({"state": "closed", "items": item(9), "orders": {"paid": 2}, "undrained_events": 1});
-        assert!(!watched.take(sample(json!({"sale": sale}))));
-        assert!(watched.troubles.is_empty(), "{:?}", watched.troubles);
-        let away = json!({"sale": null, "stock": {"items": item(4), "undrained_events": 0}, "fault": "no answer in time",
-            "health": {"redis": {"fault": null}, "postgres": {"fault": "refused"}}, "others_fault": "the same",
-            "instances": [{"name": "a:1", "silent_seconds": null}, {"name": "b:1", "silent_seconds": 4.2}]});
-        // The state of Postgres is unknown, so the sale is not over.
-        assert!(!watched.take(sample(away)));
-        let line = watched.frame().line();
+        let sale: ShownSale = answer::read(&crate::http::admin::sales::example("open")).unwrap();
+        let mut watched = Watched {
+            frame: Some(Frame::of(sale)),
+            ..Watched::default()
+        };
+        let mut take = |changes: &[(&str, Value)]| {
+            let is_over = watched.take(answer::read(&live_sample(changes)).unwrap());
+            let frame = watched.frame.as_ref().unwrap();
+            (is_over, frame.line(), frame.warnings())
+        };
+        let (state, undrained) = (("/sale/state", json!("closed")), "/sale/undrained_events");
+        let (is_over, line, _) = take(&[state.clone(), (undrained, json!(1))]);
+        assert!(!is_over && !line.contains("TROUBLE"), "{line}");
+        let stock = json!({"undrained_events": 0, "shards": [],
+            "items": [{"sku": "a", "total": 9, "available": 4, "held": 0, "sold": 0, "in_transit": 0}]});
+        // The state in Postgres is unknown, so the sale is not over.
+        let (is_over, line, _) = take(&[
+            ("/sale", Value::Null),
+            ("/stock", stock),
+            ("/fault", json!("no answer in time")),
+            ("/health/postgres/fault", json!("refused")),
+            ("/others_fault", json!("the same")),
+            (
+                "/instances",
+                json!([{"name": "a:1", "silent_seconds": null}, {"name": "b:1", "silent_seconds": 4.2}]),
+            ),
+        ]);
+        assert!(!is_over);
         for part in [
             "closed undrained 0",
             "available 4",
-            "orders paid 2",
-            "| TROUBLE Postgres does not answer | TROUBLE the units are what Redis alone tells, the orders are old",
+            "orders reserved 30",
+            "| TROUBLE Postgres does not answer | TROUBLE the units are from Redis alone, the orders are old",
             "| TROUBLE refusals and times are of one instance alone | TROUBLE b:1 is silent",
         ] {
             assert!(line.contains(part), "no {part:?} in {line}");
         }
         assert!(!line.contains("a:1"), "{line}");
-        assert!(!watched.take(sample(json!({"fault": "nothing answers"}))));
-        assert!(
-            watched
-                .frame()
-                .screen()
-                .contains("TROUBLE units and orders are old: nothing answers")
-        );
-        let over = json!({"state": "closed", "items": item(4), "undrained_events": 0});
-        assert!(watched.take(sample(json!({"sale": over}))));
-    }
-
-    #[test]
-    fn what_is_drawn_fits_the_terminal() {
-        let screen = "Launch\n\nSKU  TOTAL  ██████\nlast\n";
-        let whole = ["Launch", "", "SKU  TOTAL  ██████", "last"];
-        for size in [None, Some((5, 18)), Some((24, 80))] {
-            assert_eq!(fitted(screen, size), whole, "{size:?}");
-        }
-        assert_eq!(fitted(screen, Some((24, 14))), ["Launch", "", "SKU  TOTAL  █…", "last"]);
-        assert_eq!(fitted(screen, Some((4, 80))), ["Launch", "", "… and 2 more lines"]);
-        assert_eq!(fitted(screen, Some((2, 6))), ["… and…"]);
-        // Each character takes two columns, and half a character cannot be shown.
-        let names = "冬季特卖  3f2c\n";
-        assert_eq!(fitted(names, Some((5, 14))), ["冬季特卖  3f2c"]);
-        assert_eq!(fitted(names, Some((5, 8))), ["冬季特…"]);
-        assert_eq!(fitted(names, Some((5, 7))), ["冬季特…"]);
-        assert_eq!(fitted(names, Some((5, 6))), ["冬季…"]);
-    }
-
-    #[test]
-    fn a_countdown_rounds_up() {
-        let now: DateTime<Utc> = "2026-11-27T20:00:00Z".parse().unwrap();
-        assert_eq!(seconds_until(now + TimeDelta::milliseconds(1), now), Some(1));
-        assert_eq!(seconds_until(now + TimeDelta::milliseconds(2_000), now), Some(2));
-        assert_eq!(seconds_until(now, now), None);
+        let (is_over, _, warnings) = take(&[("/sale", Value::Null), ("/fault", json!("nothing answers"))]);
+        assert!(!is_over);
+        let expected = "TROUBLE units and orders are old: nothing answers";
+        assert!(warnings.iter().any(|it| it == expected), "{warnings:?}");
+        assert!(take(&[state, (undrained, json!(0))]).0);
     }
 }

@@ -6,74 +6,16 @@ const SURPRISES_MIN: usize = 4;
 const REPEATED_MAX: usize = 15;
 /// The same limit for secrets that are only checked for repetition.
 const SHORT_REPEATED_MAX: usize = 8;
-/// Rows and diagonals of keyboards, the digits and the alphabet.
-const RUNS: [&str; 9] = [
-    "01234567890",
-    "abcdefghijklmnopqrstuvwxyz",
-    "qwertyuiop",
-    "qwertzuiop",
-    "azertyuiop",
-    "asdfghjkl",
-    "zxcvbnm",
-    "1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p",
-    "1q2w3e4r5t6y7u8i9o0p",
-];
+/// Rows and diagonals of keyboards, the digits and the alphabet, with spaces in between, which no checked pair has.
+const RUNS: &str = "\
+    01234567890 abcdefghijklmnopqrstuvwxyz qwertyuiop qwertzuiop azertyuiop asdfghjkl zxcvbnm \
+    1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p 1q2w3e4r5t6y7u8i9o0p";
 /// Placeholders for secrets in documents, and common passwords. A word comes before the words that it contains.
-const WORDS: [&str; 53] = [
-    "administrator",
-    "changethis",
-    "changeit",
-    "changeme",
-    "flashsale",
-    "placeholder",
-    "development",
-    "production",
-    "p@ssw0rd",
-    "passw0rd",
-    "password",
-    "passwort",
-    "iloveyou",
-    "football",
-    "baseball",
-    "princess",
-    "sunshine",
-    "trustno1",
-    "operator",
-    "insecure",
-    "default",
-    "example",
-    "dragon",
-    "letmein",
-    "master",
-    "monkey",
-    "private",
-    "replace",
-    "s3cret",
-    "secret",
-    "secure",
-    "shadow",
-    "superman",
-    "sample",
-    "string",
-    "webhook",
-    "welcome",
-    "please",
-    "change",
-    "admin",
-    "super",
-    "token",
-    "value",
-    "here",
-    "with",
-    "root",
-    "test",
-    "user",
-    "your",
-    "jwt",
-    "key",
-    "me",
-    "my",
-];
+const WORDS: &str = "\
+    administrator changethis changeit changeme flashsale placeholder development production p@ssw0rd passw0rd \
+    password passwort iloveyou football baseball princess sunshine trustno1 operator insecure default example dragon \
+    letmein master monkey private replace s3cret secret secure shadow superman sample string webhook welcome please \
+    change admin super token value here with root test user your jwt key me my";
 
 /// Refuses a secret of one character or of one short word, repeated.
 pub fn check_repetition(secret: &str) -> Result<(), String> {
@@ -85,12 +27,7 @@ pub fn check_repetition(secret: &str) -> Result<(), String> {
 }
 
 fn is_repetition(letters: &[char], longest: usize) -> bool {
-    let repeats = |length: usize| {
-        letters
-            .iter()
-            .zip(letters.iter().skip(length))
-            .all(|(one, next)| one == next)
-    };
+    let repeats = |length: usize| letters.get(length..).is_some_and(|rest| letters.starts_with(rest));
     (1..=longest.min(letters.len() / 2)).any(repeats)
 }
 
@@ -106,7 +43,7 @@ pub fn check(secret: &str) -> Result<(), String> {
 /// The characters of a secret without common words and punctuation.
 fn uncommon(secret: &str) -> Vec<char> {
     let mut rest = secret.to_lowercase();
-    for word in WORDS {
+    for word in WORDS.split_whitespace() {
         // A dash takes its place, so that the characters around it form no new word.
         rest = rest.replace(word, "-");
     }
@@ -130,10 +67,7 @@ fn surprises(letters: &[char]) -> usize {
 fn is_run(pair: &[char]) -> bool {
     let forwards: String = pair.iter().collect();
     let backwards: String = pair.iter().rev().collect();
-    pair.first() == pair.last()
-        || RUNS
-            .iter()
-            .any(|run| run.contains(&forwards) || run.contains(&backwards))
+    pair.first() == pair.last() || RUNS.contains(&forwards) || RUNS.contains(&backwards)
 }
 
 #[cfg(test)]

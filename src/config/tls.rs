@@ -1,6 +1,8 @@
-//! The certificate and the key of HTTPS, read once at the start.
+//! The files with certificates and keys, of HTTPS and of connections to Redis, read once at the start.
 
-use rustls::client::verify_server_name;
+use super::REDIS_CERT;
+use rustls::RootCertStore;
+use rustls::client::{ClientConfig, verify_server_name};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -33,15 +35,12 @@ pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> 
 }
 
 /// The content of a file with certificates or a key.
-///
-/// # Errors
-/// Says why the file cannot be read, and what to do.
-pub fn read(path: &str) -> Result<Vec<u8>, String> {
+fn read(path: &str) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| wrong(path, "", &PemError::Io(error)))
 }
 
 /// The certificates in the content of a file.
-pub fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -59,8 +58,45 @@ pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 /// The private key in the content of a file.
-pub fn key_in(path: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+fn key_in(path: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong(path, "a private key without a password", &error))
+}
+
+/// The content of a file of authorities, after a check that each certificate in it is valid.
+pub fn authorities(path: &str) -> Result<Vec<u8>, String> {
+    let pem = read(path)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates_in(path, &pem)? {
+        roots.add(certificate).map_err(|error| {
+            format!("names {path}, in which a certificate is broken ({error}); name a PEM file with the authorities")
+        })?;
+    }
+    Ok(pem)
+}
+
+/// The content of a file with a client certificate, and the certificates in it.
+pub fn client_chain(path: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), String> {
+    let pem = read(path)?;
+    let chain = certificates_in(path, &pem)?;
+    Ok((pem, chain))
+}
+
+/// The content of a file with the key of the first of these certificates.
+pub fn client_key(path: &str, chain: Vec<CertificateDer<'static>>) -> Result<Vec<u8>, String> {
+    let pem = read(path)?;
+    let key = key_in(path, &pem)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| {
+            let config = config.with_root_certificates(RootCertStore::empty());
+            config.with_client_auth_cert(chain, key)
+        });
+    config.map(|_| pem).map_err(|error| {
+        format!(
+            "names {path}, which is not the key of the first certificate in {REDIS_CERT}, or of a kind that cannot be \
+             used ({error}); name the key that this certificate was made for"
+        )
+    })
 }
 
 impl Tls {

@@ -1,119 +1,34 @@
-//! The transport to Redis and Postgres: the certificates for Redis, read once at the start. Also warnings about
-//! connections that others on the network can read or change.
+//! Warnings about connections to Redis and Postgres that others on the network can read or change.
 
-use super::{ConfigError, DATABASE_URL, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Settings, parsed, tls};
+use super::settings::Settings;
+use super::{DATABASE_URL, REDIS_CACERT, REDIS_URL};
 use crate::domain::host::is_this_machine;
-use crate::domain::redis_certificates::{ClientCertificate, RedisCertificates};
-use rustls::RootCertStore;
-use rustls::client::ClientConfig;
-use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::sync::Arc;
 
 /// The start of a Redis URL with TLS.
 const REDIS_TLS: [&str; 2] = ["rediss://", "rediss+cluster://"];
 /// The start of a Redis URL without TLS. A Unix socket needs none: it is on this machine.
 const REDIS_PLAIN: [&str; 2] = ["redis://", "redis+cluster://"];
 
-/// See `Settings::redis_certificates`.
-pub fn redis_certificates(settings: &Settings) -> Result<RedisCertificates, ConfigError> {
-    let has_tls = settings.get(REDIS_URL).is_some_and(|url| starts_with(url, REDIS_TLS));
-    let given = [REDIS_CACERT, REDIS_CERT, REDIS_KEY]
-        .into_iter()
-        .find(|name| settings.get(name).is_some());
-    if let Some(name) = given.filter(|_| !has_tls) {
-        return refuse(
-            settings,
-            name,
-            format!(
-                "is set, and {REDIS_URL} has no TLS; write rediss://HOST:PORT or rediss+cluster://HOST:PORT,HOST:PORT \
-                 there, or leave {name} out"
-            ),
-        );
-    }
-    let authorities = match settings.get(REDIS_CACERT) {
-        Some(_) => Some(parsed(settings, REDIS_CACERT, authorities)?),
-        None => None,
-    };
-    let alone = |name, other| {
-        let problem = format!("is set and {other} is not; set both for a client certificate, or neither");
-        refuse(settings, name, problem)
-    };
-    let client = match (settings.get(REDIS_CERT), settings.get(REDIS_KEY)) {
-        (None, None) => None,
-        (Some(_), None) => return alone(REDIS_CERT, REDIS_KEY),
-        (None, Some(_)) => return alone(REDIS_KEY, REDIS_CERT),
-        (Some(_), Some(_)) => Some(client_certificate(settings)?),
-    };
-    Ok(RedisCertificates { authorities, client })
-}
-
-fn refuse<T>(settings: &Settings, name: &str, problem: String) -> Result<T, ConfigError> {
-    parsed(settings, name, |_value| Err(problem))
-}
-
-/// The content of a file of authorities, after a check that each certificate in it is valid.
-fn authorities(path: &str) -> Result<Vec<u8>, String> {
-    let pem = tls::read(path)?;
-    let mut roots = RootCertStore::empty();
-    for certificate in tls::certificates_in(path, &pem)? {
-        roots.add(certificate).map_err(|error| {
-            format!("names {path}, in which a certificate is broken ({error}); name a PEM file with the authorities")
-        })?;
-    }
-    Ok(pem)
-}
-
-/// The client certificate with its key.
-fn client_certificate(settings: &Settings) -> Result<ClientCertificate, ConfigError> {
-    let (certificates, chain) = parsed(settings, REDIS_CERT, |path| {
-        let pem = tls::read(path)?;
-        let chain = tls::certificates_in(path, &pem)?;
-        Ok((pem, chain))
-    })?;
-    let key = parsed(settings, REDIS_KEY, |path| {
-        let pem = tls::read(path)?;
-        fits(path, chain, tls::key_in(path, &pem)?)?;
-        Ok(pem)
-    })?;
-    Ok(ClientCertificate { certificates, key })
-}
-
-/// Checks that a key belongs to the first of these certificates.
-fn fits(path: &str, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), String> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(|config| {
-            let config = config.with_root_certificates(RootCertStore::empty());
-            config.with_client_auth_cert(chain, key)
-        });
-    config.map(drop).map_err(|error| {
-        format!(
-            "names {path}, which is not the key of the first certificate in {REDIS_CERT}, or of a kind that cannot be \
-             used ({error}); name the key that this certificate was made for"
-        )
-    })
-}
-
 /// Warnings about a Redis or Postgres whose traffic others on the network can read, or whose place they can take.
 pub fn warnings(settings: &Settings) -> Vec<String> {
-    let redis = settings.get(REDIS_URL).filter(|url| is_plain_redis_elsewhere(url));
-    let postgres = settings
-        .get(DATABASE_URL)
-        .filter(|url| is_unverified_postgres_elsewhere(url));
-    let redis = redis.map(|_| {
+    let is_in = |name, is_open: fn(&str) -> bool| settings.get(name).is_some_and(is_open);
+    let redis = is_in(REDIS_URL, is_plain_redis_elsewhere).then(|| {
         format!(
             "{REDIS_URL} leads to another machine without TLS: others on the network can read and change passwords \
              and orders; write rediss:// or rediss+cluster://, with {REDIS_CACERT} for an authority of your own"
         )
     });
-    let postgres = postgres.map(|_| {
+    let postgres = is_in(DATABASE_URL, is_unverified_postgres_elsewhere).then(|| {
         format!(
             "{DATABASE_URL} leads to another machine, whose certificate is not checked: others on the network can \
              stand in for Postgres; add sslmode=verify-full&sslrootcert=FILE to it, with the file of its authority"
         )
     });
     redis.into_iter().chain(postgres).collect()
+}
+
+pub fn has_redis_tls(url: &str) -> bool {
+    starts_with(url, REDIS_TLS)
 }
 
 fn starts_with(url: &str, schemes: [&str; 2]) -> bool {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trail_keeps_what_was_asked_for_and_cuts_what_is_long() {
+    fn the_audit_log_keeps_what_was_asked_for_and_cuts_what_is_long() {
         let body = json!({"sku": "a", "quantity": -5, "reason": "x".repeat(300), "guards": {"a": 1, "b": {"c": {}}},
             "items": [{"sku": "a", "stock": 2, "bad\0name": 1}, {"sku": "b\0", "list": [1]}], "until": null,
             "bad\0name": 1, "text": "a\0b"});
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trail_keeps_as_much_of_a_body_as_it_has_room_for() {
+    fn the_audit_log_keeps_as_much_of_a_body_as_it_has_room_for() {
         let item = |n: usize| json!({"sku": format!("sku-{n}"), "price_minor": 100, "stock": n, "per_user_limit": 1});
         let items: Vec<Value> = (0..1000).map(item).collect();
         let kept = detail(
@@ -350,10 +350,10 @@ mod tests {
         );
         assert_eq!((&kept["name"], &kept["shards"]), (&json!("A sale"), &json!(4)));
         let listed = kept["items"].as_array().unwrap();
-        let told = listed.len() - 1;
-        assert!(told > 80, "{told}");
-        assert_eq!(listed[..told], items[..told]);
-        assert_eq!(listed[told], format!("{} more", 1000 - told));
+        let whole = listed.len() - 1;
+        assert!(whole > 80, "{whole}");
+        assert_eq!(listed[..whole], items[..whole]);
+        assert_eq!(listed[whole], format!("{} more", 1000 - whole));
         let deep = "[".repeat(100) + &"]".repeat(100);
         let wide = json!({"list": vec!["\u{1}\"é".repeat(200); 100]}).to_string();
         let objects =

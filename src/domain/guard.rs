@@ -8,7 +8,7 @@ use std::fmt;
 pub const RATE_MAX: u32 = 1_000_000;
 
 /// The highest limit of page views in a minute. No account reaches it.
-pub const LOOKS_MAX: u32 = 1_000_000;
+pub const PAGE_VIEWS_MAX: u32 = 1_000_000;
 
 /// The longest ban that a guard gives by itself, in seconds: a year.
 const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
@@ -109,9 +109,9 @@ settings! {
     /// An adaptive instance also lowers its rate if it answers more purchases than this at once.
     adaptive_in_flight up to u32::MAX;
     /// An account with more page views than this in a minute raises a guard warning.
-    browsing_alert_above up to LOOKS_MAX;
+    browsing_alert_above up to PAGE_VIEWS_MAX;
     /// An account with more page views than this in a minute is banned, and its tokens become invalid.
-    browsing_ban_above up to LOOKS_MAX;
+    browsing_ban_above up to PAGE_VIEWS_MAX;
     /// How long that ban lasts, in seconds.
     browsing_ban_seconds up to BAN_SECONDS_MAX;
 }
@@ -142,13 +142,13 @@ impl GuardSettings {
                 "{name} must be 0 to {RATE_MAX} requests a second; 0 is off"
             )));
         }
-        let looks = [
+        let page_views = [
             ("browsing_alert_above", self.browsing_alert_above),
             ("browsing_ban_above", self.browsing_ban_above),
         ];
-        if let Some((name, _)) = looks.iter().find(|(_, looks)| *looks > LOOKS_MAX) {
+        if let Some((name, _)) = page_views.iter().find(|(_, limit)| *limit > PAGE_VIEWS_MAX) {
             return Err(WrongSetting(format!(
-                "{name} must be 0 to {LOOKS_MAX} page views a minute; 0 is off"
+                "{name} must be 0 to {PAGE_VIEWS_MAX} page views a minute; 0 is off"
             )));
         }
         // A ban lasts at least a second. While the guard is off, 0 is allowed.
@@ -202,10 +202,13 @@ mod tests {
         assert_eq!(names(|it| it.adaptive_min_rate = 100), None);
         // The adaptive rate is off, so its other settings do not matter.
         assert_eq!(names(|it| it.adaptive_max_rate = 0), None);
-        assert_eq!(names(|it| it.browsing_alert_above = LOOKS_MAX), None);
+        assert_eq!(names(|it| it.browsing_alert_above = PAGE_VIEWS_MAX), None);
         let wrong: [(Change, &str); 12] = [
-            (|it| it.browsing_alert_above = LOOKS_MAX + 1, "browsing_alert_above"),
-            (|it| it.browsing_ban_above = LOOKS_MAX + 1, "browsing_ban_above"),
+            (
+                |it| it.browsing_alert_above = PAGE_VIEWS_MAX + 1,
+                "browsing_alert_above",
+            ),
+            (|it| it.browsing_ban_above = PAGE_VIEWS_MAX + 1, "browsing_ban_above"),
             (
                 |it| (it.browsing_ban_above, it.browsing_ban_seconds) = (1, 0),
                 "browsing_ban_seconds",

@@ -186,8 +186,8 @@ impl FromStr for IdempotencyKey {
 }
 
 /// The smallest unit with a stock of its own: 1 to 64 of `A-Za-z0-9._-`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Sku(String);
 
 impl Sku {
@@ -205,6 +205,13 @@ impl FromStr for Sku {
             return Err(NotAName("a sku is 1 to 64 of A-Z a-z 0-9 . _ -"));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Sku {
+    type Error = NotAName;
+    fn try_from(text: String) -> Result<Self, NotAName> {
+        text.parse()
     }
 }
 

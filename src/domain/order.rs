@@ -2,6 +2,7 @@
 
 use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
+use super::names::names;
 use super::payment::RecordedPayment;
 use super::sale::Item;
 use super::time;
@@ -27,16 +28,12 @@ pub enum OrderState {
     Revoked,
 }
 
-impl OrderState {
-    /// Every state, in the order of the codes.
-    pub const ALL: [Self; 5] = [
-        Self::Reserved,
-        Self::Paid,
-        Self::Cancelled,
-        Self::Expired,
-        Self::Revoked,
-    ];
+// In the order of the codes.
+names! {
+    OrderState: Reserved "reserved", Paid "paid", Cancelled "cancelled", Expired "expired", Revoked "revoked"
+}
 
+impl OrderState {
     /// The state's code in packed records and script arguments.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -53,18 +50,6 @@ impl OrderState {
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
-
-    /// The state's name in JSON and SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Paid => "paid",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
 }
 
 impl fmt::Display for OrderState {
@@ -76,8 +61,7 @@ impl fmt::Display for OrderState {
 impl FromStr for OrderState {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        found.ok_or_else(|| format!("no order state is called {text:?}"))
+        Self::from_name(text).ok_or_else(|| format!("no order state is called {text:?}"))
     }
 }
 

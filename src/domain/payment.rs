@@ -5,7 +5,7 @@ use super::plain::{NotPlain, plain};
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// A payment that has succeeded at the provider.
@@ -32,7 +32,7 @@ impl Payment {
 }
 
 /// The outcome of a payment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentOutcome {
     /// The order is paid.

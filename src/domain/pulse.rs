@@ -16,7 +16,7 @@ pub struct Counts {
 
 /// The report of one instance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct InstanceReport {
     /// The instance, for programs.
     pub id: Uuid,
     /// The instance, for people.
@@ -31,7 +31,7 @@ pub struct Told {
 /// An instance is silent after so long without a report: instances report about once a second.
 const SILENT_SECONDS: f64 = 3.0;
 
-impl Told {
+impl InstanceReport {
     /// Whether the instance's next report is overdue.
     #[must_use]
     pub fn is_silent(&self) -> bool {

@@ -73,13 +73,18 @@ macro_rules! refusals {
     (unknown) => { false };
 }
 
+// In the order of the checks. A test compares it with the script.
 refusals! {
+    /// There is no such sale.
+    SaleNotFound => NotFound, None, key unknown;
     /// The key belongs to another request.
     KeyReused => IdempotencyKeyReused, None, key unknown;
     /// The sale has a waiting room, and the shopper has not been admitted.
     AdmissionRequired => AdmissionRequired, Some(Layer::WaitingRoom), key free;
     /// The sale requires a purchase token, and the request has none that is valid for it.
     TokenRequired => PurchaseTokenRequired, Some(Layer::PurchaseToken), key free;
+    /// The sale has no such item.
+    ItemNotFound => NotFound, None, key free;
     /// An operator or a guard has banned the account.
     Banned => Banned, Some(Layer::Ban), key free;
     /// The shopper's window is full, and has room for a request after these milliseconds.
@@ -94,8 +99,4 @@ refusals! {
     TooManyHolds => TooManyHolds, Some(Layer::Holds), key free;
     /// No shard has enough free units, and none are in transit.
     SoldOut => SoldOut, None, key free;
-    /// There is no such sale.
-    SaleNotFound => NotFound, None, key unknown;
-    /// The sale has no such item.
-    ItemNotFound => NotFound, None, key free;
 }

@@ -6,7 +6,7 @@ use super::time;
 use super::waiting_room::RoomCount;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The counters of one item on one shard in Redis.
@@ -70,7 +70,7 @@ impl Counters {
 }
 
 /// Where an item's units are, over all shards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ItemStats {
     /// The item.
     pub sku: Sku,
@@ -87,7 +87,7 @@ pub struct ItemStats {
 }
 
 /// One shard in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShardStats {
     /// The shard's number.
     pub shard: u16,
@@ -111,7 +111,7 @@ pub struct ShardStats {
 }
 
 /// How many orders Postgres has in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OrderCounts {
     /// Held orders.
     pub reserved: i64,
@@ -126,7 +126,7 @@ pub struct OrderCounts {
 }
 
 /// Findings that need an operator.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Alerts {
     /// Dead letters that no operator has settled. Their orders are revoked, if the events name them.
     pub dead_letters: i64,
@@ -141,7 +141,7 @@ pub struct Alerts {
 }
 
 /// Whether a server answers.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerHealth {
     /// The milliseconds until it answered; null if it did not.
     pub milliseconds: Option<f64>,
@@ -150,7 +150,7 @@ pub struct ServerHealth {
 }
 
 /// Whether Redis and Postgres answer.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
     /// Redis.
     pub redis: ServerHealth,
@@ -159,7 +159,7 @@ pub struct Health {
 }
 
 /// The result of a rebuild.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rebuilt {
     /// The rebuilt sale.
     pub sale_id: SaleId,
@@ -172,7 +172,7 @@ pub struct Rebuilt {
 }
 
 /// Units of one item on one shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Units {
     /// Free units.
     pub available: i64,
@@ -183,7 +183,7 @@ pub struct Units {
 }
 
 /// One item of a shard before and after a rebuild.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ItemPreview {
     /// The item.
     pub sku: Sku,
@@ -194,7 +194,7 @@ pub struct ItemPreview {
 }
 
 /// One shard before and after a rebuild.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShardPreview {
     /// The shard's number.
     pub shard: u16,
@@ -205,7 +205,7 @@ pub struct ShardPreview {
 }
 
 /// What a rebuild would change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RebuildPreview {
     /// The sale.
     pub sale_id: SaleId,
@@ -216,7 +216,7 @@ pub struct RebuildPreview {
 }
 
 /// A sale in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     /// The sale.
     pub sale_id: SaleId,
@@ -239,7 +239,8 @@ pub struct Stats {
     /// Findings that need an operator.
     pub alerts: Alerts,
     /// Requests that each guard has refused, up to a second ago.
-    pub stopped: BTreeMap<String, i64>,
+    #[serde(rename = "stopped")]
+    pub refusal_counts: BTreeMap<String, i64>,
 }
 
 /// One item's units in Redis and in Postgres.

@@ -1,7 +1,9 @@
 //! A sale: its items, times, limits and state.
 
-use super::ids::{SaleId, Sku};
+use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
+use super::names::names;
 use super::sale_guards::SaleGuards;
+use super::shard::home_shard;
 use super::time::{self, Millis, from_millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
+use uuid::Uuid;
 
 /// The most units of one item in a sale.
 pub const STOCK_MAX: i64 = 1_000_000_000;
@@ -41,7 +44,7 @@ const NAME_PATTERN: &str = concat!(
 const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
 
 /// A sale's state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
     /// Created; no stock is loaded.
@@ -57,25 +60,7 @@ pub enum SaleState {
     Closed,
 }
 
-impl SaleState {
-    /// The state's name in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Scheduled => "scheduled",
-            Self::Open => "open",
-            Self::Paused => "paused",
-            Self::Closed => "closed",
-        }
-    }
-
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Draft, Self::Scheduled, Self::Open, Self::Paused, Self::Closed];
-        all.into_iter().find(|state| state.as_str() == name)
-    }
-}
+names! { SaleState: Draft "draft", Scheduled "scheduled", Open "open", Paused "paused", Closed "closed" }
 
 impl fmt::Display for SaleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,19 +82,9 @@ pub enum Lifecycle {
     Closed,
 }
 
-impl Lifecycle {
-    /// The name in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Loading => "loading",
-            Self::Active => "active",
-            Self::Paused => "paused",
-            Self::Closed => "closed",
-        }
-    }
+names! { Lifecycle: Draft "draft", Loading "loading", Active "active", Paused "paused", Closed "closed" }
 
+impl Lifecycle {
     /// The code in a shard's packed records.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -150,9 +125,7 @@ impl Lifecycle {
 impl FromStr for Lifecycle {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Draft, Self::Loading, Self::Active, Self::Paused, Self::Closed];
-        let found = all.into_iter().find(|state| state.as_str() == text);
-        found.ok_or_else(|| format!("no sale state is called {text:?}"))
+        Self::from_name(text).ok_or_else(|| format!("no sale state is called {text:?}"))
     }
 }
 
@@ -184,20 +157,33 @@ impl Transition {
     /// The effect of this transition on a sale in `state`.
     #[must_use]
     pub const fn from(self, state: SaleState) -> Step {
-        match (self, state) {
-            (Self::Open, SaleState::Scheduled) | (Self::Resume, SaleState::Paused) => Step::To(Lifecycle::Active),
-            (Self::Pause, SaleState::Scheduled | SaleState::Open) => Step::To(Lifecycle::Paused),
-            (Self::Close, SaleState::Scheduled | SaleState::Open | SaleState::Paused) => Step::To(Lifecycle::Closed),
-            (Self::Open, SaleState::Open) | (Self::Pause, SaleState::Paused) | (Self::Close, SaleState::Closed) => {
-                Step::Already
-            }
-            _ => Step::Invalid,
+        use SaleState::{Closed, Draft, Open, Paused, Scheduled};
+        match self {
+            Self::Open => match state {
+                Scheduled => Step::To(Lifecycle::Active),
+                Open => Step::Already,
+                Draft | Paused | Closed => Step::Invalid,
+            },
+            Self::Pause => match state {
+                Scheduled | Open => Step::To(Lifecycle::Paused),
+                Paused => Step::Already,
+                Draft | Closed => Step::Invalid,
+            },
+            Self::Resume => match state {
+                Paused => Step::To(Lifecycle::Active),
+                Draft | Scheduled | Open | Closed => Step::Invalid,
+            },
+            Self::Close => match state {
+                Scheduled | Open | Paused => Step::To(Lifecycle::Closed),
+                Closed => Step::Already,
+                Draft => Step::Invalid,
+            },
         }
     }
 }
 
 /// What is certain once a purchase is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// The script has run. With `appendfsync always`, the order is on Redis's disk.
@@ -208,24 +194,13 @@ pub enum Durability {
     Postgres,
 }
 
-impl Durability {
-    /// The name in SQL and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Replica => "replica",
-            Self::Postgres => "postgres",
-        }
-    }
-}
+names! { Durability: Redis "redis", Replica "replica", Postgres "postgres" }
 
 impl FromStr for Durability {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Redis, Self::Replica, Self::Postgres];
-        let found = all.into_iter().find(|durability| durability.as_str() == text);
-        found.ok_or_else(|| format!("durability must be \"redis\", \"replica\" or \"postgres\", not {text:?}"))
+        Self::from_name(text)
+            .ok_or_else(|| format!("durability must be \"redis\", \"replica\" or \"postgres\", not {text:?}"))
     }
 }
 
@@ -240,7 +215,7 @@ pub struct PurchaseRate {
 }
 
 /// An item of a sale.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Item {
     /// The item's SKU, unique in the sale.
     pub sku: Sku,
@@ -352,6 +327,18 @@ impl Sale {
         Some((u16::try_from(position).ok()?, self.items.get(position)?))
     }
 
+    /// The shopper's home shard.
+    #[must_use]
+    pub fn home_shard(&self, user: &UserId) -> u16 {
+        home_shard(&self.secret.0, user, self.shards)
+    }
+
+    /// The id of the order that this shopper's key makes.
+    #[must_use]
+    pub fn order_id(&self, user: &UserId, key: &IdempotencyKey) -> OrderId {
+        OrderId::derive(self.number, &self.secret.0, user, key)
+    }
+
     #[must_use]
     pub fn payment_window_ms(&self) -> Millis {
         i64::from(self.payment_window_seconds) * 1000
@@ -363,18 +350,21 @@ impl Sale {
 #[error("{0}")]
 pub struct InvalidSale(pub String);
 
-/// A sale as an operator sends it, before it is checked.
+/// A sale as an operator sends it, before it is checked. A sale file writes its times in more forms: there they are `T`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(description = "The terms of a sale, as an operator sends them.")]
-pub struct SaleRequest {
+#[schemars(
+    rename = "SaleRequest",
+    description = "The terms of a sale, as an operator sends them."
+)]
+pub struct SaleRequest<T = DateTime<Utc>> {
     /// The sale's name: not only white space, no control characters.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
     /// When the sale starts to sell, in the years 1970 to 9999.
-    starts_at: DateTime<Utc>,
+    pub starts_at: T,
     /// When the sale stops selling, after `starts_at`.
-    ends_at: DateTime<Utc>,
+    pub ends_at: T,
     /// How many shards hold the stock.
     #[serde(default = "default_shards")]
     #[schemars(range(min = 1, max = SHARDS_MAX))]
@@ -452,7 +442,7 @@ fn default_durability() -> String {
 }
 
 /// The checked terms of a sale. The fields are those of [`Sale`].
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewSale {
     pub name: String,
     #[serde(serialize_with = "time::serialize")]
@@ -463,11 +453,56 @@ pub struct NewSale {
     pub payment_window_seconds: u32,
     pub purchase_rate: PurchaseRate,
     pub durability: Durability,
+    #[serde(deserialize_with = "SaleGuards::known")]
     pub guards: SaleGuards,
     pub items: Vec<Item>,
 }
 
 impl NewSale {
+    /// A sale without guards: one shard, holds of 15 minutes, a thousand purchases of a shopper a minute. Benchmarks and
+    /// tests begin with it.
+    #[must_use]
+    pub fn plain(items: Vec<Item>, starts_at: DateTime<Utc>, ends_at: DateTime<Utc>) -> Self {
+        Self {
+            name: "A sale".to_owned(),
+            starts_at,
+            ends_at,
+            shards: 1,
+            payment_window_seconds: 900,
+            purchase_rate: PurchaseRate {
+                limit: 1000,
+                window_ms: 60_000,
+            },
+            durability: Durability::Redis,
+            guards: SaleGuards::default(),
+            items,
+        }
+    }
+
+    /// The active sale that this would be, without a ledger: benchmarks and tests of the scripts need no other.
+    #[must_use]
+    pub fn unstored(self) -> Sale {
+        Sale {
+            id: SaleId(Uuid::nil()),
+            number: 1,
+            name: self.name,
+            lifecycle: Lifecycle::Active,
+            state_version: 1,
+            created_at: self.starts_at,
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            shards: self.shards,
+            payment_window_seconds: self.payment_window_seconds,
+            purchase_rate: self.purchase_rate,
+            durability: self.durability,
+            guards: self.guards,
+            items: self.items,
+            secret: SaleSecret([7; 32]),
+            retired: false,
+            leaving: false,
+        }
+    }
+
     /// Distinguishes requests for sales with other terms.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {

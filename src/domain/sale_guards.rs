@@ -2,7 +2,8 @@
 //! its default from the instance that creates the sale.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -135,6 +136,11 @@ impl SaleGuards {
             stored.retain(|name, _| known.contains_key(name));
         }
         serde_json::from_value(stored)
+    }
+
+    /// Reads the guards of an answer. Guards of a later version are ignored.
+    pub fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_stored(Value::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
     /// Each number with its name and bounds.

@@ -11,7 +11,7 @@ use super::time::Millis;
 use super::token_keys::TokenKeys;
 use hmac::{Hmac, Mac};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 /// The most shoppers who may wait for one sale. Others are asked to come again.
@@ -61,7 +61,7 @@ pub struct Place {
 }
 
 /// How many shoppers are in a waiting room.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RoomCount {
     /// Shoppers who wait.
     pub waiting: i64,

@@ -83,7 +83,7 @@ impl Home {
         if away.exists() {
             remove_empty(&path)?;
         } else {
-            sweep();
+            remove_leftovers();
             fs::rename(&path, &away).with_context(|| {
                 format!(
                     "user {} may not enter {}; let it with `chmod a+x` on each folder above",
@@ -147,7 +147,7 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Removes the folders under [`AWAY`] that tests left behind and whose instance's folder is gone.
-fn sweep() {
+fn remove_leftovers() {
     for entry in fs::read_dir(AWAY).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(origin) = fs::read_to_string(path.join(DISPOSABLE)) else {

@@ -2,6 +2,7 @@
 
 pub mod bans;
 pub mod console;
+pub mod drafts;
 pub mod guards;
 pub mod inspect;
 pub mod preload;

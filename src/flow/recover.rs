@@ -7,4 +7,5 @@ pub mod rebalance;
 pub mod rebuild;
 pub mod reconcile;
 pub mod renew;
+pub(in crate::flow) mod sequence;
 pub mod upkeep;

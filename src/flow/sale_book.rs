@@ -4,12 +4,11 @@
 //! the last ones known.
 
 use crate::domain::fault::Fault;
-use crate::domain::ids::{IdempotencyKey, SaleId};
-use crate::domain::sale::{Lifecycle, NewSale, Sale};
+use crate::domain::ids::SaleId;
+use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::ledger::Ledger;
-pub use crate::ledger::sale::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
@@ -30,7 +29,7 @@ const LIST_MAX: usize = 101;
 const READERS_MAX: usize = 2;
 /// Queries per second for ids that this process does not know. A sale may have been created a moment ago elsewhere.
 /// All other such requests are answered from memory.
-const DOUBTS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
+const UNKNOWN_IDS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
 /// The age of an unknown id, and the distance of an unknown number from the newest one, up to which it is queried.
 /// Numbers are given out in order, but not committed in order.
 const NEW: TimeDelta = TimeDelta::seconds(60);
@@ -38,7 +37,7 @@ const NEAR: u32 = 1000;
 /// How long callers that read Redis alone wait for the list of sales.
 const LIVE_WAIT: Duration = Duration::from_secs(3);
 /// How long a page view waits for the ledger, before it gets the last state known.
-const LOOK_WAIT: Duration = Duration::from_millis(400);
+const READ_WAIT: Duration = Duration::from_millis(400);
 /// Sales remembered; further ones are read again.
 const SALES_MAX: u64 = 10_000;
 
@@ -57,7 +56,7 @@ pub struct SaleBook {
     /// The last list that the ledger returned; nothing before the first.
     last_live: RwLock<Option<LiveSales>>,
     known: RwLock<Known>,
-    doubts: DefaultDirectRateLimiter,
+    unknown_ids: DefaultDirectRateLimiter,
 }
 
 /// Every sale whose keys are in Redis.
@@ -65,7 +64,7 @@ type LiveSales = Arc<Vec<Arc<Sale>>>;
 
 /// How well this process knows a sale's id or number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum SaleStanding {
     /// There is such a sale, or this process has not read yet which there are.
     Known,
     /// It may have been created a moment ago.
@@ -101,7 +100,7 @@ impl SaleBook {
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
             known: RwLock::default(),
-            doubts: RateLimiter::direct(Quota::per_second(DOUBTS_MAX)),
+            unknown_ids: RateLimiter::direct(Quota::per_second(UNKNOWN_IDS_MAX)),
         }
     }
 
@@ -133,28 +132,32 @@ impl SaleBook {
         self.remember(sale).await;
     }
 
-    fn standing(&self, id: SaleId) -> Standing {
+    fn standing(&self, id: SaleId) -> SaleStanding {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.newest.is_none() || known.ids.contains(&id) {
-            return Standing::Known;
+            return SaleStanding::Known;
         }
         let made = id.0.get_timestamp().map(|at| at.to_unix().0);
         let made = made.and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
         let is_new = made.is_some_and(|made| (Utc::now() - made).abs() < NEW);
-        if is_new { Standing::New } else { Standing::Nothing }
+        if is_new {
+            SaleStanding::New
+        } else {
+            SaleStanding::Nothing
+        }
     }
 
-    fn standing_of_number(&self, number: u32) -> Standing {
+    fn standing_of_number(&self, number: u32) -> SaleStanding {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.newest {
             Some(newest) if !known.numbers.contains(&number) => {
                 if newest.abs_diff(number) > NEAR {
-                    Standing::Nothing
+                    SaleStanding::Nothing
                 } else {
-                    Standing::New
+                    SaleStanding::New
                 }
             }
-            _ => Standing::Known,
+            _ => SaleStanding::Known,
         }
     }
 
@@ -168,26 +171,26 @@ impl SaleBook {
     }
 
     /// Whether an id that probably does not exist may be queried once more.
-    pub(super) fn may_doubt(&self) -> bool {
-        self.doubts.check().is_ok()
+    pub(super) fn may_ask_ledger(&self) -> bool {
+        self.unknown_ids.check().is_ok()
     }
 
     /// The sale as it was at most a moment ago. Many concurrent callers share one query.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing(id);
-        if standing == Standing::Nothing {
+        if standing == SaleStanding::Nothing {
             return Ok(None);
         }
         let read = async {
             // Concurrent callers for one new id count as one query.
-            if standing == Standing::New && self.doubts.check().is_err() {
+            if standing == SaleStanding::New && self.unknown_ids.check().is_err() {
                 return Ok(None);
             }
             self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
         };
         let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
         if let Some(sale) = &sale {
-            if standing == Standing::New {
+            if standing == SaleStanding::New {
                 self.learn_of(sale).await;
             } else {
                 self.remember(sale).await;
@@ -202,20 +205,20 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
     pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        match in_time(LOOK_WAIT, Box::pin(self.fresh(id))).await {
+        match in_time(READ_WAIT, Box::pin(self.fresh(id))).await {
             Err(Fault::Unavailable(why)) => match self.remembered(id).await {
                 Some(sale) => Ok(Some(sale)),
                 None => Err(Fault::Unavailable(why)),
             },
-            told => told,
+            read => read,
         }
     }
 
     /// The first [`LIST_MAX`] sales that shoppers may see, newest first, after the one given. Many concurrent callers
     /// share one query.
     async fn list(&self, after: Option<SaleId>) -> Result<LiveSales, Fault> {
-        let standing = after.map_or(Standing::Known, |id| self.standing(id));
-        if standing == Standing::Nothing || standing == Standing::New && !self.may_doubt() {
+        let standing = after.map_or(SaleStanding::Known, |id| self.standing(id));
+        if standing == SaleStanding::Nothing || standing == SaleStanding::New && !self.may_ask_ledger() {
             return Ok(LiveSales::default());
         }
         let read = async {
@@ -234,7 +237,7 @@ impl SaleBook {
     /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered or no list was ever
     /// read.
     pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
-        let why = match in_time(LOOK_WAIT, Box::pin(self.list(after))).await {
+        let why = match in_time(READ_WAIT, Box::pin(self.list(after))).await {
             Err(Fault::Unavailable(why)) => why,
             listed => return Ok(listed?.iter().take(max).cloned().collect()),
         };
@@ -275,25 +278,25 @@ impl SaleBook {
         if let Some(sale) = self.loaded.get(&id).await {
             return Some(sale);
         }
-        let sale = self.told(|sale| sale.id == id)?;
+        let sale = self.live_sale(|sale| sale.id == id)?;
         self.remember(&sale).await;
         Some(sale)
     }
 
     /// The sale as this process last read it, if it is loaded; for while Postgres does not answer.
     pub async fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
-        let told = self.told(|sale| sale.id == id);
+        let live = self.live_sale(|sale| sale.id == id);
         let loaded = self.loaded.get(&id).await;
-        match (told, loaded) {
+        match (live, loaded) {
             // A change by this process itself is newer than its last list.
-            (Some(told), Some(loaded)) if loaded.state_version > told.state_version => Some(loaded),
-            (told, loaded) => told.or(loaded),
+            (Some(live), Some(loaded)) if loaded.state_version > live.state_version => Some(loaded),
+            (live, loaded) => live.or(loaded),
         }
     }
 
     /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,
     /// so it is a moment old when Postgres goes away.
-    fn told(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
+    fn live_sale(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
         let live = self.last_live.read().unwrap_or_else(PoisonError::into_inner);
         let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
         found.cloned()
@@ -313,18 +316,18 @@ impl SaleBook {
     /// The fixed parts of the sale with this number. Queries for unknown numbers are limited.
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
         let standing = self.standing_of_number(number);
-        if standing == Standing::Nothing {
+        if standing == SaleStanding::Nothing {
             return Ok(None);
         }
         if let Some(id) = self.numbers.get(&number).await.flatten() {
             return Box::pin(self.fixed_or_draft(id)).await;
         }
-        if let Some(sale) = self.told(|sale| sale.number == number) {
+        if let Some(sale) = self.live_sale(|sale| sale.number == number) {
             return Ok(Some(sale));
         }
         let read = async {
             // Concurrent callers for one new number count as one query.
-            if standing == Standing::New && self.doubts.check().is_err() {
+            if standing == SaleStanding::New && self.unknown_ids.check().is_err() {
                 return Ok(None);
             }
             let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
@@ -349,7 +352,7 @@ impl SaleBook {
             return Ok(Some(sale));
         }
         match self.fresh(id).await? {
-            Some(sale) if !is_loaded(&sale) && self.may_doubt() => self.read_unloaded(id).await,
+            Some(sale) if !is_loaded(&sale) && self.may_ask_ledger() => self.read_unloaded(id).await,
             sale => Ok(sale),
         }
     }
@@ -392,16 +395,16 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer and has never answered this process.
     pub async fn last_live(&self) -> Result<LiveSales, Fault> {
-        let told = tokio::time::timeout(LIVE_WAIT, self.live()).await;
-        let told = told.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
-        told.or_else(|fault| {
+        let read = tokio::time::timeout(LIVE_WAIT, self.live()).await;
+        let read = read.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+        read.or_else(|fault| {
             let last = self.last_live.read().unwrap_or_else(PoisonError::into_inner).clone();
             last.ok_or(fault)
         })
     }
 
     /// Forgets a draft that this process has just deleted.
-    async fn forget_draft(&self, id: SaleId) {
+    pub(super) async fn forget_draft(&self, id: SaleId) {
         self.fresh.invalidate(&id).await;
     }
 
@@ -440,49 +443,13 @@ const fn is_loaded(sale: &Sale) -> bool {
 
 /// Limits the wait for a query that its caller can do without.
 pub(super) async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let told = tokio::time::timeout(wait, asked).await;
-    told.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
+    let answer = tokio::time::timeout(wait, asked).await;
+    answer.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
 }
 
 /// Redis's clock, or this host's while Redis is away: a sale's state can be shown then, too.
 pub async fn clock(app: &App) -> Millis {
     app.stock.now().await.unwrap_or_else(|_| Utc::now().timestamp_millis())
-}
-
-/// Creates a sale as a draft.
-pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
-    let sale = app.ledger.create_sale(new).await?;
-    // The other processes are notified. If this reading fails, the process queries unknown ids.
-    let _unlearned = app.sales.learn().await;
-    Ok(sale)
-}
-
-/// Creates a sale as a draft; with a key, at most once for that key.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer; the same key finds whether the sale was created.
-pub async fn create_once(app: &App, new: &NewSale, key: Option<&IdempotencyKey>) -> Result<CreateOutcome, Fault> {
-    let Some(key) = key else {
-        return Ok(CreateOutcome::Created(create(app, new).await?));
-    };
-    let outcome = app.ledger.create_sale_once(new, key).await?;
-    let _unlearned = app.sales.learn().await;
-    Ok(outcome)
-}
-
-/// Replaces a draft, if it has one of these versions; `None` allows any version.
-pub async fn change(app: &App, id: SaleId, new: &NewSale, versions: Option<&[String]>) -> Result<ChangeOutcome, Fault> {
-    let outcome = app.ledger.change_draft(id, new, versions).await?;
-    if let ChangeOutcome::Changed(sale) = &outcome {
-        app.sales.changed(&Arc::new(sale.clone())).await;
-    }
-    Ok(outcome)
-}
-
-pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
-    let outcome = app.ledger.delete_draft(id).await?;
-    app.sales.forget_draft(id).await;
-    Ok(outcome)
 }
 
 /// The sale as the ledger has it now.

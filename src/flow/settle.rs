@@ -1,4 +1,4 @@
-//! Settle: take orders into the ledger, decide them, and deliver the decisions to the stock.
+//! Settle: store orders in the ledger, decide them, and deliver the decisions to the stock.
 
 pub mod cancel;
 pub mod dead_letters;

@@ -7,10 +7,10 @@ use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::Sale;
-use crate::domain::sale_guards::ChallengeKind;
+use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::stock::limit::{Asking, Limit, Verdict};
+use crate::stock::limit::{Limit, LimitedRequest, Verdict};
 use chrono::Utc;
 use governor::Quota;
 use std::num::NonZeroU32;
@@ -65,11 +65,6 @@ impl ChallengeDrawer {
     }
 }
 
-/// Whether a challenge of this kind and cost is drawn at a place.
-const fn needs_place(kind: ChallengeKind, cost: u32) -> bool {
-    !matches!(kind, ChallengeKind::ProofOfWork) || cost > CHEAP
-}
-
 fn cannot_be_drawn() -> Fault {
     Fault::Bug("a challenge cannot be drawn".to_owned())
 }
@@ -102,6 +97,56 @@ pub enum Shown {
     ProofOfWork(Box<altcha::Challenge>),
 }
 
+/// The form of challenge that a sale asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChallengeForm {
+    Captcha,
+    ProofOfWork {
+        /// About how many hashes the shopper's browser computes.
+        cost: u32,
+    },
+}
+
+impl ChallengeForm {
+    /// The form that these guards of a sale ask for; else why a shopper gets none.
+    fn of(guards: &SaleGuards, without_picture: bool) -> Result<Self, Posing> {
+        match guards.challenge {
+            ChallengeKind::None => Err(Posing::NoneAsked),
+            ChallengeKind::ProofOfWork => Ok(Self::ProofOfWork {
+                cost: guards.proof_cost,
+            }),
+            ChallengeKind::Captcha if !without_picture => Ok(Self::Captcha),
+            ChallengeKind::Captcha if guards.take_proof_for_captcha() => Ok(Self::ProofOfWork {
+                cost: guards.captcha_proof_cost,
+            }),
+            ChallengeKind::Captcha => Err(Posing::PictureOnly),
+        }
+    }
+
+    /// Whether the challenge is drawn at a place.
+    const fn needs_place(self) -> bool {
+        match self {
+            Self::Captcha => true,
+            Self::ProofOfWork { cost } => cost > CHEAP,
+        }
+    }
+
+    /// Draws the challenge; returns the answer and what the shopper gets.
+    async fn draw(self, place: Option<OwnedSemaphorePermit>, expires_at: i64) -> Result<(String, Shown), Fault> {
+        Ok(match self {
+            Self::Captcha => {
+                let (answer, png) = draw(place, challenge_image::captcha).await?;
+                (answer, Shown::Captcha(png))
+            }
+            Self::ProofOfWork { cost } => {
+                let proof = move || challenge_image::proof_of_work(cost, expires_at);
+                let (answer, challenge) = draw(place, proof).await?;
+                (answer, Shown::ProofOfWork(Box::new(challenge)))
+            }
+        })
+    }
+}
+
 /// The outcome of a request for a challenge.
 #[derive(Debug, Clone)]
 pub enum Posing {
@@ -127,7 +172,7 @@ pub enum Posing {
 /// many are being drawn. After any other fault there is no challenge to solve.
 pub async fn pose(
     app: &App,
-    easel: &ChallengeDrawer,
+    drawer: &ChallengeDrawer,
     sale: SaleId,
     user: &UserId,
     without_picture: bool,
@@ -135,46 +180,29 @@ pub async fn pose(
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(Posing::SaleNotFound);
     };
-    let guards = sale.guards;
-    let (kind, cost) = match guards.challenge {
-        ChallengeKind::None => return Ok(Posing::NoneAsked),
-        ChallengeKind::Captcha if without_picture => {
-            if !guards.take_proof_for_captcha() {
-                return Ok(Posing::PictureOnly);
-            }
-            (ChallengeKind::ProofOfWork, guards.captcha_proof_cost)
-        }
-        kind => (kind, guards.proof_cost),
-    };
-    let limit = Limit::SlidingWindow {
-        limit: MINUTE_MAX,
-        window: WINDOW,
+    let form = match ChallengeForm::of(&sale.guards, without_picture) {
+        Ok(form) => form,
+        Err(none) => return Ok(none),
     };
     let challenge = Challenge {
         id: Uuid::new_v4(),
         sale: sale.id,
         user,
     };
-    let asking = Asking {
+    let limited = LimitedRequest {
         id: &format!("challenge:{}", user.as_str()),
         request: *challenge.id.as_bytes(),
         now: None,
     };
-    // The limit of this process comes first, so that an account over it takes no place from others.
-    if let Err(wait) = easel.accounts.pass(user, NonZeroU32::MIN) {
-        return Ok(Posing::Limited {
-            wait_ms: Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX),
-        });
-    }
-    if let Verdict::Limited { wait_ms } = app.stock.pass(&limit, &asking).await? {
+    if let Some(wait_ms) = wait_for_limit(app, drawer, user, &limited).await? {
         return Ok(Posing::Limited { wait_ms });
     }
-    let place = if needs_place(kind, cost) {
-        match easel.place().await {
+    let place = if form.needs_place() {
+        match drawer.place().await {
             Ok(place) => Some(place),
             Err(overloaded) => {
                 // The account gets this one back, because it is asked to try again.
-                app.stock.give_back(&asking).await?;
+                app.stock.give_back(&limited).await?;
                 return Err(overloaded);
             }
         }
@@ -183,22 +211,33 @@ pub async fn pose(
     };
     // Taken before the challenge is stored, so that it does not promise more time than Redis gives.
     let expires_at = Utc::now().timestamp() + i64::try_from(LASTS.as_secs()).unwrap_or_default();
-    let (answer, shown) = match kind {
-        ChallengeKind::ProofOfWork => {
-            let proof = move || challenge_image::proof_of_work(cost, expires_at);
-            let (answer, challenge) = draw(place, proof).await?;
-            (answer, Shown::ProofOfWork(Box::new(challenge)))
-        }
-        ChallengeKind::Captcha | ChallengeKind::None => {
-            let (answer, png) = draw(place, challenge_image::captcha).await?;
-            (answer, Shown::Captcha(png))
-        }
-    };
+    let (answer, shown) = form.draw(place, expires_at).await?;
     app.stock.pose_challenge(&challenge, &answer, LASTS).await?;
     Ok(Posing::Posed {
         id: challenge.id,
         shown,
         expires_at,
+    })
+}
+
+/// Counts a challenge of an account; if the account is over its limit, how long it has to wait.
+async fn wait_for_limit(
+    app: &App,
+    drawer: &ChallengeDrawer,
+    user: &UserId,
+    limited: &LimitedRequest<'_>,
+) -> Result<Option<Millis>, Fault> {
+    // The limit of this process comes first, so that an account over it takes no place from others.
+    if let Err(wait) = drawer.accounts.pass(user, NonZeroU32::MIN) {
+        return Ok(Some(Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX)));
+    }
+    let limit = Limit::SlidingWindow {
+        limit: MINUTE_MAX,
+        window: WINDOW,
+    };
+    Ok(match app.stock.pass(&limit, limited).await? {
+        Verdict::Passed { .. } => None,
+        Verdict::Limited { wait_ms } => Some(wait_ms),
     })
 }
 
@@ -239,40 +278,40 @@ mod tests {
     use super::*;
 
     async fn drawn<T: Send + 'static>(
-        easel: &ChallengeDrawer,
+        drawer: &ChallengeDrawer,
         drawing: impl FnOnce() -> Option<T> + Send + 'static,
     ) -> Result<T, Fault> {
-        draw(Some(easel.place().await?), drawing).await
+        draw(Some(drawer.place().await?), drawing).await
     }
     use std::sync::mpsc;
 
     #[tokio::test]
     async fn while_too_many_are_being_drawn_the_next_waits_and_is_then_refused() {
-        let easel = Arc::new(ChallengeDrawer::new(1));
+        let drawer = Arc::new(ChallengeDrawer::new(1));
         let (end, ended) = mpsc::channel::<()>();
         let first = {
-            let easel = Arc::clone(&easel);
-            tokio::spawn(async move { drawn(&easel, move || ended.recv().ok()).await })
+            let drawer = Arc::clone(&drawer);
+            tokio::spawn(async move { drawn(&drawer, move || ended.recv().ok()).await })
         };
-        while easel.places.available_permits() > 0 {
+        while drawer.places.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        let refused = drawn(&easel, || Some(2)).await;
+        let refused = drawn(&drawer, || Some(2)).await;
         assert!(matches!(refused, Err(Fault::Overloaded(_))), "{refused:?}");
         // The waiting client may go; the place stays taken until the drawing ends.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        assert!(matches!(drawn(&easel, || Some(2)).await, Err(Fault::Overloaded(_))));
+        assert!(matches!(drawn(&drawer, || Some(2)).await, Err(Fault::Overloaded(_))));
         end.send(()).unwrap();
-        assert_eq!(drawn(&easel, || Some(2)).await.unwrap(), 2);
-        let nothing = drawn(&easel, || None::<u8>).await;
+        assert_eq!(drawn(&drawer, || Some(2)).await.unwrap(), 2);
+        let nothing = drawn(&drawer, || None::<u8>).await;
         assert!(matches!(nothing, Err(Fault::Bug(_))), "{nothing:?}");
     }
 
     #[tokio::test]
     async fn a_cheap_proof_of_work_waits_for_nobody() {
-        assert!(!needs_place(ChallengeKind::ProofOfWork, CHEAP));
-        assert!(needs_place(ChallengeKind::ProofOfWork, CHEAP + 1) && needs_place(ChallengeKind::Captcha, 1));
+        assert!(!ChallengeForm::ProofOfWork { cost: CHEAP }.needs_place());
+        assert!(ChallengeForm::ProofOfWork { cost: CHEAP + 1 }.needs_place() && ChallengeForm::Captcha.needs_place());
         let proof = draw(None, || challenge_image::proof_of_work(CHEAP, 2_000_000_000)).await;
         assert!(proof.is_ok());
     }

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// Settings are read after so long even without a notification.
 const NEWS_MAX: Duration = Duration::from_millis(800);
 /// The longest that one read may take.
-const LOOK_MAX: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How often the refusal counts are added to those in Postgres.
 const ADD_UP_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,10 +30,10 @@ pub async fn follow(app: &App, gate: &Gate, metrics: &Metrics, configured: Guard
 
 async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
     loop {
-        let _as_before = timeout(LOOK_MAX, app.sales.learn()).await;
-        let _as_before = timeout(LOOK_MAX, bans::learn(app)).await;
+        let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
+        let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
         // While Postgres is away, the last settings stay in force.
-        if let Ok(Ok(changes)) = timeout(LOOK_MAX, guards::changes(app)).await {
+        if let Ok(Ok(changes)) = timeout(ANSWER_MAX, guards::changes(app)).await {
             let settings = configured.with(&changes);
             if settings != gate.settings() {
                 tracing::info!(?settings, "the guards have changed");

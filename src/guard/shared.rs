@@ -3,7 +3,7 @@
 
 use crate::domain::time::Millis;
 use crate::stock::Stock;
-use crate::stock::limit::{Asking, Taken};
+use crate::stock::limit::{LimitedRequest, Taken};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -55,7 +55,7 @@ impl SharedBucket {
             return Err(wait);
         }
         let (rate, wanted) = (f64::from(rate), (f64::from(rate) * BULK).max(1.0));
-        let asking = Asking {
+        let limited = LimitedRequest {
             id: NAME,
             request: [0; 16],
             now: None,
@@ -63,7 +63,7 @@ impl SharedBucket {
         // Set before the call: if this request is cancelled, the others pass for a while instead of each waiting in
         // turn.
         asked.silent_until = Some(now + SILENT);
-        let taken = timeout(ASK_MAX, stock.take_tokens((rate, rate), wanted, 1.0, &asking)).await;
+        let taken = timeout(ASK_MAX, stock.take_tokens((rate, rate), wanted, 1.0, &limited)).await;
         let Ok(Ok(taken)) = taken else {
             return Ok(());
         };

@@ -1,16 +1,42 @@
 //! The reference page: the OpenAPI document as HTML. It needs no scripts and no other site.
 
 use crate::domain::code::Code;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use crate::http::openapi::{
-    EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, VARIABLES, Who, chapters, command,
+    EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, Schemas, VARIABLES, Who, chapters, command,
 };
 use crate::http::problem::Problem;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/docs", handler!(page), |it| {
+        it.of_machines("getReference", "This document, to be read")
+            .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
+    }),
+    Endpoint::get("/docs/reference.css", handler!(style), |it| {
+        it.of_machines("getReferenceStyle", "The style sheet of the API reference")
+            .answers_file("The style sheet.", "text/css; charset=utf-8", json!({"type": "string"}))
+    }),
+];
+pub const PROBLEM_ROUTES: &[Endpoint] = &[Endpoint::get("/problems/{code}", handler!(problem), |it| {
+    it.of_machines("explainProblem", "What a problem means")
+        .says("The `type` of every problem leads here: what happened, and what a client does about it.")
+        .takes(
+            "path",
+            "code",
+            "The problem's code.",
+            true,
+            Schemas::alone::<Code>(),
+            Some(Code::SoldOut.as_str().into()),
+        )
+        .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
+        .refuses(&[Code::NotFound])
+})];
 
 /// The content security policy: the page loads only its own style sheet.
 const POLICY: &str =
@@ -40,18 +66,15 @@ static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 /// How many levels of nested members the page shows.
 const DEPTH_MAX: usize = 4;
 
-/// `GET /docs`
-pub async fn page(request: HttpRequest) -> HttpResponse {
+async fn page(request: HttpRequest) -> HttpResponse {
     PAGE.answer(&request)
 }
 
-/// `GET /docs/reference.css`
-pub async fn style(request: HttpRequest) -> HttpResponse {
+async fn style(request: HttpRequest) -> HttpResponse {
     STYLE.answer(&request)
 }
 
-/// `GET /problems/{code}`
-pub async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let page = PROBLEMS.get(request.match_info().query("code"));
     let page = page.ok_or_else(|| Problem::not_found("such code"))?;
     Ok(page.answer(&request))
@@ -269,7 +292,7 @@ fn members(reference: &Reference, schema: &Value) -> Markup {
     }
 }
 
-struct Row {
+struct MemberRow {
     name: String,
     is_required: bool,
     description: String,
@@ -282,7 +305,7 @@ fn resolved<'a>(reference: &'a Reference, schema: &'a Value) -> &'a Value {
     name.and_then(|name| reference.schemas.get(name)).unwrap_or(schema)
 }
 
-fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, rows: &mut Vec<Row>) {
+fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, rows: &mut Vec<MemberRow>) {
     let schema = resolved(reference, schema);
     if depth > DEPTH_MAX {
         return;
@@ -303,7 +326,7 @@ fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, ro
         let said = member["description"]
             .as_str()
             .or_else(|| inside["description"].as_str());
-        rows.push(Row {
+        rows.push(MemberRow {
             name: name.clone(),
             is_required,
             description: said.unwrap_or_default().replace('\n', " "),

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told_what_would_be_one() {
+    fn a_body_that_is_no_object_is_refused_with_its_members() {
         for body in ["", " ", "[]", "null", "7", "\"x\"", "[1,2]", "nonsense", "\u{feff}{}"] {
             let said = of_body(body);
             let expected =

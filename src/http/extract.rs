@@ -21,11 +21,14 @@ use quick_cache::sync::Cache;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// The header with a client's name for a request, the same on every retry.
 pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+/// The header of an answer that repeats an earlier request's answer.
+pub const REPLAYED: &str = "Idempotency-Replayed";
 /// The header with a purchase token from `POST /v1/sales/{id}/tokens`.
 pub const PURCHASE_TOKEN: &str = "X-Purchase-Token";
 /// The header with an admission from the waiting room.
@@ -90,7 +93,7 @@ pub struct MaybeKey(pub Option<IdempotencyKey>);
 pub struct Versions(pub Option<Vec<String>>);
 
 /// The proofs that a purchase carries for the sale's guards.
-pub struct Shown {
+pub struct PurchaseProofs {
     /// `X-Purchase-Token`
     pub purchase_token: Option<String>,
     /// `X-Admission`
@@ -309,6 +312,12 @@ from_head!(Key, |request: &HttpRequest| {
     })
 });
 
+/// Parses the text of a member or a parameter, with whose name the detail begins.
+pub fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Problem> {
+    text.parse()
+        .map_err(|wrong: T::Err| Problem::invalid(format!("{name} {wrong}")))
+}
+
 fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
     if !request.headers().contains_key(IF_MATCH) {
         return Ok(Versions(None));
@@ -326,9 +335,9 @@ fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
 
 from_head!(Versions, versions);
 
-from_head!(Shown, |request: &HttpRequest| {
+from_head!(PurchaseProofs, |request: &HttpRequest| {
     let header = |name| single(request.headers(), name).map(|token| token.map(str::to_owned));
-    Ok(Shown {
+    Ok(PurchaseProofs {
         purchase_token: header(PURCHASE_TOKEN)?,
         admission: header(ADMISSION)?,
     })
@@ -440,7 +449,7 @@ mod tests {
         }
         let good = tokens.good.get(ada.as_str()).unwrap();
         assert!(good.holds_at(now + 90));
-        assert!(!good.holds_at(good.until), "its last second is looked at");
+        assert!(!good.holds_at(good.until), "its last second is checked");
         assert!(!good.holds_at(now + 1000), "it has expired");
         assert!(!good.holds_at(good.from - 1), "the clock went back");
     }

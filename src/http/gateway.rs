@@ -2,14 +2,14 @@
 
 use crate::domain::code::Code;
 use crate::domain::guard::Layer;
-use crate::domain::ids::{SaleId, UserId};
+use crate::domain::ids::UserId;
 use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use crate::http::Api;
+use crate::http::counts::{self, ACCOUNT_LIMIT, sale_of};
 use crate::http::problem::Problem;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpRequest, ResponseError};
@@ -29,15 +29,12 @@ pub async fn gateway<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     if let Err(refusal) = api.gate.admit(&api.app, || client_of(&api, request.request())).await {
-        count(&api, sale_of(request.match_info().as_str()), refusal.layer);
+        let (name, ..) = limit(refusal.layer);
+        counts::refused_at_gateway(&api, request.request(), refusal.layer, name);
         if refusal.layer == Layer::Address {
             mention_proxy(&api, request.request());
         }
-        let problem = problem(refusal);
-        if let Some(sale) = bought(&request) {
-            api.app.pulse.count(sale, limit(refusal.layer), None);
-        }
-        let response = problem.error_response();
+        let response = problem(refusal).error_response();
         return Ok(request.into_response(response).map_into_right_body());
     }
     Ok(next.call(request).await?.map_into_left_body())
@@ -46,7 +43,7 @@ pub async fn gateway<B: MessageBody + 'static>(
 /// Refuses a request over its account's limit with `rate_limited`.
 pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
     api.gate.admit_account(user).map_err(|refusal| {
-        count(api, sale_of(request.match_info().as_str()), refusal.layer);
+        counts::refused_by_guard(api, sale_of(request), refusal.layer);
         problem(refusal)
     })
 }
@@ -83,45 +80,38 @@ pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     ))
 }
 
-fn sale_of(path: &str) -> Option<SaleId> {
-    let rest = path.strip_prefix("/v1/sales/")?;
-    rest.split('/').next()?.parse().ok()
-}
-
-/// The sale that a refused purchase asked for. None for other requests.
-fn bought(request: &ServiceRequest) -> Option<SaleId> {
-    let id = request
-        .match_info()
-        .as_str()
-        .strip_prefix("/v1/sales/")?
-        .strip_suffix("/orders")?;
-    id.parse().ok().filter(|_| request.method() == Method::POST)
-}
-
-/// Counts a request that a guard refused: in the metrics, and in the sale's refusal counts.
-pub(super) fn count(api: &Api, sale: Option<SaleId>, layer: Layer) {
-    api.metrics.guard_refusals.of([layer.as_str()]).inc();
-    if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
-        api.app.refusal_counts.count(sale, layer);
-    }
-}
-
-/// The guard's name in the operators' live view: the problem's code is the same for these limits and the shopper's
-/// window. An older instance shows an unknown name as it is.
-const fn limit(layer: Layer) -> &'static str {
+/// What a limit of the gate answers: its name in the operators' live view, the code, and the detail. The
+/// shopper's window has the same code and another name. An older instance shows an unknown name as it is.
+const fn limit(layer: Layer) -> (&'static str, Code, &'static str) {
     match layer {
-        Layer::Address => "address_limit",
-        Layer::Instance => "instance_limit",
-        _ => "shared_limit",
+        Layer::Address => (
+            "address_limit",
+            Code::RateLimited,
+            "too many requests from this address",
+        ),
+        Layer::Account => (ACCOUNT_LIMIT, Code::RateLimited, "too many requests of this account"),
+        Layer::Instance => (
+            "instance_limit",
+            Code::Overloaded,
+            "more requests than this instance takes",
+        ),
+        // The gate has no other limit.
+        Layer::Shared
+        | Layer::WaitingRoom
+        | Layer::Challenge
+        | Layer::PurchaseToken
+        | Layer::Ban
+        | Layer::Window
+        | Layer::Cooldown
+        | Layer::Holds => (
+            "shared_limit",
+            Code::Overloaded,
+            "more requests than all instances take",
+        ),
     }
 }
 
 fn problem(refusal: Refusal) -> Problem {
-    let (code, detail) = match refusal.layer {
-        Layer::Address => (Code::RateLimited, "too many requests from this address"),
-        Layer::Account => (Code::RateLimited, "too many requests of this account"),
-        Layer::Instance => (Code::Overloaded, "more requests than this instance takes"),
-        _ => (Code::Overloaded, "more requests than all instances take"),
-    };
+    let (_, code, detail) = limit(refusal.layer);
     Problem::wait(code, detail, refusal.wait)
 }

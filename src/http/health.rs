@@ -3,6 +3,7 @@
 use crate::domain::code::Code;
 use crate::flow::{self, App};
 use crate::http::admin::operator;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::problem::Problem;
 use crate::metrics;
 use actix_web::http::header::ACCEPT;
@@ -10,7 +11,40 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeSet;
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/healthz", handler!(healthz), |it| {
+        it.of_machines("getHealth", "Does the process live?").answers::<Health>(
+            200,
+            "The process runs.",
+            json!({"status": "ok"}),
+        )
+    }),
+    Endpoint::get("/readyz", handler!(readyz), |it| {
+        it.of_machines("getReadiness", "Can the instance work?")
+            .says(
+                "Ready if Redis and Postgres answer, the schema is current, and Redis evicts nothing. The answer is \
+                 at most half a second old. Without the operators' key, it names only what is missing. With the key, \
+                 and at FLASHSALE_METRICS_LISTEN and FLASHSALE_ADMIN_LISTEN, it also says why and has `warnings`.",
+            )
+            .answers::<Readiness>(200, "Ready.", json!({"status": "ready", "warnings": []}))
+            .refuses(&[Code::Unavailable])
+    }),
+];
+
+pub const METRICS_ROUTES: &[Endpoint] = &[Endpoint::get("/metrics", handler!(metrics), |it| {
+    it.of_machines("getMetrics", "What has been counted, for Prometheus")
+        .answers_with(
+            200,
+            "The metrics of this instance.",
+            metrics::CLASSIC,
+            json!({"type": "string"}),
+            None,
+        )
+        .or_as(metrics::OPEN_METRICS)
+})];
 
 /// The answer of a process that runs.
 #[derive(Serialize, JsonSchema)]
@@ -32,13 +66,12 @@ pub(super) struct Readiness {
 /// Marks a listener whose clients may read why an instance is not ready.
 pub struct Trusted;
 
-/// `GET /healthz`
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Health { status: "ok" })
 }
 
-/// `GET /readyz`: every client learns that this instance is not ready; operators also learn why.
-pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Problem> {
+/// Every client learns that this instance is not ready; operators also learn why.
+async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Problem> {
     let is_trusted = request.app_data::<Trusted>().is_some() || operator::shows_key(&request);
     match &*flow::watch::readiness::readiness(&app).await {
         Ok(warnings) => Ok(HttpResponse::Ok().json(Readiness {
@@ -56,8 +89,7 @@ pub async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse
     }
 }
 
-/// `GET /metrics`
-pub async fn metrics(request: HttpRequest, app: Data<App>) -> HttpResponse {
+async fn metrics(request: HttpRequest, app: Data<App>) -> HttpResponse {
     let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     // Prometheus asks for OpenMetrics. Browsers and curl do not know it and get the classic format.
     let is_open = accepted.is_some_and(|accept| accept.contains("application/openmetrics-text"));

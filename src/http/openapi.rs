@@ -4,23 +4,31 @@
 
 mod curl;
 mod guide;
-mod machines;
-mod operation;
-mod operators;
+pub mod operation;
 pub(super) mod schemas;
-mod shoppers;
 
+use crate::http::ROUTES as ALL_ROUTES;
 use crate::http::admin::operator::{REQUEST_TOKEN, SESSION_COOKIE};
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
-use crate::http::problem::Body as ProblemBody;
+use crate::http::problem::ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
 pub use curl::{VARIABLES, command};
 pub use guide::chapters;
-pub use operation::{EVENT_STREAM, Group, Operation, Parameter, Who};
-use operation::{HEADERS, OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER};
-use schemas::Schemas;
+pub use operation::{Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, Who};
+use operation::{OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER, Undescribed};
+pub use schemas::Schemas;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
+
+pub const ROUTES: &[Endpoint] = &[Endpoint::get("/openapi.json", handler!(document), |it| {
+    it.of_machines("getDocument", "This document, as OpenAPI 3.1")
+        .answers_file(
+            "The document.",
+            "application/json",
+            json!({"type": "object", "required": ["openapi", "info", "paths"]}),
+        )
+})];
 
 /// The description of all routes.
 pub struct Reference {
@@ -43,16 +51,17 @@ const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 static FILE: LazyLock<File> = LazyLock::new(|| File::new(REFERENCE.document().to_string(), "application/json", POLICY));
 
-/// `GET /openapi.json`
-pub async fn document(request: HttpRequest) -> HttpResponse {
+async fn document(request: HttpRequest) -> HttpResponse {
     FILE.answer(&request)
 }
 
 fn describe() -> (Vec<Operation>, Schemas) {
     let mut schemas = Schemas::default();
-    let mut operations = shoppers::operations(&mut schemas);
-    operations.extend(operators::operations(&mut schemas));
-    operations.extend(machines::operations(&mut schemas));
+    let described = ALL_ROUTES.iter().filter_map(|it| {
+        let undescribed = Undescribed::new(it.method.as_str(), it.path, &mut schemas);
+        Some((it.describe?)(undescribed).operation())
+    });
+    let operations = described.collect();
     // Routes refer to this schema only by its name, so it must be named here.
     let _named = schemas.written::<ProblemBody<'_>>();
     (operations, schemas)
@@ -64,9 +73,9 @@ impl Reference {
         let mut paths = Map::new();
         for operation in &self.operations {
             let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-            path[operation.method] = operation.describe(&command(operation));
+            path[operation.method.as_str()] = operation.describe(&command(operation));
         }
-        let headers = HEADERS.iter().map(|it| (it.name.to_owned(), it.component()));
+        let headers = Header::ALL.iter().map(|it| (it.name.to_owned(), it.component()));
         let groups = Group::ALL.map(|it| json!({"name": it.name(), "description": it.description()}));
         json!({
             "openapi": "3.1.1",

@@ -4,6 +4,7 @@
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::ShopLinks;
 use crate::http::Api;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use crate::http::problem::Problem;
 use actix_web::http::StatusCode;
@@ -74,12 +75,28 @@ assets! {
         "console-sales.js"
         "console-sign-in.js"
         "console-table.js"
-        "console-trail.js"
+        "console-terms.js"
+        "console-audit-log.js"
         "console-units.js"
         "console-words.js"
         "console.css"
         "console.js";
 }
+
+pub const PEOPLE_ROUTES: &[Endpoint] = &[
+    Endpoint::page("/", handler!(sales)),
+    Endpoint::page("/sales/{id}", handler!(sale)),
+];
+pub const ASSET_ROUTES: &[Endpoint] = &[Endpoint::page("/assets/{name}", handler!(asset))];
+pub const CONSOLE_ROUTES: &[Endpoint] = &[
+    Endpoint::page("/console", handler!(console)),
+    Endpoint::page("/console/{view}", handler!(console)),
+    Endpoint::page("/console/sales/{id}", handler!(console_sale)),
+    Endpoint::page("/console/sales/{id}/edit", handler!(console_sale)),
+    Endpoint::page("/console/sales/{id}/attention", handler!(console_sale)),
+];
+/// On the operators' address, `/` leads to the console.
+pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];
 
 /// The pages as files, without development mode and without links to a shop.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
@@ -135,24 +152,21 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
 
 /// The further views of the console, by the last part of their address.
-const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "trail"];
+const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];
 
-/// `GET /` on an address for operators only.
-pub async fn to_console() -> HttpResponse {
+async fn to_console() -> HttpResponse {
     HttpResponse::TemporaryRedirect()
         .insert_header((LOCATION, "/console"))
         .finish()
 }
 
-/// `GET /console`, and `GET /console/{view}`
-pub async fn console(request: HttpRequest) -> HttpResponse {
+async fn console(request: HttpRequest) -> HttpResponse {
     let view = request.match_info().get("view");
     console_if(&request, view.is_none_or(|view| VIEWS.contains(&view)))
 }
 
-/// `GET /console/sales/{id}`, `GET /console/sales/{id}/edit` and `GET /console/sales/{id}/attention`. The id `new`
-/// stands for a sale to be created.
-pub async fn console_sale(request: HttpRequest) -> HttpResponse {
+/// The id `new` stands for a sale to be created.
+async fn console_sale(request: HttpRequest) -> HttpResponse {
     let id = request.match_info().query("id");
     console_if(&request, id == "new" || id.parse::<SaleId>().is_ok())
 }
@@ -165,14 +179,13 @@ fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
     }
 }
 
-/// `GET /`
-pub async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     api.pages.sales.answer(&request)
 }
 
-/// `GET /sales/{id}`: the page is the same for every sale, and its script reports a sale that does not exist. An id
-/// that does not parse is 404.
-pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
+/// The page is the same for every sale, and its script reports a sale that does not exist. An id that does not parse is
+/// 404.
+async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let page = &api.pages.sale;
     if request.match_info().query("id").parse::<SaleId>().is_ok() {
         page.answer(&request)
@@ -181,8 +194,7 @@ pub async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     }
 }
 
-/// `GET /assets/{name}`
-pub async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let file = FILES.get(request.match_info().query("name"));
     let file = file.ok_or_else(|| Problem::not_found("such file"))?;
     Ok(file.answer(&request))

@@ -12,6 +12,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The content type of problems.
@@ -27,13 +28,13 @@ pub struct Problem {
     nothing_done: bool,
     retry_after_seconds: Option<i64>,
     /// The methods that the path answers, if another was used.
-    allow: Option<&'static str>,
+    allow: Option<Arc<str>>,
 }
 
 /// A refusal or an error (RFC 9457).
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
-pub(super) struct Body<'a> {
+pub(super) struct ProblemBody<'a> {
     /// The address of the code's explanation, an HTML page. It is relative to the address of the request.
     #[schemars(with = "String", extend("format" = "uri-reference"))]
     r#type: String,
@@ -56,7 +57,8 @@ pub(super) struct Body<'a> {
 }
 
 impl Problem {
-    /// A problem with this code, and a sentence about this request.
+    /// A problem with this code, and a sentence about this request. Without a known wait, a code that allows another try
+    /// asks for one second.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after_seconds = matches!(code, Code::Overloaded | Code::Unavailable | Code::RateLimited).then_some(1);
@@ -149,10 +151,11 @@ impl Problem {
 
     /// The path does not answer this method, but others.
     #[must_use]
-    pub fn method_not_allowed(allow: &'static str) -> Self {
+    pub fn method_not_allowed(allow: Arc<str>) -> Self {
+        let detail = format!("this path answers {allow}");
         Self {
             allow: Some(allow),
-            ..Self::new(Code::MethodNotAllowed, format!("this path answers {allow}"))
+            ..Self::new(Code::MethodNotAllowed, detail)
         }
     }
 
@@ -162,8 +165,8 @@ impl Problem {
     }
 
     /// The body as it is sent.
-    pub(super) fn body(&self) -> Body<'_> {
-        Body {
+    pub(super) fn body(&self) -> ProblemBody<'_> {
+        ProblemBody {
             // Behind a proxy an instance does not know its own address, so the reference is relative.
             r#type: format!("/problems/{}", self.code.as_str()),
             title: self.code.title(),
@@ -269,8 +272,8 @@ impl ResponseError for Problem {
         if self.code == Code::Unauthenticated {
             response.insert_header(("WWW-Authenticate", "Bearer"));
         }
-        if let Some(allow) = self.allow {
-            response.insert_header((ALLOW, allow));
+        if let Some(allow) = &self.allow {
+            response.insert_header((ALLOW, &**allow));
         }
         response
             .content_type(PROBLEM_JSON)

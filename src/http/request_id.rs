@@ -187,17 +187,25 @@ fn is_sensible(id: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::health;
 
     #[tokio::test]
     async fn a_task_of_its_own_still_belongs_to_its_request() {
         let asks = async { tokio::spawn(within(async { current() })).await.unwrap() };
-        let told = CURRENT.scope(HeaderValue::from_static("of-this-one"), asks).await;
-        assert_eq!(told, "of-this-one");
+        let seen = CURRENT.scope(HeaderValue::from_static("of-this-one"), asks).await;
+        assert_eq!(seen, "of-this-one");
         assert_eq!(
             within(async { current() }).await,
             "",
             "outside of a request there is none"
         );
+    }
+
+    #[test]
+    fn each_route_that_machines_poll_is_counted_as_one_of_machines() {
+        for route in health::ROUTES.iter().chain(health::METRICS_ROUTES) {
+            assert_eq!(client_of(route.path), "machine", "{}", route.path);
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Row {
             id: self.alert_id,
             raised_at: self.raised_at,
             kind: AlertKind::from_name(&self.kind)
-                .ok_or_else(|| Fault::Bug(format!("in the ledger: an alert of kind {}", self.kind)))?,
+                .ok_or_else(|| Fault::Bug(format!("in the ledger: a guard warning of kind {}", self.kind)))?,
             user: word(&self.user_id)?,
             detail: self.detail,
         })

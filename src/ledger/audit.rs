@@ -1,10 +1,11 @@
 //! The stock audit: what the ledger counts, for reports and for comparison with the stock.
 
 use super::outbox::Message;
-use super::{Ledger, Tx, begin, small, unsigned};
+use super::{Ledger, Tx, begin, small, unsigned, word};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::order::OrderState;
 use crate::domain::report::{Alerts, OrderCounts};
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -134,7 +135,7 @@ impl Ledger {
             let sku = super::word(&row.sku)?;
             at(&mut sums.shards, row.shard)?.units.insert(sku, (row.held, row.sold));
         }
-        // A message that cannot be read is left out: the relay reports it.
+        // A message that cannot be read is left out: the job `release` reports it.
         let decided = sqlx::query!(
             "select shard, message->>'sku' as \"sku!\", sum((message->>'quantity')::int8)::int8 as \"units!\", \
              coalesce(sum((message->>'quantity')::int8) filter (where message->>'state' = 'paid'), 0)::int8 as \"paid!\" \
@@ -223,13 +224,14 @@ impl Ledger {
         .await?;
         let mut counts = OrderCounts::default();
         for row in rows {
-            match row.state.as_str() {
-                "reserved" => counts.reserved = row.count,
-                "paid" => counts.paid = row.count,
-                "cancelled" => counts.cancelled = row.count,
-                "expired" => counts.expired = row.count,
-                _ => counts.revoked = row.count,
-            }
+            let count = match word(&row.state)? {
+                OrderState::Reserved => &mut counts.reserved,
+                OrderState::Paid => &mut counts.paid,
+                OrderState::Cancelled => &mut counts.cancelled,
+                OrderState::Expired => &mut counts.expired,
+                OrderState::Revoked => &mut counts.revoked,
+            };
+            *count = row.count;
         }
         Ok(counts)
     }

@@ -3,6 +3,7 @@
 use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use std::collections::HashMap;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -91,16 +92,33 @@ impl Ledger {
         Ok(())
     }
 
-    /// Those of these sales with a hold that is not decided, or with a message that is not delivered.
-    pub async fn with_open_holds(&self, of: &[SaleId]) -> Result<Vec<SaleId>, Fault> {
+    /// Deletes the check of a sale, unless it has a finding.
+    pub async fn forget_conservation(&self, sale: SaleId) -> Result<(), Fault> {
+        sqlx::query!(
+            "delete from conservation_checks where sale_id = $1 and difference = 0 and drift = 0",
+            sale.0
+        )
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
+    /// Of each of these closed sales: whether a hold is not decided or a message is not delivered, and whether the sale
+    /// has a check.
+    pub async fn closed_conservation(&self, of: &[SaleId]) -> Result<HashMap<SaleId, (bool, bool)>, Fault> {
         let of: Vec<Uuid> = of.iter().map(|sale| sale.0).collect();
-        let found = sqlx::query_scalar!(
-            "select sale_id as \"sale_id!\" from unnest($1::uuid[]) as closed (sale_id) \
-             where exists (select from orders o where o.sale_id = closed.sale_id and o.state = 'reserved') \
-             or exists (select from outbox m where m.sale_id = closed.sale_id)",
+        let found = sqlx::query!(
+            "select closed.sale_id as \"sale_id!\", \
+                 exists (select from orders o where o.sale_id = closed.sale_id and o.state = 'reserved') \
+                     or exists (select from outbox m where m.sale_id = closed.sale_id) as \"has_open_holds!\", \
+                 c.sale_id is not null as \"has_check!\" \
+             from unnest($1::uuid[]) as closed (sale_id) left join conservation_checks c using (sale_id)",
             &of
         );
         let found = found.fetch_all(&self.jobs).await?;
-        Ok(found.into_iter().map(SaleId).collect())
+        Ok(found
+            .into_iter()
+            .map(|it| (SaleId(it.sale_id), (it.has_open_holds, it.has_check)))
+            .collect())
     }
 }

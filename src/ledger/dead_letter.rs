@@ -143,7 +143,7 @@ impl Ledger {
         );
         let rows = rows.fetch_all(&self.api).await?;
         let messages = rows.into_iter().map(|row| {
-            let untold = RefusedMessage {
+            let unread = RefusedMessage {
                 id: row.outbox_id,
                 shard: unsigned(i64::from(row.shard))?,
                 kind: None,
@@ -155,19 +155,19 @@ impl Ledger {
                 failure: row.failure,
                 since: row.created_at,
             };
-            Ok(told(Message::read(row.message).ok(), untold))
+            Ok(with_contents(Message::read(row.message).ok(), unread))
         });
         messages.collect()
     }
 }
 
 /// A refused message with its contents, as far as they can be read.
-fn told(message: Option<Message>, untold: RefusedMessage) -> RefusedMessage {
+fn with_contents(message: Option<Message>, unread: RefusedMessage) -> RefusedMessage {
     match message {
-        None => untold,
+        None => unread,
         Some(Message::State) => RefusedMessage {
             kind: Some("state"),
-            ..untold
+            ..unread
         },
         Some(Message::Resolve {
             order,
@@ -183,28 +183,28 @@ fn told(message: Option<Message>, untold: RefusedMessage) -> RefusedMessage {
             user: Some(user),
             sku: Some(sku),
             units: Some(quantity),
-            ..untold
+            ..unread
         },
         Some(Message::Ban { user }) => RefusedMessage {
             kind: Some("ban"),
             user: Some(user),
-            ..untold
+            ..unread
         },
         Some(Message::Restock { id: _, sku, units }) => RefusedMessage {
             kind: Some("restock"),
             sku: Some(sku),
             units: Some(units),
-            ..untold
+            ..unread
         },
         Some(Message::Withdrawn { transfer: _ }) => RefusedMessage {
             kind: Some("withdrawn"),
-            ..untold
+            ..unread
         },
         Some(Message::GiveBack { sku, units, .. }) => RefusedMessage {
             kind: Some("give_back"),
             sku: Some(sku),
             units: Some(units),
-            ..untold
+            ..unread
         },
     }
 }

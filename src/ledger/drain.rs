@@ -5,6 +5,7 @@ mod recover;
 
 pub use self::recover::{Recovered, RowOrder};
 use super::outbox::{Message, send_all};
+use super::rebuild::NotedServer;
 use super::{Ledger, Tx, begin, commit, is_about_data, small, step};
 use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
@@ -23,7 +24,7 @@ const TRIES_MAX: usize = 64;
 
 /// A claimed shard: no other process drains it until this is dropped or applied. The lock on its row is fence, lock and
 /// queue in one.
-pub struct Claim {
+pub struct DrainClaim {
     tx: Tx,
     pub sale: SaleId,
     shard: u16,
@@ -31,8 +32,7 @@ pub struct Claim {
     pub position: Position,
     /// The shard's epoch in the ledger.
     pub epoch: i64,
-    /// The Redis server on which the shard was last reconciled.
-    pub run_id: Option<String>,
+    pub noted: NotedServer,
 }
 
 /// The outcome of a batch.
@@ -51,7 +51,7 @@ pub struct Drained {
 }
 
 /// An order of a batch that fits the sale.
-struct Row<'a> {
+struct BatchOrder<'a> {
     /// Its event's place in the batch.
     at: usize,
     position: Position,
@@ -61,18 +61,18 @@ struct Row<'a> {
 }
 
 /// An event that becomes a dead letter.
-struct Dead<'a> {
+struct DeadEvent<'a> {
     /// Its place in the batch.
     at: usize,
     position: Position,
     raw: &'a [u8],
     reason: String,
     /// Its order, if that fits the sale.
-    row: Option<&'a Row<'a>>,
+    row: Option<&'a BatchOrder<'a>>,
 }
 
 /// An order that was inserted.
-struct Inserted {
+struct InsertedOrder {
     order: Uuid,
     user: String,
     sku: String,
@@ -83,7 +83,7 @@ struct Inserted {
 
 impl Ledger {
     /// Claims a shard for draining; `None` while another process has it.
-    pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<Claim>, Fault> {
+    pub async fn claim_shard(&self, sale: SaleId, shard: u16) -> Result<Option<DrainClaim>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         // The weakest lock that serves. A transaction that pays, cancels or expires holds a grant that the drain wants,
         // and its message refers to this row. `for update` would block that reference, and both would wait for ever.
@@ -96,7 +96,7 @@ impl Ledger {
         .fetch_optional(&mut *tx)
         .instrument(step("claim"))
         .await?;
-        Ok(row.map(|row| Claim {
+        Ok(row.map(|row| DrainClaim {
             tx,
             sale,
             shard,
@@ -105,23 +105,23 @@ impl Ledger {
                 seq: row.drained_seq,
             },
             epoch: row.epoch,
-            run_id: row.run_id,
+            noted: row.run_id.into(),
         }))
     }
 }
 
-impl Claim {
+impl DrainClaim {
     /// Applies events that follow the claim's position, in their order, and commits.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then all of the batch is committed, or nothing.
     pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
         let mut rows = Vec::with_capacity(events.len());
-        let mut dead: Vec<Dead<'_>> = Vec::new();
+        let mut dead: Vec<DeadEvent<'_>> = Vec::new();
         for (at, event) in events.iter().enumerate() {
             match row(sale, at, event) {
                 Ok(row) => rows.push(row),
-                Err(reason) => dead.push(Dead {
+                Err(reason) => dead.push(DeadEvent {
                     at,
                     position: event.position,
                     raw: &event.raw,
@@ -135,22 +135,22 @@ impl Claim {
             ..Drained::default()
         };
         let quick = self.insert_new(&rows, sale.durability).await?;
-        if quick == Quick::Stored {
+        if quick == QuickInsert::Stored {
             drained.inserted = rows.len();
         } else {
             let units = match quick {
-                Quick::Short => Units::Gathered,
-                Quick::Stored | Quick::Refused => Units::Own,
+                QuickInsert::Short => UnitSource::Gathered,
+                QuickInsert::Stored | QuickInsert::Refused => UnitSource::Own,
             };
             let inserted = self.insert(&rows, units, now).await?;
-            let (new, looked_at) = match inserted {
+            let (new, processed) = match inserted {
                 Ok(new) => (new, rows.len()),
                 Err(error) => {
                     tracing::warn!(sale = %self.sale, shard = self.shard, %error, "a batch was refused; searching for the bad rows");
                     self.insert_by_halves(&rows, error, now, &mut dead).await?
                 }
             };
-            if let Some(left) = rows.get(looked_at) {
+            if let Some(left) = rows.get(processed) {
                 drained.events = left.at;
                 dead.retain(|it| it.at < left.at);
             }
@@ -164,17 +164,25 @@ impl Claim {
             return Ok(drained);
         };
         let last = last.position;
-        for Dead {
+        self.write_dead_letters(&dead, now).await?;
+        drained.dead = dead.len();
+        self.move_position(last).await?;
+        commit(self.tx).await?;
+        Ok(drained)
+    }
+
+    async fn write_dead_letters(&mut self, dead: &[DeadEvent<'_>], now: Millis) -> Result<(), Fault> {
+        for DeadEvent {
             position,
             raw,
             reason,
             row,
             ..
-        } in &dead
+        } in dead
         {
             tracing::error!(
                 sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
-                revoked = row.is_some(), "an event could not be taken in (`flashsale dead-letters`)"
+                revoked = row.is_some(), "could not store an event; it is a dead letter (`flashsale dead-letters`)"
             );
             sqlx::query!(
                 "insert into dead_letters (sale_id, shard, epoch, seq, event, reason, order_id) \
@@ -200,7 +208,10 @@ impl Claim {
                 send_all(&mut self.tx, self.sale, &[(self.shard, message)]).await?;
             }
         }
-        drained.dead = dead.len();
+        Ok(())
+    }
+
+    async fn move_position(&mut self, last: Position) -> Result<(), Fault> {
         sqlx::query!(
             "update shards set drained_epoch = $3, drained_seq = $4 where sale_id = $1 and shard = $2 \
              and (drained_epoch, drained_seq) < ($3, $4)",
@@ -212,29 +223,28 @@ impl Claim {
         .execute(&mut *self.tx)
         .instrument(step("move position"))
         .await?;
-        commit(self.tx).await?;
-        Ok(drained)
+        Ok(())
     }
 
     /// Stores rows of the usual kind: the ledger has none of them, and the shard's own grants suffice for all. That is
-    /// much cheaper than [`Claim::insert`], which searches for conflicts and returns what it inserts. If the rows are
-    /// of another kind, none is stored.
-    async fn insert_new(&mut self, rows: &[Row<'_>], durability: Durability) -> Result<Quick, Fault> {
+    /// much cheaper than [`DrainClaim::insert`], which searches for conflicts and returns what it inserts. If the rows
+    /// are of another kind, none is stored.
+    async fn insert_new(&mut self, rows: &[BatchOrder<'_>], durability: Durability) -> Result<QuickInsert, Fault> {
         // A shopper who waits for the ledger gets the order as the ledger has it, so the inserted rows are needed.
         if rows.is_empty() || durability == Durability::Postgres || rows.iter().any(|row| row.position <= self.position)
         {
-            return Ok(Quick::Refused);
+            return Ok(QuickInsert::Refused);
         }
         let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         let quick = match insert_all(&mut savepoint, self.sale, self.shard, rows).await {
-            Ok(true) => Quick::Stored,
-            Ok(false) => Quick::Short,
-            Err(error) if is_about_data(&error) => Quick::Refused,
+            Ok(true) => QuickInsert::Stored,
+            Ok(false) => QuickInsert::Short,
+            Err(error) if is_about_data(&error) => QuickInsert::Refused,
             Err(error) => return Err(error.into()),
         };
         let ended = match quick {
-            Quick::Stored => savepoint.commit().await,
-            Quick::Short | Quick::Refused => savepoint.rollback().await,
+            QuickInsert::Stored => savepoint.commit().await,
+            QuickInsert::Short | QuickInsert::Refused => savepoint.rollback().await,
         };
         ended?;
         Ok(quick)
@@ -242,9 +252,14 @@ impl Claim {
 
     /// Stores rows and counts their units as held, behind a savepoint. The inner error says why the data cannot be
     /// stored; then nothing of it is.
-    async fn insert(&mut self, rows: &[Row<'_>], units: Units, now: Millis) -> Result<Result<New, String>, Fault> {
+    async fn insert(
+        &mut self,
+        rows: &[BatchOrder<'_>],
+        units: UnitSource,
+        now: Millis,
+    ) -> Result<Result<NewOrders, String>, Fault> {
         if rows.is_empty() {
-            return Ok(Ok(New::default()));
+            return Ok(Ok(NewOrders::default()));
         }
         for units in units.to_try() {
             let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
@@ -275,12 +290,12 @@ impl Claim {
     /// grants in the order of the SKUs, and the locks of a released savepoint last.
     async fn insert_by_halves<'a>(
         &mut self,
-        rows: &'a [Row<'a>],
+        rows: &'a [BatchOrder<'a>],
         error: String,
         now: Millis,
-        dead: &mut Vec<Dead<'a>>,
-    ) -> Result<(New, usize), Fault> {
-        let (mut inserted, mut looked_at, mut tries) = (Vec::new(), 0, 0);
+        dead: &mut Vec<DeadEvent<'a>>,
+    ) -> Result<(NewOrders, usize), Fault> {
+        let (mut inserted, mut processed, mut tries) = (Vec::new(), 0, 0);
         // The last piece is the next one.
         let mut pieces = vec![rows];
         let mut refused = Some(error);
@@ -297,18 +312,18 @@ impl Claim {
             match (refusal, piece) {
                 (Ok(new), _) => {
                     inserted.extend(new);
-                    looked_at += piece.len();
+                    processed += piece.len();
                 }
                 (Err(reason), [row]) => {
                     let (at, position, raw) = (row.at, row.position, row.raw);
-                    dead.push(Dead {
+                    dead.push(DeadEvent {
                         at,
                         position,
                         raw,
                         reason,
                         row: Some(row),
                     });
-                    looked_at += 1;
+                    processed += 1;
                 }
                 (Err(_), _) => {
                     let (first, second) = piece.split_at(piece.len() / 2);
@@ -316,12 +331,12 @@ impl Claim {
                 }
             }
         }
-        for units in Units::Own.to_try() {
+        for units in UnitSource::Own.to_try() {
             let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
             let held = hold_units(&mut savepoint, self.sale, self.shard, &inserted, now, *units).await;
             if let Some(new) = held? {
                 savepoint.commit().await?;
-                return Ok((new, looked_at));
+                return Ok((new, processed));
             }
             savepoint.rollback().await?;
         }
@@ -329,8 +344,8 @@ impl Claim {
     }
 
     /// Stores the orders of some rows behind a savepoint, without their units. The inner error is as for
-    /// [`Claim::insert`].
-    async fn insert_piece(&mut self, rows: &[Row<'_>]) -> Result<Result<Vec<Inserted>, String>, Fault> {
+    /// [`DrainClaim::insert`].
+    async fn insert_piece(&mut self, rows: &[BatchOrder<'_>]) -> Result<Result<Vec<InsertedOrder>, String>, Fault> {
         let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
         match insert_orders(&mut savepoint, self.sale, self.shard, rows).await {
             Ok(inserted) => {
@@ -346,9 +361,9 @@ impl Claim {
     }
 }
 
-/// The outcome of [`Claim::insert_new`].
+/// The outcome of [`DrainClaim::insert_new`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quick {
+enum QuickInsert {
     Stored,
     /// The shard's own grants do not suffice.
     Short,
@@ -360,13 +375,13 @@ enum Quick {
 /// locked. Gathering locks the grants of all shards in their order. So the first attempt is undone before the second,
 /// or two drains would wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Units {
+enum UnitSource {
     /// The shard's own grant alone.
     Own,
     Gathered,
 }
 
-impl Units {
+impl UnitSource {
     /// The sources to try, one after the other.
     const fn to_try(self) -> &'static [Self] {
         match self {
@@ -376,7 +391,7 @@ impl Units {
     }
 }
 
-fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<Row<'a>, String> {
+fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<BatchOrder<'a>, String> {
     let reserved = event.reserved.as_ref().map_err(ToString::to_string)?;
     let item = sale
         .items
@@ -385,7 +400,7 @@ fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<Row<'a>, Strin
     if reserved.order.sale_number() != sale.number {
         return Err("the order is of another sale".to_owned());
     }
-    Ok(Row {
+    Ok(BatchOrder {
         at,
         position: event.position,
         raw: &event.raw,
@@ -398,7 +413,7 @@ type Savepoint<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 
 /// Orders that were not in the ledger before.
 #[derive(Default)]
-struct New {
+struct NewOrders {
     /// Those whose units are held, with their deadlines.
     held: HashMap<Uuid, DateTime<Utc>>,
     /// How many others were revoked.
@@ -406,7 +421,7 @@ struct New {
 }
 
 /// The orders of a batch that are held by now, as the ledger has them.
-fn orders(sale: SaleId, rows: &[Row<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Accepted> {
+fn orders(sale: SaleId, rows: &[BatchOrder<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Accepted> {
     let held = rows.iter().filter_map(|row| {
         let reserved = row.reserved;
         let expires_at = *held.get(&reserved.order.0)?;
@@ -444,8 +459,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(rows: &[Row<'_>]) -> Self {
-        let quantity = |row: &Row<'_>| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX);
+    fn of(rows: &[BatchOrder<'_>]) -> Self {
+        let quantity = |row: &BatchOrder<'_>| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX);
         Self {
             ids: rows.iter().map(|row| row.reserved.order.0).collect(),
             skus: rows.iter().map(|row| row.item.sku.to_string()).collect(),
@@ -497,7 +512,12 @@ macro_rules! insert_orders {
 ///
 /// # Errors
 /// Also when the ledger has one of the orders.
-async fn insert_all(tx: &mut Savepoint<'_>, sale: SaleId, shard: u16, rows: &[Row<'_>]) -> Result<bool, sqlx::Error> {
+async fn insert_all(
+    tx: &mut Savepoint<'_>,
+    sale: SaleId,
+    shard: u16,
+    rows: &[BatchOrder<'_>],
+) -> Result<bool, sqlx::Error> {
     let columns = Columns::of(rows);
     insert_orders!(query!(), "", sale, shard, columns)
         .execute(&mut **tx)
@@ -515,11 +535,11 @@ async fn insert_orders(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
-    rows: &[Row<'_>],
-) -> Result<Vec<Inserted>, sqlx::Error> {
+    rows: &[BatchOrder<'_>],
+) -> Result<Vec<InsertedOrder>, sqlx::Error> {
     let columns = Columns::of(rows);
     let mut inserted = insert_orders!(
-        query_as!(Inserted,),
+        query_as!(InsertedOrder,),
         " on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
              quantity::int8 as \"quantity!\", seq as \"seq!\", expires_at as \"expires_at!\"",
@@ -541,18 +561,18 @@ async fn hold_units(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
-    inserted: &[Inserted],
+    inserted: &[InsertedOrder],
     now: Millis,
-    units: Units,
-) -> Result<Option<New>, sqlx::Error> {
-    let mut new = New::default();
+    units: UnitSource,
+) -> Result<Option<NewOrders>, sqlx::Error> {
+    let mut new = NewOrders::default();
     new.held.extend(inserted.iter().map(|it| (it.order, it.expires_at)));
-    let mut by_sku: BTreeMap<&str, Vec<&Inserted>> = BTreeMap::new();
+    let mut by_sku: BTreeMap<&str, Vec<&InsertedOrder>> = BTreeMap::new();
     for order in inserted {
         by_sku.entry(order.sku.as_str()).or_default().push(order);
     }
-    if units == Units::Own {
-        let sum = |orders: &[&Inserted]| orders.iter().map(|order| order.quantity).sum();
+    if units == UnitSource::Own {
+        let sum = |orders: &[&InsertedOrder]| orders.iter().map(|order| order.quantity).sum();
         let wanted = by_sku.iter().map(|(sku, orders)| (*sku, sum(orders))).collect();
         return Ok(hold_own(tx, sale, shard, &wanted).await?.then_some(new));
     }
@@ -567,7 +587,7 @@ async fn hold_units(
 }
 
 /// Fails when an event was skipped although its own order is not in the ledger: another order has its key or its event.
-async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[Inserted]) -> Result<(), sqlx::Error> {
+async fn refuse_strangers(tx: &mut Savepoint<'_>, ids: &[Uuid], inserted: &[InsertedOrder]) -> Result<(), sqlx::Error> {
     if inserted.len() == ids.len() {
         return Ok(());
     }
@@ -623,9 +643,9 @@ async fn hold<'a>(
     sale: SaleId,
     shard: u16,
     sku: &str,
-    orders: Vec<&'a Inserted>,
+    orders: Vec<&'a InsertedOrder>,
     now: Millis,
-) -> Result<Vec<&'a Inserted>, sqlx::Error> {
+) -> Result<Vec<&'a InsertedOrder>, sqlx::Error> {
     let wanted: i64 = orders.iter().map(|order| order.quantity).sum();
     let mut free = gather(tx, sale, shard, sku, wanted).await?;
     let mut held = 0;
@@ -693,7 +713,7 @@ async fn revoke(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
     shard: u16,
-    orders: &[&Inserted],
+    orders: &[&InsertedOrder],
     now: Millis,
 ) -> Result<(), sqlx::Error> {
     if orders.is_empty() {

@@ -48,7 +48,7 @@ impl Ledger {
     }
 
     /// Adds refusal counts, for sales that exist. Returns for how many pairs of sale and layer.
-    pub async fn add_stopped(&self, counts: &HashMap<(SaleId, Layer), u32>) -> Result<usize, Fault> {
+    pub async fn add_refusal_counts(&self, counts: &HashMap<(SaleId, Layer), u32>) -> Result<usize, Fault> {
         // In one order, so that two processes do not wait for each other.
         let counts: BTreeMap<(Uuid, &str), i64> = counts
             .iter()
@@ -56,7 +56,7 @@ impl Ledger {
             .collect();
         let sales: Vec<Uuid> = counts.keys().map(|(sale, _)| *sale).collect();
         let layers: Vec<String> = counts.keys().map(|(_, layer)| (*layer).to_owned()).collect();
-        let stopped: Vec<i64> = counts.values().copied().collect();
+        let refused: Vec<i64> = counts.values().copied().collect();
         let added = sqlx::query!(
             "insert into guard_stopped as known (sale_id, layer, stopped) \
              select n.sale_id, n.layer, n.stopped from unnest($1::uuid[], $2::text[], $3::int8[]) \
@@ -64,7 +64,7 @@ impl Ledger {
              on conflict (sale_id, layer) do update set stopped = known.stopped + excluded.stopped",
             &sales,
             &layers,
-            &stopped
+            &refused
         )
         .execute(&self.jobs)
         .await?;
@@ -72,7 +72,7 @@ impl Ledger {
     }
 
     /// How many requests for a sale each layer has refused.
-    pub async fn stopped(&self, sale: SaleId) -> Result<BTreeMap<String, i64>, Fault> {
+    pub async fn refusal_counts(&self, sale: SaleId) -> Result<BTreeMap<String, i64>, Fault> {
         let rows = sqlx::query!("select layer, stopped from guard_stopped where sale_id = $1", sale.0)
             .fetch_all(&self.reports)
             .await?;

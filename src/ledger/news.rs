@@ -15,7 +15,7 @@ pub(super) const RAISED: &str = "flashsale_raised";
 pub struct News(PgListener);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Notification {
     /// Another process has committed orders.
     Committed,
     Changed,
@@ -37,7 +37,7 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then no process is notified.
-    pub async fn tell_committed(&self, process: Uuid) -> Result<(), Fault> {
+    pub async fn notify_committed(&self, process: Uuid) -> Result<(), Fault> {
         // A notification need not outlive a crash, so the commit does not wait for the disk.
         sqlx::query!(
             "select set_config('synchronous_commit', 'off', true) as kept, pg_notify($1, $2) as told",
@@ -55,15 +55,15 @@ impl News {
     ///
     /// # Errors
     /// `Unavailable` when there is no connection any more.
-    pub async fn next(&mut self, own: Uuid) -> Result<Told, Fault> {
+    pub async fn next(&mut self, own: Uuid) -> Result<Notification, Fault> {
         let own = own.to_string();
         loop {
             return Ok(match self.0.try_recv().await? {
-                None => Told::Anything,
-                Some(news) if news.channel() == CHANGED => Told::Changed,
-                Some(news) if news.channel() == RAISED => Told::Raised,
+                None => Notification::Anything,
+                Some(news) if news.channel() == CHANGED => Notification::Changed,
+                Some(news) if news.channel() == RAISED => Notification::Raised,
                 Some(news) if news.payload() == own => continue,
-                Some(_) => Told::Committed,
+                Some(_) => Notification::Committed,
             });
         }
     }

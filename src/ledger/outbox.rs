@@ -6,6 +6,7 @@ use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -29,7 +30,7 @@ pub enum Message {
         state: String,
         at: Millis,
     },
-    /// There is a decision about whether an account may buy. The relay reads the last one from the ledger.
+    /// There is a decision about whether an account may buy. The job `release` reads the last one from the ledger.
     Ban {
         user: String,
     },
@@ -61,8 +62,8 @@ const fn first_epoch() -> i64 {
 }
 
 impl Message {
-    /// Reads a stored message, or says why it is none. Counts of waiting messages leave such a message out: the relay
-    /// reports it to the operators.
+    /// Reads a stored message, or says why it is none. Counts of waiting messages leave such a message out: the job
+    /// `release` reports it to the operators.
     pub(super) fn read(stored: serde_json::Value) -> Result<Self, String> {
         let message: Self = serde_json::from_value(stored).map_err(|error| format!("no message: {error}"))?;
         message.check_names().map_err(|error| format!("no message: {error}"))?;
@@ -123,7 +124,7 @@ pub enum Delivery {
     Applied {
         /// The server that applied it: if the shard is on another server by now, that one needs the message too.
         /// `None`: any server will do.
-        by: Option<String>,
+        by: Option<Server>,
     },
     Later,
     /// The shard refuses it: an operator has to decide.
@@ -131,7 +132,7 @@ pub enum Delivery {
 }
 
 /// Messages that no other process can take until they are settled.
-pub struct Batch {
+pub struct OutgoingBatch {
     tx: Tx,
     /// First the messages of other kinds, then the decisions about orders, each oldest first.
     pub messages: Vec<Outgoing>,
@@ -243,7 +244,7 @@ impl Ledger {
         max: i64,
         sale: Option<SaleId>,
         except: &[(SaleId, u16)],
-    ) -> Result<Batch, Fault> {
+    ) -> Result<OutgoingBatch, Fault> {
         let mut unreadable = 0;
         loop {
             let mut batch = self.take_any(max, sale, except).await?;
@@ -258,7 +259,7 @@ impl Ledger {
         }
     }
 
-    async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<Batch, Fault> {
+    async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<OutgoingBatch, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
         // The messages of one sale are not searched in the order of all messages.
@@ -309,7 +310,7 @@ impl Ledger {
                 }
             }
         }
-        Ok(Batch {
+        Ok(OutgoingBatch {
             tx,
             messages,
             unreadable,
@@ -342,12 +343,12 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
-    /// Marks a message delivered that the server `told` has just applied: deletes it. The message stays if a relay has
-    /// taken it, or if the shard is on another server by now, which needs it too.
+    /// Marks a message delivered that the server `by` has just applied: deletes it. The message stays if a run of
+    /// the job `release` has taken it, or if the shard is on another server by now, which needs it too.
     ///
     /// # Errors
-    /// `Unavailable` when Postgres does not answer; the relay deletes it then.
-    pub async fn strike_outgoing(&self, sale: SaleId, id: i64, told: &str) -> Result<(), Fault> {
+    /// `Unavailable` when Postgres does not answer; the job `release` deletes it then.
+    pub async fn mark_delivered(&self, sale: SaleId, id: i64, by: &Server) -> Result<(), Fault> {
         let mut tx = begin(&self.api).await?;
         if settled_servers(&mut tx, &[sale]).await?.is_empty() {
             return Ok(());
@@ -357,10 +358,10 @@ impl Ledger {
              (select o.outbox_id from outbox o join shards s on s.sale_id = o.sale_id and s.shard = o.shard \
               where o.outbox_id = $1 and ltrim(s.run_id, '?') = $2 for update of o skip locked)",
             id,
-            told
+            by.as_str()
         )
         .execute(&mut *tx)
-        .instrument(step("strike message"))
+        .instrument(step("mark message delivered"))
         .await?;
         commit(tx).await
     }
@@ -394,7 +395,7 @@ pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> 
     Ok(settled.map(|row| SaleId(row.sale)).collect())
 }
 
-impl Batch {
+impl OutgoingBatch {
     /// Stores the outcome of each delivery. Returns the sales with deliveries that do not count: to another server than
     /// the ledger knows, or while the ledger changes the server.
     ///
@@ -408,37 +409,37 @@ impl Batch {
         let unsettled: HashSet<i64> = unsettled.map(|message| message.id).collect();
         // By the server that applied them. The statement finds them by their numbers: a join is planned without knowing
         // how many come.
-        let mut applied: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        let (mut later, mut untold) = (Vec::new(), Vec::new());
+        let mut applied: BTreeMap<Server, Vec<i64>> = BTreeMap::new();
+        let (mut later, mut uncounted) = (Vec::new(), Vec::new());
         for (id, delivery) in deliveries {
             match delivery {
-                Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => untold.push(id),
+                Delivery::Applied { by: Some(_) } if unsettled.contains(&id) => uncounted.push(id),
                 Delivery::Applied { by } => applied.entry(by.unwrap_or_default()).or_default().push(id),
                 Delivery::Later => later.push(id),
                 Delivery::Failed(reason) => refuse(&mut self.tx, id, &reason).await?,
             }
         }
-        for (told, ids) in applied {
-            let struck = sqlx::query_scalar!(
+        for (server, ids) in applied {
+            let marked = sqlx::query_scalar!(
                 "delete from outbox o where o.outbox_id = any($1) and ($2 = '' or exists \
                      (select from shards s where s.sale_id = o.sale_id and s.shard = o.shard \
                       and ltrim(s.run_id, '?') = $2)) returning o.outbox_id",
                 &ids,
-                told
+                server.as_str()
             )
             .fetch_all(&mut *self.tx)
-            .instrument(step("strike messages"))
+            .instrument(step("mark messages delivered"))
             .await?;
-            let struck: HashSet<i64> = struck.into_iter().collect();
-            untold.extend(ids.into_iter().filter(|id| !struck.contains(id)));
+            let marked: HashSet<i64> = marked.into_iter().collect();
+            uncounted.extend(ids.into_iter().filter(|id| !marked.contains(id)));
         }
         // No shard refused these, so they do not count as attempts.
         sqlx::query!(
             "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
-            &untold
+            &uncounted
         )
         .execute(&mut *self.tx)
-        .instrument(step("postpone the untold"))
+        .instrument(step("postpone undelivered messages"))
         .await?;
         // A second, doubled with every attempt up to a minute. At most two for a state, because other shards may
         // already sell by it.
@@ -452,11 +453,11 @@ impl Batch {
         .instrument(step("postpone the others"))
         .await?;
         commit(self.tx).await?;
-        let is_untold = |message: &&Outgoing| untold.contains(&message.id);
+        let is_uncounted = |message: &&Outgoing| uncounted.contains(&message.id);
         Ok(self
             .messages
             .iter()
-            .filter(is_untold)
+            .filter(is_uncounted)
             .map(|message| message.sale)
             .collect())
     }

@@ -327,15 +327,10 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
     let Some(id) = payment.order() else {
         return Ok(Err(Settlement::NoOrder));
     };
-    let row = select_orders!("order_id = $1 for update", id.0);
-    let row = match row.fetch_optional(&mut **tx).instrument(step("lock order")).await {
-        Ok(Some(row)) => row,
-        Ok(None) => return Ok(Err(Settlement::NoOrder)),
-        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
-        Err(error) => return Err(error.into()),
+    let (order, shard) = match lock_order(tx, id).await? {
+        Ok(locked) => locked,
+        Err(undecided) => return Ok(Err(undecided)),
     };
-    let shard = unsigned(i64::from(row.shard))?;
-    let order = Row::into_order(row)?;
     let costs = (order.amount_minor, order.currency.as_str());
     let is_unpaid_for = order.state == OrderState::Paid && costs == (payment.amount_minor, payment.currency.as_str());
     if is_unpaid_for && !is_paid_for(tx, id).await? {
@@ -346,23 +341,49 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
             decided: None,
         }));
     }
-    let reason = if order.state != OrderState::Reserved {
-        Some(format!("the order was {} already", order.state))
-    } else if bugs::has("any amount pays an order") {
-        None
-    } else if order.amount_minor != payment.amount_minor || order.currency != payment.currency {
-        Some(format!("the order costs {} {}", order.amount_minor, order.currency))
-    } else {
-        None
-    };
-    if let Some(reason) = reason {
+    if let Some(reason) = refund_reason(&order, payment) {
         return Ok(Ok(Decision {
             outcome: PaymentOutcome::RefundDue,
-            order: Some(order.id),
+            order: Some(id),
             reason: Some(reason),
             decided: None,
         }));
     }
+    Ok(pay(tx, order, shard).await?.map(|decided| Decision {
+        outcome: PaymentOutcome::Applied,
+        order: Some(id),
+        reason: None,
+        decided: Some(decided),
+    }))
+}
+
+/// Locks an order; returns it with its shard.
+async fn lock_order(tx: &mut Tx, id: OrderId) -> Result<Result<(Order, u16), Settlement>, Fault> {
+    let row = select_orders!("order_id = $1 for update", id.0);
+    let row = match row.fetch_optional(&mut **tx).instrument(step("lock order")).await {
+        Ok(Some(row)) => row,
+        Ok(None) => return Ok(Err(Settlement::NoOrder)),
+        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
+        Err(error) => return Err(error.into()),
+    };
+    let shard = unsigned(i64::from(row.shard))?;
+    Ok(Ok((Row::into_order(row)?, shard)))
+}
+
+/// Why this payment does not pay the order, if it does not.
+fn refund_reason(order: &Order, payment: &Payment) -> Option<String> {
+    if order.state != OrderState::Reserved {
+        return Some(format!("the order was {} already", order.state));
+    }
+    let is_amount = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
+    if is_amount || bugs::has("any amount pays an order") {
+        return None;
+    }
+    Some(format!("the order costs {} {}", order.amount_minor, order.currency))
+}
+
+/// Pays a reserved order.
+async fn pay(tx: &mut Tx, order: Order, shard: u16) -> Result<Result<Decided, Settlement>, Fault> {
     let (message, at) = match resolve(tx, &order, shard, OrderState::Paid).await {
         Ok(sent) => sent,
         Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
@@ -373,16 +394,10 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
         paid_at: Some(from_millis(at)),
         ..order
     };
-    let decided = Some(Decided {
+    Ok(Ok(Decided {
         order,
         shard,
         at,
         message,
-    });
-    Ok(Ok(Decision {
-        outcome: PaymentOutcome::Applied,
-        order: Some(id),
-        reason: None,
-        decided,
     }))
 }

@@ -5,7 +5,7 @@
 use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::{Counts, Told};
+use crate::domain::pulse::{Counts, InstanceReport};
 use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ impl Ledger {
         lasts: Duration,
         instance: Uuid,
         max: i64,
-    ) -> Result<Vec<Told>, Fault> {
+    ) -> Result<Vec<InstanceReport>, Fault> {
         let rows = sqlx::query!(
             "with watched as ( \
                  insert into watched_sales (sale_id, watched_until) values ($1, now() + $2 * interval '1 second') \
@@ -42,9 +42,9 @@ impl Ledger {
         )
         .fetch_all(&self.reports)
         .await?;
-        let told = rows.into_iter().map(|row| {
+        let reports = rows.into_iter().map(|row| {
             let counts = serde_json::from_value(row.counts);
-            Ok(Told {
+            Ok(InstanceReport {
                 id: row.instance_id,
                 instance: row.instance,
                 age_seconds: row.age_seconds.max(0.0),
@@ -52,7 +52,7 @@ impl Ledger {
                 counts: counts.map_err(|error| Fault::Bug(format!("counts of an instance: {error}")))?,
             })
         });
-        told.collect()
+        reports.collect()
     }
 
     /// Up to `max` sales that are watched on any instance.
@@ -68,7 +68,7 @@ impl Ledger {
 
     /// Reports what an instance has counted for each of these sales, and for how long. Deletes old reports of other
     /// instances.
-    pub async fn tell_counts(
+    pub async fn report_counts(
         &self,
         instance: Uuid,
         name: &str,

@@ -9,7 +9,7 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
-use crate::domain::server::{has_taken_over, process_of};
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, StreamExt};
@@ -18,17 +18,56 @@ use uuid::Uuid;
 
 /// A shard as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ShardStanding {
     pub epoch: i64,
-    /// The Redis server on which the shard was last reconciled. A name that begins with [`CLAIMED`] means that the
-    /// shard has to be reconciled there.
-    pub run_id: Option<String>,
+    pub noted: NotedServer,
     /// The last event that was drained.
     pub position: Position,
 }
 
+/// The prefix of a server's name while a shard has to be reconciled there.
+pub(super) const CLAIMED: char = '?';
+
+/// The Redis server on which a shard was last reconciled, or for which a process has claimed it: the column
+/// `shards.run_id`, exactly as stored, because updates compare it. Without a name, the shard was never reconciled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotedServer(Option<String>);
+
+impl NotedServer {
+    /// The shard has to be reconciled on this server.
+    #[must_use]
+    pub fn claimed_for(server: &Server) -> Self {
+        Self(Some(format!("{CLAIMED}{server}")))
+    }
+
+    /// The server, whether the shard was reconciled there or is claimed for it.
+    #[must_use]
+    pub fn server(&self) -> Option<Server> {
+        let name = self.0.as_ref()?;
+        Some(name.trim_start_matches(CLAIMED).into())
+    }
+
+    /// Whether the shard was reconciled on this server, and not claimed since.
+    #[must_use]
+    pub fn is_reconciled_on(&self, server: &Server) -> bool {
+        self.0.as_deref() == Some(server.as_str())
+    }
+
+    /// The stored text; empty for a shard that was never reconciled, because no server has an empty name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Option<String>> for NotedServer {
+    fn from(column: Option<String>) -> Self {
+        Self(column)
+    }
+}
+
 /// Shards as the ledger has them.
-pub type Standings = BTreeMap<(SaleId, u16), Standing>;
+pub type ShardStandings = BTreeMap<(SaleId, u16), ShardStanding>;
 
 /// A row of `shards`.
 struct StandingRow {
@@ -40,16 +79,15 @@ struct StandingRow {
     drained_seq: i64,
 }
 
-fn by_shard(rows: Vec<StandingRow>) -> Result<Standings, Fault> {
+fn by_shard(rows: Vec<StandingRow>) -> Result<ShardStandings, Fault> {
     let standing = |row: StandingRow| {
         let position = Position {
             epoch: row.drained_epoch,
             seq: row.drained_seq,
         };
-        let (epoch, run_id) = (row.epoch, row.run_id);
-        let standing = Standing {
-            epoch,
-            run_id,
+        let standing = ShardStanding {
+            epoch: row.epoch,
+            noted: row.run_id.into(),
             position,
         };
         Ok(((SaleId(row.sale_id), unsigned(i64::from(row.shard))?), standing))
@@ -57,27 +95,24 @@ fn by_shard(rows: Vec<StandingRow>) -> Result<Standings, Fault> {
     rows.into_iter().map(standing).collect()
 }
 
-/// The prefix of a server's name while a shard has to be reconciled there.
-pub const CLAIMED: char = '?';
-
 /// A shard that is on another server than the ledger has.
 #[derive(Debug, Clone)]
-pub struct Moved {
+pub struct MovedShard {
     pub shard: u16,
     /// The server that the ledger has for the shard.
-    pub before: Option<String>,
+    pub before: NotedServer,
     /// The server that has the shard now.
-    pub run_id: String,
+    pub server: Server,
 }
 
 /// A shard that a reconcile found complete.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct WholeShard {
     pub shard: u16,
     /// The Redis server that has it.
-    pub run_id: String,
+    pub server: Server,
     /// The server in the ledger when the reconcile began: a claim for this server, or this server.
-    pub before: Option<String>,
+    pub before: NotedServer,
     /// The last event that it wrote there.
     pub wrote: Position,
     /// How many orders it is known to have lost.
@@ -86,7 +121,7 @@ pub struct Found {
 
 /// An order, as its shard has to have it.
 #[derive(Debug, Clone)]
-pub struct Restored {
+pub struct RestoredOrder {
     pub user: UserId,
     pub id: OrderId,
     pub sku: Sku,
@@ -105,7 +140,7 @@ pub struct RebuildClaim {
     sale: SaleId,
     shards: Vec<i16>,
     /// Every shard of the sale.
-    pub standings: BTreeMap<u16, Standing>,
+    pub standings: BTreeMap<u16, ShardStanding>,
     /// Units that the sale owns, by SKU.
     pub stock: BTreeMap<Sku, i64>,
     /// Undelivered messages, with their shards.
@@ -114,7 +149,7 @@ pub struct RebuildClaim {
 
 impl Ledger {
     /// Every shard of these sales.
-    pub async fn standings(&self, sales: &[SaleId]) -> Result<Standings, Fault> {
+    pub async fn standings(&self, sales: &[SaleId]) -> Result<ShardStandings, Fault> {
         let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
         let rows = sqlx::query_as!(
             StandingRow,
@@ -125,7 +160,7 @@ impl Ledger {
     }
 
     /// Every shard of every sale that may have keys in Redis.
-    pub async fn standings_in_stock(&self) -> Result<Standings, Fault> {
+    pub async fn standings_in_stock(&self) -> Result<ShardStandings, Fault> {
         let rows = sqlx::query_as!(
             StandingRow,
             "select sh.sale_id, sh.shard, sh.epoch, sh.run_id, sh.drained_epoch, sh.drained_seq from shards sh \
@@ -139,15 +174,14 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer, or another process has noted another server.
-    pub async fn claim_for(&self, sale: SaleId, moved: &[Moved]) -> Result<(), Fault> {
+    pub async fn claim_for(&self, sale: SaleId, moved: &[MovedShard]) -> Result<(), Fault> {
         if moved.is_empty() {
             return Ok(());
         }
         let shards: Vec<i16> = moved.iter().map(|it| small(it.shard)).collect();
-        // No server has an empty name.
-        let before = moved.iter().map(|it| it.before.clone().unwrap_or_default());
-        let before: Vec<String> = before.collect();
-        let claimed: Vec<String> = moved.iter().map(|it| format!("{CLAIMED}{}", it.run_id)).collect();
+        let before: Vec<String> = moved.iter().map(|it| it.before.as_str().to_owned()).collect();
+        let claimed = moved.iter().map(|it| NotedServer::claimed_for(&it.server));
+        let claimed: Vec<String> = claimed.map(|it| it.as_str().to_owned()).collect();
         let mut tx = begin(&self.jobs).await?;
         // This waits for drains and rebuilds of the shards first: while the servers are locked, no message is marked
         // delivered.
@@ -216,12 +250,10 @@ impl Ledger {
     /// A shard is left out in two cases, because then another server has it as well:
     /// * The ledger has drained more by now than the shard had written.
     /// * Another process has noted another server meanwhile.
-    pub async fn note_reconciled(&self, sale: SaleId, found: &[Found]) -> Result<(), Fault> {
+    pub async fn note_reconciled(&self, sale: SaleId, found: &[WholeShard]) -> Result<(), Fault> {
         let shards: Vec<i16> = found.iter().map(|it| small(it.shard)).collect();
-        let run_ids: Vec<String> = found.iter().map(|it| it.run_id.clone()).collect();
-        // No server has an empty name.
-        let before = found.iter().map(|it| it.before.clone().unwrap_or_default());
-        let before: Vec<String> = before.collect();
+        let servers: Vec<String> = found.iter().map(|it| it.server.to_string()).collect();
+        let before: Vec<String> = found.iter().map(|it| it.before.as_str().to_owned()).collect();
         let epochs: Vec<i64> = found.iter().map(|it| it.wrote.epoch).collect();
         let seqs: Vec<i64> = found.iter().map(|it| it.wrote.seq).collect();
         let lost: Vec<i64> = found.iter().map(|it| it.lost).collect();
@@ -234,7 +266,7 @@ impl Ledger {
              and (s.drained_epoch, s.drained_seq) <= (n.epoch, n.seq)",
             sale.0,
             &shards,
-            &run_ids,
+            &servers,
             &lost,
             &epochs,
             &seqs,
@@ -247,7 +279,7 @@ impl Ledger {
     }
 
     /// Makes the undelivered messages of these shards due at once: each failed attempt has postponed them for longer.
-    /// Messages that a relay has locked are left out, because the relay is delivering them.
+    /// Messages that the job `release` has locked are left out, because it is delivering them.
     pub async fn make_due(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(
@@ -280,7 +312,7 @@ impl Ledger {
     /// Claims shards for a rebuild; `None` while another process has one of them. Until the claim ends, no process
     /// drains these shards, decides about their orders or delivers messages to them.
     pub async fn claim_rebuild(&self, sale: SaleId, shards: &[u16]) -> Result<Option<RebuildClaim>, Fault> {
-        let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
+        let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let mut tx = begin(&self.jobs).await?;
         for statement in [
             "set local statement_timeout = '600s'",
@@ -290,100 +322,125 @@ impl Ledger {
         ] {
             sqlx::query(statement).execute(&mut *tx).await?;
         }
-        // No other process may rebuild the sale's other shards: this rebuild counts on their units.
-        let alone = sqlx::query_scalar!(
-            "select pg_try_advisory_xact_lock(hashtextextended($1::text, 0)) as \"alone!\"",
-            sale.0.to_string()
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        if !alone {
+        if !lock_shards(&mut tx, sale, &shards).await? || !lock_restocks(&mut tx, sale).await? {
             return Ok(None);
         }
-        let claimed = sqlx::query_scalar!(
-            "select shard from shards where sale_id = $1 and shard = any($2) for no key update skip locked",
-            sale.0,
-            &numbers
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        if claimed.len() != numbers.len() {
-            return Ok(None);
-        }
-        // A process that decides a withdrawal has taken units out of these shards.
-        let undecided = sqlx::query_scalar!(
-            "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
-            sale.0
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        let held = sqlx::query_scalar!(
-            "select restock_id from restocks where sale_id = $1 and state = 'pending' for update skip locked",
-            sale.0
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        if i64::try_from(held.len()) != Ok(undecided) {
-            return Ok(None);
-        }
-        // A relay locks the messages that it delivers. A process that decides about an order locks its grant.
-        sqlx::query!(
-            "select outbox_id from outbox where sale_id = $1 order by outbox_id for update",
-            sale.0
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        sqlx::query!(
-            "select shard from grants where sale_id = $1 and shard = any($2) \
-             order by sku collate \"C\", shard for no key update",
-            sale.0,
-            &numbers
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        let mut standings = BTreeMap::new();
-        let rows = sqlx::query!(
-            "select shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = $1",
-            sale.0
-        );
-        for row in rows.fetch_all(&mut *tx).await? {
-            let standing = Standing {
-                epoch: row.epoch,
-                run_id: row.run_id,
-                position: Position {
-                    epoch: row.drained_epoch,
-                    seq: row.drained_seq,
-                },
-            };
-            standings.insert(unsigned(i64::from(row.shard))?, standing);
-        }
-        let mut stock = BTreeMap::new();
-        let rows = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
-        for row in rows.fetch_all(&mut *tx).await? {
-            stock.insert(word(&row.sku)?, row.stock);
-        }
-        let mut waiting = Vec::new();
-        let rows = sqlx::query!(
-            "select shard, message from outbox where sale_id = $1 order by outbox_id",
-            sale.0
-        );
-        for row in rows.fetch_all(&mut *tx).await? {
-            if let Ok(message) = Message::read(row.message) {
-                waiting.push((unsigned(i64::from(row.shard))?, message));
-            }
-        }
+        lock_decisions(&mut tx, sale, &shards).await?;
         Ok(Some(RebuildClaim {
+            standings: standings_of(&mut tx, sale).await?,
+            stock: stock_of(&mut tx, sale).await?,
+            waiting: waiting_of(&mut tx, sale).await?,
             tx,
             sale,
-            shards: numbers,
-            standings,
-            stock,
-            waiting,
+            shards,
         }))
     }
 }
 
-struct Row {
+/// Locks the shards for a rebuild. `false` while another process drains one of them, or rebuilds any of the sale.
+async fn lock_shards(tx: &mut Tx, sale: SaleId, shards: &[i16]) -> Result<bool, Fault> {
+    // No other process may rebuild the sale's other shards: this rebuild counts on their units.
+    let alone = sqlx::query_scalar!(
+        "select pg_try_advisory_xact_lock(hashtextextended($1::text, 0)) as \"alone!\"",
+        sale.0.to_string()
+    )
+    .fetch_one(&mut **tx)
+    .await?;
+    if !alone {
+        return Ok(false);
+    }
+    let claimed = sqlx::query_scalar!(
+        "select shard from shards where sale_id = $1 and shard = any($2) for no key update skip locked",
+        sale.0,
+        shards
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(claimed.len() == shards.len())
+}
+
+/// Locks the sale's pending restocks. `false` while a process decides one: for a withdrawal, it has taken units out of
+/// the shards.
+async fn lock_restocks(tx: &mut Tx, sale: SaleId) -> Result<bool, Fault> {
+    let undecided = sqlx::query_scalar!(
+        "select count(*) as \"count!\" from restocks where sale_id = $1 and state = 'pending'",
+        sale.0
+    )
+    .fetch_one(&mut **tx)
+    .await?;
+    let held = sqlx::query_scalar!(
+        "select restock_id from restocks where sale_id = $1 and state = 'pending' for update skip locked",
+        sale.0
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(i64::try_from(held.len()) == Ok(undecided))
+}
+
+/// Waits for those who deliver the sale's messages or decide orders of the shards, and keeps others from it. The job
+/// `release` locks the messages that it delivers. A process that decides about an order locks its grant.
+async fn lock_decisions(tx: &mut Tx, sale: SaleId, shards: &[i16]) -> Result<(), Fault> {
+    sqlx::query!(
+        "select outbox_id from outbox where sale_id = $1 order by outbox_id for update",
+        sale.0
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    sqlx::query!(
+        "select shard from grants where sale_id = $1 and shard = any($2) \
+         order by sku collate \"C\", shard for no key update",
+        sale.0,
+        shards
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn standings_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<u16, ShardStanding>, Fault> {
+    let mut standings = BTreeMap::new();
+    let rows = sqlx::query!(
+        "select shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = $1",
+        sale.0
+    );
+    for row in rows.fetch_all(&mut **tx).await? {
+        let standing = ShardStanding {
+            epoch: row.epoch,
+            noted: row.run_id.into(),
+            position: Position {
+                epoch: row.drained_epoch,
+                seq: row.drained_seq,
+            },
+        };
+        standings.insert(unsigned(i64::from(row.shard))?, standing);
+    }
+    Ok(standings)
+}
+
+async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
+    let mut stock = BTreeMap::new();
+    let rows = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
+    for row in rows.fetch_all(&mut **tx).await? {
+        stock.insert(word(&row.sku)?, row.stock);
+    }
+    Ok(stock)
+}
+
+async fn waiting_of(tx: &mut Tx, sale: SaleId) -> Result<Vec<(u16, Message)>, Fault> {
+    let mut waiting = Vec::new();
+    let rows = sqlx::query!(
+        "select shard, message from outbox where sale_id = $1 order by outbox_id",
+        sale.0
+    );
+    for row in rows.fetch_all(&mut **tx).await? {
+        if let Ok(message) = Message::read(row.message) {
+            waiting.push((unsigned(i64::from(row.shard))?, message));
+        }
+    }
+    Ok(waiting)
+}
+
+struct OrderRow {
     order_id: Uuid,
     user_id: String,
     sku: String,
@@ -397,9 +454,9 @@ struct Row {
 
 impl RebuildClaim {
     /// Every order of a claimed shard, grouped by shopper.
-    pub fn orders(&mut self, shard: u16) -> impl Stream<Item = Result<Restored, Fault>> + '_ {
+    pub fn orders(&mut self, shard: u16) -> impl Stream<Item = Result<RestoredOrder, Fault>> + '_ {
         sqlx::query_as!(
-            Row,
+            OrderRow,
             "select order_id, user_id, sku, quantity, state, created_at, resolved_at, epoch, seq from orders \
              where sale_id = $1 and shard = $2 order by user_id",
             self.sale.0,
@@ -408,7 +465,7 @@ impl RebuildClaim {
         .fetch(&mut *self.tx)
         .map(|row| {
             let row = row?;
-            Ok(Restored {
+            Ok(RestoredOrder {
                 user: word(&row.user_id)?,
                 id: OrderId(row.order_id),
                 sku: word(&row.sku)?,
@@ -463,7 +520,7 @@ impl RebuildClaim {
     pub async fn finish(
         mut self,
         epochs: &BTreeMap<u16, i64>,
-        servers: &BTreeMap<u16, String>,
+        servers: &BTreeMap<u16, Server>,
         lost: &BTreeMap<u16, i64>,
     ) -> Result<(), Fault> {
         let of = |shard: &i16| u16::try_from(*shard).unwrap_or(0);
@@ -477,10 +534,10 @@ impl RebuildClaim {
             .iter()
             .map(|it| lost.get(&of(it)).copied().unwrap_or(0))
             .collect();
-        let run_ids: Vec<String> = self
+        let servers: Vec<String> = self
             .shards
             .iter()
-            .map(|it| servers.get(&of(it)).cloned().unwrap_or_default())
+            .map(|it| servers.get(&of(it)).map(Server::to_string).unwrap_or_default())
             .collect();
         sqlx::query!(
             "update shards s set epoch = n.epoch, run_id = n.run_id, drained_epoch = n.epoch, drained_seq = 0, \
@@ -491,17 +548,16 @@ impl RebuildClaim {
             &self.shards,
             &epochs,
             &lost,
-            &run_ids
+            &servers
         )
         .execute(&mut *self.tx)
         .await?;
         // The rebuild has written what these messages would deliver, also those that a shard had refused. Bans stay,
-        // because a decision may be newer than the rebuild. Messages that only a newer version knows stay too, unless
-        // they are refused.
+        // because a decision may be newer than the rebuild. Messages that only a newer version can read stay too: this
+        // version has not written what they say.
         sqlx::query!(
-            "delete from outbox where sale_id = $1 and shard = any($2) and (message->>'kind' \
-                 in ('state', 'resolve', 'restock', 'withdrawn', 'give_back') \
-                 or failure is not null and message->>'kind' is distinct from 'ban')",
+            "delete from outbox where sale_id = $1 and shard = any($2) \
+             and message->>'kind' in ('state', 'resolve', 'restock', 'withdrawn', 'give_back')",
             self.sale.0,
             &self.shards
         )
@@ -524,35 +580,60 @@ impl RebuildClaim {
 
 /// Notes which process a server has taken over from, if any. Refuses a server from which another has taken over, unless
 /// it takes over in its turn.
-async fn supersede(tx: &mut Tx, moved: &Moved) -> Result<(), Fault> {
-    let before = moved.before.as_deref().unwrap_or_default().trim_start_matches(CLAIMED);
-    let takes_over = has_taken_over(&moved.run_id, before);
+async fn supersede(tx: &mut Tx, moved: &MovedShard) -> Result<(), Fault> {
+    let (server, before) = (&moved.server, moved.before.server().unwrap_or_default());
+    let takes_over = server.has_taken_over_from(&before);
     let superseded = if takes_over {
         sqlx::query!(
             "insert into superseded_servers (run_id) values ($1) on conflict do nothing",
-            process_of(before)
+            before.run_id()
         )
         .execute(&mut **tx)
         .await?;
-        sqlx::query!(
-            "delete from superseded_servers where run_id = $1",
-            process_of(&moved.run_id)
-        )
-        .execute(&mut **tx)
-        .await?;
+        sqlx::query!("delete from superseded_servers where run_id = $1", server.run_id())
+            .execute(&mut **tx)
+            .await?;
         false
     } else {
         sqlx::query_scalar!(
             "select count(*) > 0 as \"it!\" from superseded_servers where run_id = $1",
-            process_of(&moved.run_id)
+            server.run_id()
         )
         .fetch_one(&mut **tx)
         .await?
     };
-    if superseded || has_taken_over(before, &moved.run_id) {
+    if superseded || before.has_taken_over_from(server) {
         return Err(Fault::Unavailable(
             "another server has taken over these shards from this one".to_owned(),
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_noted_text_names_its_server_with_and_without_a_claim_and_stays_as_stored() {
+        for (column, server, is_reconciled) in [
+            (None, None, false),
+            (Some("r1-aa-00"), Some("r1-aa-00"), true),
+            (Some("?r1-aa-00"), Some("r1-aa-00"), false),
+            // Texts that no version has written, or only an earlier one.
+            (Some("r1"), Some("r1"), true),
+            (Some("?r1"), Some("r1"), false),
+            (Some("??r1-aa-00"), Some("r1-aa-00"), false),
+            (Some("?"), Some(""), false),
+            (Some(""), Some(""), true),
+        ] {
+            let noted = NotedServer::from(column.map(ToOwned::to_owned));
+            assert_eq!(noted.server(), server.map(Server::from), "{column:?}");
+            let is = noted.server().is_some_and(|server| noted.is_reconciled_on(&server));
+            assert_eq!(is, is_reconciled, "{column:?}");
+            assert_eq!(noted.as_str(), column.unwrap_or_default());
+        }
+        let claimed = NotedServer::claimed_for(&"r1-aa-00".into());
+        assert_eq!(claimed, NotedServer::from(Some("?r1-aa-00".to_owned())));
+    }
 }

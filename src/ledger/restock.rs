@@ -7,6 +7,7 @@ use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
+use crate::domain::server::Server;
 use crate::domain::shard::part;
 use uuid::Uuid;
 
@@ -18,6 +19,18 @@ pub enum RestockState {
     Refused,
     /// The key belongs to another restock.
     KeyReused,
+}
+
+/// The state that a row has in SQL.
+fn stored(state: &str) -> Result<RestockState, Fault> {
+    match state {
+        "pending" => Ok(RestockState::Pending),
+        "applied" => Ok(RestockState::Applied),
+        "refused" => Ok(RestockState::Refused),
+        other => Err(Fault::Bug(format!(
+            "in the ledger: no state of a restock is called {other:?}"
+        ))),
+    }
 }
 
 /// A restock or, with a negative quantity, a withdrawal.
@@ -91,11 +104,7 @@ impl Ledger {
         let state = if row.sku != sku.as_str() || row.quantity != quantity {
             RestockState::KeyReused
         } else {
-            match row.state.as_str() {
-                "pending" => RestockState::Pending,
-                "applied" => RestockState::Applied,
-                _ => RestockState::Refused,
-            }
+            stored(&row.state)?
         };
         Ok((row.restock_id, state))
     }
@@ -121,10 +130,10 @@ impl Ledger {
         let Some(row) = row else {
             return Ok(TakenRestock::Busy);
         };
-        if row.state != "pending" {
-            return Ok(TakenRestock::Decided {
-                applied: row.state == "applied",
-            });
+        match stored(&row.state)? {
+            RestockState::Pending => {}
+            RestockState::Applied => return Ok(TakenRestock::Decided { applied: true }),
+            RestockState::Refused | RestockState::KeyReused => return Ok(TakenRestock::Decided { applied: false }),
         }
         let sku = row
             .sku
@@ -195,7 +204,7 @@ impl PendingRestock {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the restock stays pending.
-    pub async fn withdraw(mut self, taken: &[Taken], servers: &[String]) -> Result<bool, Fault> {
+    pub async fn withdraw(mut self, taken: &[Taken], servers: &[Server]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
         let rows = self.lock_item().await?;
@@ -242,7 +251,7 @@ impl PendingRestock {
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the restock stays pending.
-    pub async fn give_back(mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
+    pub async fn give_back(mut self, taken: &[Taken], servers: &[Server]) -> Result<(), Fault> {
         self.check_servers(taken, servers).await?;
         let sku = self.restock.sku.to_string();
         let messages: Vec<_> = taken
@@ -310,13 +319,16 @@ impl PendingRestock {
 
     /// Fails if a shard is on another server by now, where the units may still be in the shard. `servers` are those
     /// that had the sale's shards before any unit was taken.
-    async fn check_servers(&mut self, taken: &[Taken], servers: &[String]) -> Result<(), Fault> {
+    async fn check_servers(&mut self, taken: &[Taken], servers: &[Server]) -> Result<(), Fault> {
         let sale = self.restock.sale;
         let settled = settled_servers(&mut self.tx, &[sale]).await?;
         let shards: Vec<i16> = taken.iter().map(|it| small(it.shard)).collect();
-        let asked = taken
-            .iter()
-            .map(|it| servers.get(usize::from(it.shard)).cloned().unwrap_or_default());
+        let asked = taken.iter().map(|it| {
+            servers
+                .get(usize::from(it.shard))
+                .map(Server::to_string)
+                .unwrap_or_default()
+        });
         let asked: Vec<String> = asked.collect();
         let moved = sqlx::query_scalar!(
             "select count(*) as \"count!\" from unnest($2::int2[], $3::text[]) as t (shard, server) \

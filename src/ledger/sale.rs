@@ -20,7 +20,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone)]
 pub enum TransitionOutcome {
     /// The sale is now, or was already, in the state asked for.
-    Done(Sale),
+    Done(Box<Sale>),
     /// A sale in this state cannot make the transition.
     Invalid(SaleState),
     /// There is no such sale.
@@ -45,7 +45,7 @@ pub enum ChangeOutcome {
     /// The draft has none of the given versions.
     Stale,
     /// The sale is no draft any more; this is how it is stored.
-    NoDraft(Sale),
+    NoDraft(Box<Sale>),
     /// There is no such sale.
     NotFound,
 }
@@ -55,7 +55,7 @@ pub enum ChangeOutcome {
 pub enum DeleteOutcome {
     Deleted,
     /// The sale is no draft any more; this is how it is stored.
-    NoDraft(Sale),
+    NoDraft(Box<Sale>),
     /// There is no such sale.
     NotFound,
 }
@@ -125,7 +125,8 @@ macro_rules! select_sales {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
             payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
             retired_at is not null as \"retired!\", \
-            least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" from sales where " + $condition,
+            over_at is not null and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" \
+            from sales where " + $condition,
             $($argument),*)
     };
 }
@@ -216,7 +217,7 @@ impl Ledger {
             return Ok(ChangeOutcome::NotFound);
         };
         if sale.lifecycle != Lifecycle::Draft {
-            return Ok(ChangeOutcome::NoDraft(sale));
+            return Ok(ChangeOutcome::NoDraft(Box::new(sale)));
         }
         if versions.is_some_and(|versions| !versions.contains(&sale.version())) {
             return Ok(ChangeOutcome::Stale);
@@ -260,7 +261,7 @@ impl Ledger {
             return Ok(DeleteOutcome::NotFound);
         };
         if sale.lifecycle != Lifecycle::Draft {
-            return Ok(DeleteOutcome::NoDraft(sale));
+            return Ok(DeleteOutcome::NoDraft(Box::new(sale)));
         }
         sqlx::query!("delete from items where sale_id = $1", id.0)
             .execute(&mut *tx)
@@ -336,7 +337,7 @@ impl Ledger {
         match sale.lifecycle {
             Lifecycle::Draft => {}
             Lifecycle::Loading => return Ok(Loading::Begun(sale)),
-            _ => return Ok(Loading::Finished(sale)),
+            Lifecycle::Active | Lifecycle::Paused | Lifecycle::Closed => return Ok(Loading::Finished(sale)),
         }
         sqlx::query!("update sales set state = 'loading' where sale_id = $1", id.0)
             .execute(&mut *tx)
@@ -399,7 +400,7 @@ impl Ledger {
         let seen = sale.state_at(now);
         match transition.from(seen) {
             Step::Invalid => return Ok(TransitionOutcome::Invalid(seen)),
-            Step::Already => return Ok(TransitionOutcome::Done(sale)),
+            Step::Already => return Ok(TransitionOutcome::Done(Box::new(sale))),
             Step::To(lifecycle) => {
                 // Opening ahead of time moves the start: it stays the moment from which the sale sells.
                 let early = transition == Transition::Open && from_millis(now) < sale.starts_at;
@@ -409,7 +410,7 @@ impl Ledger {
         }
         commit(tx).await?;
         match self.sale(id).await? {
-            Some(sale) => Ok(TransitionOutcome::Done(sale)),
+            Some(sale) => Ok(TransitionOutcome::Done(Box::new(sale))),
             None => Ok(TransitionOutcome::NotFound),
         }
     }
@@ -421,13 +422,26 @@ impl Ledger {
         Ok(with_items(&mut *tx, rows).await?.pop())
     }
 
+    /// Notes the sales that ended or were closed a day ago and that Redis, whose clock says `now`, no longer sells.
+    pub async fn note_over(&self, now: DateTime<Utc>) -> Result<(), Fault> {
+        sqlx::query!(
+            "update sales set over_at = now() where over_at is null and retired_at is null \
+             and state not in ('draft', 'loading') and least(ends_at, closed_at) < now() - interval '24 hours' \
+             and (state = 'closed' or ends_at <= $1)",
+            now
+        )
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
     /// Up to `max` sales after this number that ended or were closed 25 hours ago and still have keys in Redis, each with
-    /// its number. They have no pending restocks. For a day, a repeated key gets its first answer. The extra hour is for
-    /// instances that learn late that a sale is `leaving`.
+    /// its number. They have no pending restocks. For a day, a repeated key gets its first answer. The rest of the time is
+    /// for instances that learn late that a sale is `leaving`, also where no worker noted for hours that it is over.
     pub async fn retirable(&self, after: i32, max: i64) -> Result<Vec<(i32, SaleId)>, Fault> {
         let found = sqlx::query!(
             "select number, sale_id from sales s where number > $1 and retired_at is null \
-             and state not in ('draft', 'loading') and least(ends_at, closed_at) < now() - interval '25 hours' \
+             and over_at < now() - interval '30 minutes' and least(ends_at, closed_at) < now() - interval '25 hours' \
              and not exists (select from restocks r where r.sale_id = s.sale_id and r.state = 'pending') \
              order by number limit $2",
             after,

@@ -97,9 +97,9 @@ mod tests {
         registry.register("c", "C", by);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let told: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
-            told,
+            samples,
             [
                 "c_total{a=\"x\",b=\"1\"} 0",
                 "c_total{a=\"x\",b=\"2\"} 0",

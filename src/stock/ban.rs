@@ -7,19 +7,19 @@ use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
 
 impl Stock {
-    /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision. `life`
-    /// is the epoch to which a shard is being rebuilt, and `None` for any other shard.
+    /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision. `epoch`
+    /// is the one to which a shard is being rebuilt, and `None` for any other shard.
     ///
     /// # Errors
     /// `Incomplete` when the shard is missing, or is loading at another epoch.
-    pub async fn ban(&self, shard: ShardKey, ban: &Ban, life: Option<i64>) -> Result<(), Fault> {
+    pub async fn ban(&self, shard: ShardKey, ban: &Ban, epoch: Option<i64>) -> Result<(), Fault> {
         let mut call = BAN.prepare_invoke();
         call.key(shard.shard()).key(shard.buyer(&ban.user));
-        call.arg(ban.until_seconds()).arg(ban.revision).arg(life.unwrap_or(0));
+        call.arg(ban.until_seconds()).arg(ban.revision).arg(epoch.unwrap_or(0));
         match outcome(self.run(&BAN, &call).await?)?.0.as_str() {
             "NOTED" | "STALE" => Ok(()),
             "LOADING" => Err(Fault::Incomplete(format!(
-                "shard {} of sale {} is being written anew",
+                "shard {} of sale {} is being rebuilt",
                 shard.shard, shard.sale
             ))),
             other => Err(unknown("ban", other)),

@@ -1,14 +1,14 @@
 //! A Redis Cluster: one connection to each primary, and the map from slots to primaries. A command goes to the primary
 //! that has the slot of its key.
 //!
-//! Nothing is shared between primaries, so a silent one costs the calls to its own slots and no others. That is why
-//! this is not the cluster client of the `redis` crate: whenever that one reads the slots again, all its calls wait for
-//! the connections to all nodes, also to a silent one.
+//! Nothing is shared between primaries, so a silent one costs the calls to its own slots and no others. The
+//! cluster client of the `redis` crate does not guarantee this. Whenever it reads the slots again, all its calls wait
+//! for the connections to all nodes, also to a silent one.
 //!
 //! The map is read again each second, and at once after a call that its node refused, or left unanswered for its whole
 //! time limit.
 
-use super::server::Server;
+use super::server::ServerConnection;
 use super::{CALL_MAX, CONNECT_MAX};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -149,7 +149,7 @@ fn most(views: &[View]) -> Option<(&View, usize)> {
 /// A node, and the connection to it.
 pub(super) struct Node {
     place: Place,
-    server: Server,
+    server: ServerConnection,
 }
 
 #[derive(Default)]
@@ -189,7 +189,7 @@ impl Request<'_> {
         }
     }
 
-    async fn send(self, server: &Server) -> RedisResult<Vec<Value>> {
+    async fn send(self, server: &ServerConnection) -> RedisResult<Vec<Value>> {
         match self {
             Self::One(command) => Ok(vec![server.command(command).await?]),
             Self::Many(pipeline) => server.pipeline(pipeline).await,
@@ -197,7 +197,7 @@ impl Request<'_> {
     }
 
     /// Sends to a node that is receiving the slot. Each command needs its own `ASKING`.
-    async fn send_asking(self, server: &Server) -> RedisResult<Vec<Value>> {
+    async fn send_asking(self, server: &ServerConnection) -> RedisResult<Vec<Value>> {
         let mut pipeline = redis::pipe();
         let mut ask = |command: &Cmd| _ = pipeline.cmd("ASKING").add_command(command.clone());
         match self {
@@ -327,7 +327,7 @@ impl Cluster {
 
     fn node(&self, place: &Place) -> RedisResult<Arc<Node>> {
         let like = self.named.first().ok_or_else(no_owner)?;
-        let server = Server::new(place.client(like)?)?;
+        let server = ServerConnection::new(place.client(like)?)?;
         let place = place.clone();
         Ok(Arc::new(Node { place, server }))
     }
@@ -348,7 +348,7 @@ impl Cluster {
     }
 
     /// A connection to each primary.
-    pub(super) async fn primaries(&self) -> Vec<Server> {
+    pub(super) async fn primaries(&self) -> Vec<ServerConnection> {
         self.wait_until_known().await;
         let map = self.map();
         let places: HashSet<&Place> = map.view.primaries.iter().map(|(_, place)| place).collect();

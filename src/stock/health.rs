@@ -52,7 +52,12 @@ impl Stock {
 
     /// The slowest clock of the servers that answer: a moment that is past by this clock is past by each of theirs.
     pub async fn slowest_clock(&self) -> Result<Millis, Fault> {
-        let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), CLOCK_MAX).await;
+        self.slowest_clock_within(CLOCK_MAX).await
+    }
+
+    /// The same, of the servers that answer so soon.
+    pub async fn slowest_clock_within(&self, each_max: Duration) -> Result<Millis, Fault> {
+        let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), each_max).await;
         let (mut slowest, mut silent) = (None, None);
         for clock in clocks {
             match clock {
@@ -104,7 +109,7 @@ impl Stock {
         };
         let both = |info: &String| {
             let used = bytes(info, "used_memory:");
-            let used = used.ok_or_else(|| Fault::Unavailable("Redis does not tell its memory".to_owned()))?;
+            let used = used.ok_or_else(|| Fault::Unavailable("Redis does not report its memory".to_owned()))?;
             Ok((used, bytes(info, "maxmemory:").unwrap_or_default()))
         };
         servers.iter().map(both).collect()

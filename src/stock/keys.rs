@@ -21,6 +21,7 @@
 //! sale has ended.
 
 use crate::domain::ids::{SaleId, Sku, UserId};
+use crate::domain::sale::Sale;
 
 /// One shard of one sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +32,23 @@ pub struct ShardKey {
 }
 
 impl ShardKey {
+    #[must_use]
+    pub const fn new(sale: SaleId, shard: u16) -> Self {
+        Self { sale, shard }
+    }
+
+    /// Every shard of a sale.
+    pub fn all(sale: &Sale) -> impl Iterator<Item = Self> + use<> {
+        let id = sale.id;
+        (0..sale.shards).map(move |shard| Self::new(id, shard))
+    }
+
+    /// A shopper's home shard.
+    #[must_use]
+    pub fn home(sale: &Sale, user: &UserId) -> Self {
+        Self::new(sale.id, sale.home_shard(user))
+    }
+
     fn key(&self, rest: &str) -> String {
         format!("{{{}:{}}}:{rest}", self.sale, self.shard)
     }
@@ -118,10 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SHARD: ShardKey = ShardKey {
-        sale: SaleId(uuid::Uuid::nil()),
-        shard: 7,
-    };
+    const SHARD: ShardKey = ShardKey::new(SaleId(uuid::Uuid::nil()), 7);
     const TAG: &str = "00000000-0000-0000-0000-000000000000:7";
 
     /// The part that the cluster hashes: from the first `{` to the first `}` after it (Redis Cluster specification).

@@ -65,7 +65,7 @@ pub enum Taken {
 
 /// A request that asks whether it may pass.
 #[derive(Debug, Clone, Copy)]
-pub struct Asking<'a> {
+pub struct LimitedRequest<'a> {
     /// The limited address, account or instance. Each has one counter for each kind of limit.
     pub id: &'a str,
     /// Names the request among those of the same id: a sliding window counts a repeated request once.
@@ -74,7 +74,7 @@ pub struct Asking<'a> {
     pub now: Option<Millis>,
 }
 
-impl Asking<'_> {
+impl LimitedRequest<'_> {
     fn key(&self, kind: &str) -> String {
         format!("{{limit:{}}}:{kind}", self.id)
     }
@@ -85,30 +85,30 @@ impl Stock {
     ///
     /// # Errors
     /// After a fault, it is unknown whether the request was counted. `Bug` when the limit is out of bounds.
-    pub async fn pass(&self, limit: &Limit, asking: &Asking<'_>) -> Result<Verdict, Fault> {
+    pub async fn pass(&self, limit: &Limit, limited: &LimitedRequest<'_>) -> Result<Verdict, Fault> {
         let (script, mut call);
         match limit {
             Limit::FixedWindow { limit, window } => {
                 script = &FIXED_WINDOW;
                 call = FIXED_WINDOW.prepare_invoke();
-                call.key(asking.key("counter"));
+                call.key(limited.key("counter"));
                 call.arg(limit).arg(millis(*window)).arg(1);
             }
             Limit::SlidingWindow { limit, window } => {
                 script = &SLIDING_WINDOW;
                 call = SLIDING_WINDOW.prepare_invoke();
-                call.key(asking.key("window"));
-                call.arg(limit).arg(millis(*window)).arg(&asking.request);
+                call.key(limited.key("window"));
+                call.arg(limit).arg(millis(*window)).arg(&limited.request);
             }
             Limit::TokenBucket { rate, burst } => {
-                let taken = self.take_tokens((*rate, *burst), 1.0, 1.0, asking).await?;
+                let taken = self.take_tokens((*rate, *burst), 1.0, 1.0, limited).await?;
                 return Ok(match taken {
                     Taken::Some { left, .. } => Verdict::Passed { count: left / 1000 },
                     Taken::Limited { wait_ms } => Verdict::Limited { wait_ms },
                 });
             }
         }
-        let (status, mut fields) = self.ask_limiter(script, call, asking.now).await?;
+        let (status, mut fields) = self.ask_limiter(script, call, limited.now).await?;
         match status.as_str() {
             "PASSED" => Ok(Verdict::Passed {
                 count: number(&mut fields)?,
@@ -130,12 +130,12 @@ impl Stock {
         (rate, burst): (f64, f64),
         wanted: f64,
         at_least: f64,
-        asking: &Asking<'_>,
+        limited: &LimitedRequest<'_>,
     ) -> Result<Taken, Fault> {
         let mut call = TOKEN_BUCKET.prepare_invoke();
-        call.key(asking.key("bucket"));
+        call.key(limited.key("bucket"));
         call.arg(rate).arg(burst).arg(wanted).arg(at_least);
-        let (status, mut fields) = self.ask_limiter(&TOKEN_BUCKET, call, asking.now).await?;
+        let (status, mut fields) = self.ask_limiter(&TOKEN_BUCKET, call, limited.now).await?;
         match status.as_str() {
             "PASSED" => Ok(Taken::Some {
                 taken: number(&mut fields)?,
@@ -152,9 +152,9 @@ impl Stock {
     ///
     /// # Errors
     /// After a fault, it is unknown whether the request still counts.
-    pub async fn give_back(&self, asking: &Asking<'_>) -> Result<(), Fault> {
+    pub async fn give_back(&self, limited: &LimitedRequest<'_>) -> Result<(), Fault> {
         let mut command = redis::cmd("ZREM");
-        command.arg(asking.key("window")).arg(&asking.request);
+        command.arg(limited.key("window")).arg(&limited.request);
         self.command::<i64>(&command).await.map(drop)
     }
 

@@ -2,17 +2,18 @@
 //! shard. A question about servers goes to each server by itself.
 
 use super::cluster::{Cluster, Last, Place, Request};
-use super::server::Server;
-use super::{CALL_MAX, bounded};
+use super::keys::ShardKey;
+use super::server::ServerConnection;
+use super::{CALL_MAX, CONNECT_MAX, bounded, fault};
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
 use futures_util::future::join_all;
-use redis::aio::ConnectionLike;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_routing::Slot;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
-    RedisError, RedisFuture, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
+    IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult, TlsCertificates, Value,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,13 +26,14 @@ const TLS_CLUSTER: &str = "rediss+cluster://";
 
 #[derive(Clone)]
 pub(super) enum Link {
-    One(Server),
+    One(ServerConnection),
     /// A cluster, and the node that answered this handle's last command with a key. A command without a key goes there:
     /// that is how a script is loaded where it was missing.
     Cluster(Arc<Cluster>, Last),
 }
 
 /// How to open a separate connection.
+#[derive(Clone)]
 pub(super) enum Way {
     One(Client),
     /// To a node of a cluster; only the node's address is missing.
@@ -73,7 +75,7 @@ impl Link {
         } else {
             let invalid = |error: RedisError| unreachable("its URL", false, &error);
             let client = Client::open(connection_info(url, &certificates)?).map_err(invalid)?;
-            let server = Server::new(client.clone()).map_err(invalid)?;
+            let server = ServerConnection::new(client.clone()).map_err(invalid)?;
             Ok((Self::One(server), Way::One(client)))
         }
     }
@@ -167,6 +169,30 @@ impl Link {
     pub(super) async fn ask_all<T: FromRedisValue>(&self, command: &Cmd) -> Result<Vec<T>, Fault> {
         self.ask_each(command, CALL_MAX).await.into_iter().collect()
     }
+}
+
+impl Way {
+    /// How to connect to the server of this shard, which the cluster names.
+    pub(super) async fn to(&self, link: &Link, shard: ShardKey) -> Result<Client, Fault> {
+        match self {
+            Self::One(client) => Ok(client.clone()),
+            Self::Cluster(info) => {
+                let owners = link.owners(&shard.shard()).await?;
+                let place = owners.get(&Slot::for_key(shard.shard()));
+                let place =
+                    place.ok_or_else(|| Fault::Unavailable("no node of the cluster has this shard".to_owned()))?;
+                place.client(info).map_err(|error| fault(&error))
+            }
+        }
+    }
+}
+
+/// Opens a connection that ends with its server, and does not reconnect.
+pub(super) async fn connect_once(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_MAX))
+        .set_response_timeout(Some(CALL_MAX));
+    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// What is answered in this time.

@@ -1,17 +1,20 @@
 //! Calls `lua/permit/permit.lua`, `lua/permit/stop.lua` and `lua/permit/barrier.lua`, and reads which server has a shard. A permit and a
 //! halt expire by themselves, so a crash leaves neither behind for long.
 
-use super::Stock;
 use super::keys::ShardKey;
+use super::link::connect_once;
 use super::record::decode_position;
-use super::script::{BARRIER, PERMIT, STOP, number, outcome, text, unknown};
+use super::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text, unknown};
+use super::{Stock, bounded};
+use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use futures_util::StreamExt;
-use redis::Value;
 use redis::cluster_routing::Slot;
+use redis::{Cmd, Script, Value};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -49,7 +52,7 @@ pub struct Permit<'a> {
     /// The epoch that was reconciled.
     pub epoch: i64,
     /// The server on which the shard was reconciled.
-    pub run_id: &'a str,
+    pub server: &'a Server,
     pub holds: Duration,
     /// Thousandths of the memory that Redis may use. From this use on, events may wait for only a 300th of `age_max`.
     pub memory_max: u16,
@@ -72,12 +75,12 @@ impl Beside {
 }
 
 impl Stock {
-    /// [`Stock::run_id`] of each of these shards, in the same order. One server is asked once for all of them.
-    pub async fn run_ids(&self, shards: &[ShardKey]) -> Vec<Result<String, Fault>> {
+    /// [`Stock::server`] of each of these shards, in the same order. One server is asked once for all of them.
+    pub async fn servers(&self, shards: &[ShardKey]) -> Vec<Result<Server, Fault>> {
         let asked = if self.link.is_cluster() { shards.len() } else { 1 };
         let answers = futures_util::stream::iter(shards.iter().take(asked).copied());
         let mut answers: Vec<_> = answers
-            .map(|shard| self.run_id(shard))
+            .map(|shard| self.server(shard))
             .buffered(AT_ONCE)
             .collect()
             .await;
@@ -98,6 +101,42 @@ impl Stock {
         Ok(Beside(Some(beside.map(|(slot, _)| *slot).collect())))
     }
 
+    /// Loads the scripts that sell and lend on the server of this shard, if it lacks them and is still `server`. The
+    /// connection ends with its server, so a server that takes over meanwhile does not get the scripts.
+    ///
+    /// # Errors
+    /// `Unavailable` also when another server has taken over.
+    pub async fn admit(&self, shard: ShardKey, server: &Server) -> Result<(), Fault> {
+        let mut exist = redis::cmd("SCRIPT");
+        exist.arg("EXISTS");
+        for (name, source) in GUARDED {
+            exist.arg(Script::new(bugs::script(name, source).as_ref()).get_hash());
+        }
+        let exist: Vec<bool> = self.link.ask_server_of(&shard.shard(), &exist).await?;
+        if exist.iter().all(|it| *it) {
+            return Ok(());
+        }
+        let client = self.way.to(&self.link, shard).await?;
+        let mut link = bounded(connect_once(&client)).await?;
+        let info: String = bounded(info().query_async(&mut link)).await?;
+        if server_of(&info)? != *server {
+            return Err(Fault::Unavailable("another Redis server has taken over".to_owned()));
+        }
+        for (name, source) in GUARDED {
+            let mut command = redis::cmd("SCRIPT");
+            command.arg("LOAD").arg(bugs::script(name, source).as_ref());
+            let _hash: String = bounded(command.query_async(&mut link)).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes all scripts from the server that has this shard.
+    pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("FLUSH");
+        self.link.ask_server_of(&shard.shard(), &command).await
+    }
+
     /// Permits a shard to sell for a moment. `now` stands in for Redis's clock in tests.
     pub async fn permit(
         &self,
@@ -106,7 +145,7 @@ impl Stock {
         permit: &Permit<'_>,
         now: Option<Millis>,
     ) -> Result<Permitted, Fault> {
-        let shard = ShardKey { sale: sale.id, shard };
+        let shard = ShardKey::new(sale.id, shard);
         let mut call = PERMIT.prepare_invoke();
         call.key(shard.shard()).key(shard.events()).key(shard.halt());
         for item in &sale.items {
@@ -116,7 +155,7 @@ impl Stock {
             .arg(millis(permit.holds))
             .arg(permit.memory_max)
             .arg(millis(permit.age_max))
-            .arg(permit.run_id)
+            .arg(permit.server.as_str())
             .arg(u8::from(permit.renewal));
         if let Some(now) = now {
             call.arg(now);
@@ -191,17 +230,27 @@ impl Stock {
         }
     }
 
-    /// Names the process of Redis that has this shard: its run id, which changes with every restart, and its
-    /// replication id, which changes with every promotion. The replication id that it had as a replica comes last.
-    pub async fn run_id(&self, shard: ShardKey) -> Result<String, Fault> {
-        let mut command = redis::cmd("INFO");
-        command.arg("server").arg("replication");
-        let info: String = self.link.ask_server_of(&shard.shard(), &command).await?;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        match (field("run_id:"), field("master_replid:"), field("master_replid2:")) {
-            (Some(run_id), Some(own), Some(before)) => Ok(format!("{run_id}-{own}-{before}")),
-            _ => Err(Fault::Unavailable("Redis does not say which process it is".to_owned())),
-        }
+    /// The server that has this shard. Its run id changes with every restart, and its replication id with every
+    /// promotion.
+    pub async fn server(&self, shard: ShardKey) -> Result<Server, Fault> {
+        let answer: String = self.link.ask_server_of(&shard.shard(), &info()).await?;
+        server_of(&answer)
+    }
+}
+
+/// The command whose answer names the server.
+pub(super) fn info() -> Cmd {
+    let mut command = redis::cmd("INFO");
+    command.arg("server").arg("replication");
+    command
+}
+
+/// The server that gave this answer to [`info`].
+pub(super) fn server_of(info: &str) -> Result<Server, Fault> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match (field("run_id:"), field("master_replid:"), field("master_replid2:")) {
+        (Some(run_id), Some(own), Some(before)) => Ok(Server::new(run_id, own, before)),
+        _ => Err(Fault::Unavailable("Redis does not say which process it is".to_owned())),
     }
 }
 

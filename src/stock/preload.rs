@@ -13,7 +13,7 @@ impl Stock {
     /// # Errors
     /// `Incomplete` when only some of the shard's keys exist.
     pub async fn preload(&self, sale: &Sale, shard: u16, epoch: i64) -> Result<(), Fault> {
-        let key = ShardKey { sale: sale.id, shard };
+        let key = ShardKey::new(sale.id, shard);
         let mut call = PRELOAD.prepare_invoke();
         call.key(key.shard()).key(key.events());
         call.arg(epoch)

@@ -24,7 +24,7 @@ pub enum ShardAnswer {
     /// The shard does not know the key, but some of the shopper's orders are in the ledger alone. The caller must ask
     /// the ledger first.
     AskLedger {
-        /// The number that the next attempt passes as [`Asking::ledger_asked`].
+        /// The number that the next attempt passes as [`PurchaseArguments::ledger_asked`].
         number: i64,
     },
     /// The shard may not sell: it is being reconciled or rebuilt.
@@ -43,7 +43,7 @@ pub enum ShardAnswer {
 
 /// The arguments of a purchase besides the request itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asking {
+pub struct PurchaseArguments {
     /// The number of a [`ShardAnswer::AskLedger`], if the ledger was asked since and does not have the order.
     pub ledger_asked: Option<i64>,
     /// Unpaid orders that the account may have at a time; 0 is no limit.
@@ -66,7 +66,7 @@ impl Stock {
         shard: ShardKey,
         order: OrderId,
         request: &PurchaseRequest,
-        asking: Asking,
+        arguments: PurchaseArguments,
     ) -> Result<ShardAnswer, Fault> {
         let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
         let keys = [
@@ -77,13 +77,13 @@ impl Stock {
         ];
         let mut call = admitted(&PURCHASE, &keys);
         call.arg(order.0.as_bytes()).arg(request.quantity).arg(identity);
-        if asking != Asking::default() {
+        if arguments != PurchaseArguments::default() {
             let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
-            call.arg(optional(asking.ledger_asked)).arg(optional(asking.now));
-            if (asking.holds_max, asking.cooldown_ms) != (0, 0) || asking.origin.is_some() {
-                call.arg(asking.holds_max).arg(asking.cooldown_ms);
+            call.arg(optional(arguments.ledger_asked)).arg(optional(arguments.now));
+            if (arguments.holds_max, arguments.cooldown_ms) != (0, 0) || arguments.origin.is_some() {
+                call.arg(arguments.holds_max).arg(arguments.cooldown_ms);
             }
-            if let Some(origin) = asking.origin {
+            if let Some(origin) = arguments.origin {
                 call.arg(&origin.to_bytes());
             }
         }

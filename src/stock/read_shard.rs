@@ -63,7 +63,7 @@ pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
 impl Stock {
     /// Reads one shard of a sale, with at most `events_max` undrained events, and never more than [`EVENTS_MAX`].
     pub async fn read_shard(&self, sale: &Sale, shard: u16, events_max: usize) -> Result<ShardReading, Fault> {
-        let key = ShardKey { sale: sale.id, shard };
+        let key = ShardKey::new(sale.id, shard);
         let mut call = READ_SHARD.prepare_invoke();
         call.key(key.shard()).key(key.transfers()).key(key.events());
         for item in &sale.items {

@@ -14,14 +14,14 @@
 
 use super::cluster::Place;
 use super::keys::ShardKey;
-use super::link::{Link, Way};
+use super::link::{Link, Way, connect_once};
 use super::script::{BARRIER, outcome, unknown};
-use super::{CALL_MAX, CONNECT_MAX, Stock, fault};
+use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_routing::Slot;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ const BARRIER_KEPT_MS: u64 = 60_000;
 const AFTER_FAULT: Duration = Duration::from_millis(100);
 /// The shortest time between two questions to a cluster about its slots, and the pause before a moving slot is asked
 /// again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a reading has no answer.
 enum No {
@@ -75,7 +75,7 @@ impl Replicas {
             Way::Cluster(info) => Self::Cluster(Arc::new(Primaries {
                 info,
                 known: Mutex::default(),
-                looked: tokio::sync::Mutex::default(),
+                asked: tokio::sync::Mutex::default(),
             })),
         }
     }
@@ -101,7 +101,7 @@ impl Stock {
 }
 
 fn behind() -> Fault {
-    Fault::Unavailable("no replica confirms what Redis has accepted; the same key tells later".to_owned())
+    Fault::Unavailable("no replica confirms what Redis has accepted; repeat with the same key".to_owned())
 }
 
 /// The primaries of a cluster.
@@ -110,7 +110,7 @@ pub(super) struct Primaries {
     info: ConnectionInfo,
     known: Mutex<Known>,
     /// When the cluster was last asked for its slots. The lock lets one task ask at a time.
-    looked: tokio::sync::Mutex<Option<Instant>>,
+    asked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// Which primary has which slot.
@@ -126,7 +126,7 @@ impl Primaries {
             let primary = match self.of(shard) {
                 Some(primary) => primary,
                 None => {
-                    self.look(link, shard).await?;
+                    self.find(link, shard).await?;
                     let primary = self.of(shard);
                     primary.ok_or_else(|| Fault::Unavailable("no node of the cluster has this shard".to_owned()))?
                 }
@@ -135,11 +135,11 @@ impl Primaries {
                 Ok(answer) => return Ok(answer),
                 Err(no) => no,
             };
-            let looked = self.look(link, shard).await;
+            let found = self.find(link, shard).await;
             match no {
-                No::Elsewhere => tokio::time::sleep(LOOK_AGAIN).await,
+                No::Elsewhere => tokio::time::sleep(ASK_AGAIN).await,
                 // Another primary has taken over.
-                No::Fault(_) if looked.is_ok() && self.of(shard).is_some_and(|now| !now.is(&primary)) => {}
+                No::Fault(_) if found.is_ok() && self.of(shard).is_some_and(|now| !now.is(&primary)) => {}
                 No::Fault(fault) => return Err(fault),
             }
         }
@@ -152,13 +152,13 @@ impl Primaries {
     }
 
     /// Asks the cluster where the slots are, unless that was just done.
-    async fn look(&self, link: &Link, shard: ShardKey) -> Result<(), Fault> {
-        let mut looked = self.looked.lock().await;
-        if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+    async fn find(&self, link: &Link, shard: ShardKey) -> Result<(), Fault> {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| at.elapsed() < ASK_AGAIN) {
             return Ok(());
         }
         let owners = link.owners(&shard.shard()).await?;
-        *looked = Some(Instant::now());
+        *asked = Some(Instant::now());
         let mut known = self.known();
         let mut primaries = HashMap::new();
         for place in owners.values().collect::<HashSet<_>>() {
@@ -349,13 +349,7 @@ impl Node {
     }
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_MAX))
-            .set_response_timeout(Some(CALL_MAX));
-        let mut link = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut link = connect_once(&self.client).await?;
         BARRIER.load_async(&mut link).await?;
         Ok(link)
     }

@@ -14,6 +14,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::server::Server;
 use futures_util::future::try_join_all;
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -61,7 +62,7 @@ impl Stock {
         known: i64,
         fences: &[(u16, i64)],
     ) -> Result<Begun, Fault> {
-        let key = ShardKey { sale: sale.id, shard };
+        let key = ShardKey::new(sale.id, shard);
         let mut call = BEGIN_RESTORE.prepare_invoke();
         call.key(key.shard())
             .key(key.events())
@@ -95,8 +96,8 @@ impl Stock {
     /// a newer version of the program has written a row of a shard that is being rebuilt; other rows may be gone.
     pub async fn forget_buyers(&self, shards: &[(ShardKey, Option<i64>)]) -> Result<(), Fault> {
         let keys: Vec<ShardKey> = shards.iter().map(|(shard, _)| *shard).collect();
-        let mut servers: HashMap<String, Vec<(ShardKey, Option<i64>)>> = HashMap::new();
-        for (shard, server) in shards.iter().zip(self.run_ids(&keys).await) {
+        let mut servers: HashMap<Server, Vec<(ShardKey, Option<i64>)>> = HashMap::new();
+        for (shard, server) in shards.iter().zip(self.servers(&keys).await) {
             servers.entry(server?).or_default().push(*shard);
         }
         for shards in servers.values() {
@@ -111,7 +112,7 @@ impl Stock {
         };
         let buyers: Vec<(ShardKey, Option<i64>, String)> = shards
             .iter()
-            .map(|(shard, life)| (*shard, *life, shard.buyers()))
+            .map(|(shard, epoch)| (*shard, *epoch, shard.buyers()))
             .collect();
         let mut cursor = 0_u64;
         loop {
@@ -119,14 +120,14 @@ impl Stock {
             let mut found: HashMap<(ShardKey, Option<i64>), Vec<Vec<u8>>> = HashMap::new();
             for key in keys {
                 let of = buyers.iter().find(|(_, _, buyers)| key.starts_with(buyers.as_bytes()));
-                if let Some((shard, life, _)) = of {
-                    found.entry((*shard, *life)).or_default().push(key);
+                if let Some((shard, epoch, _)) = of {
+                    found.entry((*shard, *epoch)).or_default().push(key);
                 }
             }
             // On a cluster, all keys of one command must have one slot.
-            for ((shard, life), keys) in found {
+            for ((shard, epoch), keys) in found {
                 for keys in keys.chunks(STEP) {
-                    self.forget_these(shard, life, keys).await?;
+                    self.forget_these(shard, epoch, keys).await?;
                 }
             }
             cursor = next;
@@ -136,8 +137,8 @@ impl Stock {
         }
     }
 
-    async fn forget_these(&self, shard: ShardKey, life: Option<i64>, buyers: &[Vec<u8>]) -> Result<(), Fault> {
-        let Some(epoch) = life else {
+    async fn forget_these(&self, shard: ShardKey, epoch: Option<i64>, buyers: &[Vec<u8>]) -> Result<(), Fault> {
+        let Some(epoch) = epoch else {
             let mut unlink = redis::cmd("UNLINK");
             unlink.arg(buyers);
             let _removed: i64 = self.command(&unlink).await?;
@@ -193,7 +194,7 @@ impl Stock {
         units: &BTreeMap<Sku, Counters>,
         applied: &[Uuid],
     ) -> Result<(), Fault> {
-        let key = ShardKey { sale: sale.id, shard };
+        let key = ShardKey::new(sale.id, shard);
         let mut call = END_RESTORE.prepare_invoke();
         call.key(key.shard()).key(key.applied());
         call.arg(epoch)
@@ -221,7 +222,7 @@ impl Stock {
         }
         let mut asked = Vec::with_capacity(by_shard.len());
         for (shard, ids) in by_shard {
-            asked.push(self.applied_on(ShardKey { sale, shard }, ids));
+            asked.push(self.applied_on(ShardKey::new(sale, shard), ids));
         }
         Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
@@ -343,7 +344,7 @@ impl Stock {
 
 fn changed(shard: ShardKey) -> Fault {
     Fault::Unavailable(format!(
-        "shard {} of sale {} has changed since it was looked at",
+        "shard {} of sale {} has changed since it was read",
         shard.shard, shard.sale
     ))
 }

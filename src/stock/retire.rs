@@ -19,7 +19,7 @@ impl Stock {
 
     /// Removes a shard's keys, except for shoppers' rows. The rows of shoppers who never bought have expired by then.
     pub async fn retire_shard(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
-        let key = ShardKey { sale: sale.id, shard };
+        let key = ShardKey::new(sale.id, shard);
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&[key.shard(), key.events(), key.transfers(), key.applied(), key.fences()]);
         unlink.arg(&[key.barrier(), key.room(), key.admitted(), key.door(), key.returned()]);

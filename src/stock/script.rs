@@ -2,7 +2,6 @@
 //! and gets a missing script with its first call. The two scripts that sell and lend are an exception: only
 //! [`Stock::admit`] loads them. So a server cannot sell before its stock is reconciled with the ledger.
 
-use super::keys::ShardKey;
 use super::{Stock, bounded};
 use crate::bugs;
 use crate::domain::fault::Fault;
@@ -70,29 +69,12 @@ scripts! {
 }
 
 /// The scripts that only [`Stock::admit`] loads.
-const GUARDED: [(&str, &str); 2] = [
+pub(super) const GUARDED: [(&str, &str); 2] = [
     ("purchase", include_str!("../../lua/sell/purchase.lua")),
     ("transfer_out", include_str!("../../lua/move/transfer_out.lua")),
 ];
 
 impl Stock {
-    /// Loads the scripts that sell and lend on the server that has this shard.
-    pub async fn admit(&self, shard: ShardKey) -> Result<(), Fault> {
-        for (name, source) in GUARDED {
-            let mut command = redis::cmd("SCRIPT");
-            command.arg("LOAD").arg(bugs::script(name, source).as_ref());
-            let _hash: String = self.link.ask_server_of(&shard.shard(), &command).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes all scripts from the server that has this shard.
-    pub async fn dismiss(&self, shard: ShardKey) -> Result<(), Fault> {
-        let mut command = redis::cmd("SCRIPT");
-        command.arg("FLUSH");
-        self.link.ask_server_of(&shard.shard(), &command).await
-    }
-
     /// Runs a script and returns what it returned.
     pub(super) async fn run(&self, script: &Named, call: &ScriptInvocation<'_>) -> Result<Value, Fault> {
         let mut link = self.link.clone();

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
-pub(super) struct Server(Arc<Shared>);
+pub(super) struct ServerConnection(Arc<Shared>);
 
 struct Shared {
     client: Client,
     now: RwLock<(ConnectionManager, Instant)>,
 }
 
-impl Server {
+impl ServerConnection {
     /// Connects in the background, on the runtime of the caller.
     pub(super) fn new(client: Client) -> RedisResult<Self> {
         let connection = connect(&client)?;

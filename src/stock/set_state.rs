@@ -13,13 +13,13 @@ impl Stock {
     /// `Incomplete` when the shard is being rebuilt, or is missing: this call never creates it.
     pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let mut call = SET_STATE.prepare_invoke();
-        call.key(ShardKey { sale: sale.id, shard }.shard());
+        call.key(ShardKey::new(sale.id, shard).shard());
         call.arg(sale.state_version).arg(sale.lifecycle.code());
         call.arg(sale.starts_at.timestamp_millis())
             .arg(sale.ends_at.timestamp_millis());
         match outcome(self.run(&SET_STATE, &call).await?)?.0.as_str() {
             "SET" | "STALE" => Ok(()),
-            "LOADING" => Err(Fault::Incomplete(format!("shard {shard} is being written anew"))),
+            "LOADING" => Err(Fault::Incomplete(format!("shard {shard} is being rebuilt"))),
             other => Err(unknown("set_state", other)),
         }
     }

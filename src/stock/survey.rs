@@ -34,7 +34,7 @@ impl Stock {
     /// `Incomplete`, because its units are not known. The clock is read after the records, so a permit that holds by
     /// the clock held when the records were read.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
-        let keys = (0..shards).map(|shard| ShardKey { sale, shard });
+        let keys = (0..shards).map(|shard| ShardKey::new(sale, shard));
         if self.link.is_cluster() {
             return join_all(keys.map(|key| self.survey_one(key, sku))).await;
         }
@@ -59,7 +59,7 @@ impl Stock {
         }
         let began = Instant::now();
         let mut reads: FuturesUnordered<_> = (0..shards)
-            .map(|shard| async move { (shard, self.survey_one(ShardKey { sale, shard }, sku).await) })
+            .map(|shard| async move { (shard, self.survey_one(ShardKey::new(sale, shard), sku).await) })
             .collect();
         let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
         let mut seen: Vec<_> = (0..shards).map(|_| silent()).collect();
@@ -99,10 +99,10 @@ impl Stock {
         sale: SaleId,
         shards: u16,
     ) -> Result<(Vec<(u16, Transfer)>, Option<Fault>), Fault> {
-        let keys: Vec<ShardKey> = (0..shards).map(|shard| ShardKey { sale, shard }).collect();
+        let keys: Vec<ShardKey> = (0..shards).map(|shard| ShardKey::new(sale, shard)).collect();
         // Servers and epochs are read before the transfers. So a change of server in between shows, and a rebuild shows
         // in the epoch.
-        let servers = self.run_ids(&keys).await;
+        let servers = self.servers(&keys).await;
         let found = keys.iter().zip(servers).map(|(key, server)| async move {
             let server = server?;
             let epoch = self.epoch(*key).await?;

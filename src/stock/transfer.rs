@@ -8,6 +8,7 @@ use super::record::known;
 use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome, unknown};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use uuid::Uuid;
 
@@ -35,7 +36,7 @@ pub struct Transfer {
     pub sku: Sku,
     /// The lender's server, if the receiving shard is on it too. It is read before the units are sent, or before the
     /// transfer is read at the lender.
-    pub server: Option<String>,
+    pub server: Option<Server>,
 }
 
 impl Transfer {
@@ -86,7 +87,7 @@ pub enum Sent {
 }
 
 /// The fault for a shard without a permit, which may neither lend nor borrow.
-fn stopped(shard: ShardKey) -> Fault {
+fn without_permit(shard: ShardKey) -> Fault {
     Fault::Incomplete(format!(
         "shard {} of sale {} is being reconciled",
         shard.shard, shard.sale
@@ -121,7 +122,7 @@ impl Stock {
                 units: number(&mut fields)?,
                 epoch: number(&mut fields)?,
             }),
-            "HALTED" => Err(stopped(from)),
+            "HALTED" => Err(without_permit(from)),
             "NONE" => Ok(Sent::None),
             "DONE" => Ok(Sent::Done),
             other => Err(unknown("transfer_out", other)),
@@ -144,8 +145,8 @@ impl Stock {
     ///
     /// # Errors
     /// `Unavailable` when one of them does not answer.
-    pub async fn server_of_both(&self, one: ShardKey, other: ShardKey) -> Result<Option<String>, Fault> {
-        let mut servers = self.run_ids(&[one, other]).await.into_iter();
+    pub async fn server_of_both(&self, one: ShardKey, other: ShardKey) -> Result<Option<Server>, Fault> {
+        let mut servers = self.servers(&[one, other]).await.into_iter();
         let (Some(one), Some(other)) = (servers.next(), servers.next()) else {
             return Ok(None);
         };
@@ -168,7 +169,7 @@ impl Stock {
             .arg(lender)
             .arg(transfer.epoch)
             .arg(transfer.to_epoch)
-            .arg(transfer.server.as_deref().unwrap_or_default());
+            .arg(transfer.server.as_ref().map_or("", Server::as_str));
         match outcome(self.run(&TRANSFER_IN, &call).await?)?.0.as_str() {
             // Fenced units are the lender's own: its rebuild has deleted the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
@@ -176,7 +177,7 @@ impl Stock {
             "MOVED" => Err(Fault::Unavailable(
                 "Redis is another one than the units left".to_owned(),
             )),
-            "HALTED" => Err(stopped(to)),
+            "HALTED" => Err(without_permit(to)),
             other => Err(unknown("transfer_in", other)),
         }
     }

@@ -70,7 +70,7 @@ fn no_service_may_do_more_than_it_needs() {
     for (name, service) in &services() {
         assert_eq!(service["cap_drop"], json!(["ALL"]), "{name}");
         assert_eq!(service["security_opt"], json!(["no-new-privileges:true"]), "{name}");
-        // Only files that are to belong to others need more.
+        // Only files of other owners need more.
         let added = if name == "secrets" {
             json!(["CHOWN"])
         } else {
@@ -85,7 +85,7 @@ fn no_service_may_do_more_than_it_needs() {
             _ => Value::Null,
         };
         assert_eq!(service["user"], user, "{name}");
-        // `docker inspect` shows the environment: it has no secret but those that somebody set.
+        // `docker inspect` shows the environment: it has no secret except those that an operator set.
         for (variable, value) in service["environment"].as_object().into_iter().flatten() {
             let value = value.as_str().unwrap();
             let is_unset = value == format!("${{{variable}:-}}");
@@ -101,7 +101,7 @@ fn no_service_may_do_more_than_it_needs() {
     assert_eq!(services()["postgres"]["environment"]["POSTGRES_USER"], "postgres");
 }
 
-/// A command of the file: what Compose puts in for variables that nobody sets, and another folder for `/secrets`.
+/// A command of the file, with Compose's values for unset variables, and another folder for `/secrets`.
 fn written(command: &str, secrets: &Path) -> String {
     let mut text = String::new();
     let mut rest = command;
@@ -162,7 +162,7 @@ fn empty_secrets() -> tempfile::TempDir {
 #[test]
 fn secrets_are_drawn_once_and_each_file_has_one_reader() {
     let folder = empty_secrets();
-    // A start that broke off has left something.
+    // An interrupted start has left a file.
     fs::write(folder.path().join("redis/password.new"), "half").unwrap();
     draw_secrets(folder.path());
     let drawn = texts(folder.path());
@@ -202,7 +202,7 @@ fn secrets_are_drawn_once_and_each_file_has_one_reader() {
     assert_eq!(value(single, "redis_url"), format!("redis://:{redis}@redis:6379"));
     assert!(value(cluster, "redis_url").starts_with(&format!("redis+cluster://:{redis}@redis-1:6379,")));
 
-    // Every start runs it, also on files that are there.
+    // Every start runs it, also on existing files.
     draw_secrets(folder.path());
     assert_eq!(texts(folder.path()), drawn);
 }
@@ -268,7 +268,7 @@ async fn the_services_work_together_with_their_own_passwords_and_roles() {
     make_roles(&postgres.url(), &secrets.path().join("postgres"));
 
     let toml = |file: &str| fs::read_to_string(secrets.path().join(file)).unwrap();
-    // The servers of the file, where they are here.
+    // The servers of the file, at their addresses here.
     let database = |file: &str| {
         let url = value(&toml(file), "database_url");
         let login = url.strip_prefix("postgres://").unwrap();
@@ -298,7 +298,7 @@ async fn the_services_work_together_with_their_own_passwords_and_roles() {
     assert_eq!(instance.pay("pay_1", &order.body).await, "applied");
     instance.assert_balanced(&id).await;
 
-    // The role of the app has rows, and nothing else.
+    // The role of the app may change rows, and nothing else.
     let mut as_app = PgConnection::connect(&app).await.unwrap();
     for forbidden in [
         "create table mine (id int)",
@@ -336,7 +336,7 @@ async fn the_services_work_together_with_their_own_passwords_and_roles() {
         .unwrap();
 }
 
-/// Who may log in and as what, who owns what, and what others may do with it.
+/// Who may log in and as what, who owns what, and the rights of others.
 async fn rights(database: &str) -> BTreeSet<String> {
     let mut connection = PgConnection::connect(database).await.unwrap();
     let query = "

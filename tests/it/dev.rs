@@ -1,4 +1,4 @@
-//! `./dev` as an ordinary user: what it says where it may not install, and `up` where the packages are there.
+//! `./dev` as an ordinary user: its message where it may not install, and `up` where the packages are installed.
 
 use crate::support::app::{Client, Who, program_path};
 use crate::support::crowd::spawn;
@@ -57,7 +57,7 @@ impl Checkout {
         }
     }
 
-    /// A program of the folder `bin` that does this.
+    /// A program of the folder `bin` with this script.
     fn script(&self, name: &str, text: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -80,7 +80,7 @@ impl Checkout {
         command
     }
 
-    /// What `./dev` says when it finds nothing but what is in the folder `bin`, and gives up.
+    /// The output of `./dev` when it finds only the programs of the folder `bin`, and gives up.
     fn refusal(&self, command: &str) -> String {
         let bin = self.path("bin").display().to_string();
         let output = self.command(&self.path("dev"), &bin).arg(command).output().unwrap();
@@ -91,10 +91,10 @@ impl Checkout {
 }
 
 #[test]
-fn an_ordinary_user_is_told_the_line_that_installs_what_is_missing() {
+fn an_ordinary_user_reads_the_command_that_installs_missing_packages() {
     let checkout = Checkout::new();
     checkout.link(&["sh", "dirname", "id", "ls"]);
-    // There, so that it is not what is missing; and never run.
+    // Present, so that it is not the missing program; and never run.
     for name in ["cargo", "cc", "initdb"] {
         checkout.script(name, "echo ran >&2; exit 99");
     }
@@ -105,7 +105,7 @@ fn an_ordinary_user_is_told_the_line_that_installs_what_is_missing() {
         checkout.refusal("check"),
         format!("{start} lua-check redis-server nodejs npm\n")
     );
-    // One who may use sudo, but not without a password.
+    // A user who may use sudo, but not without a password.
     checkout.script("sudo", "[ \"$*\" = '-n true' ] || echo ran >&2; exit 1");
     assert_eq!(checkout.refusal("up"), format!("{start} redis-server\n"));
     // And on another system.
@@ -131,8 +131,8 @@ impl Drop for Running {
 #[tokio::test]
 async fn an_ordinary_user_with_the_packages_runs_everything_as_that_user() {
     let checkout = Checkout::new();
-    // Only the build is left out: what `./dev up` runs is the program that was built with the tests.
-    checkout.script("cargo", "[ \"$*\" = 'build --release --locked' ]");
+    // Only the build is left out: `./dev up` runs the program that was built with the tests.
+    checkout.script("cargo", "[ \"$*\" = 'build --profile release --locked' ]");
     fs::copy(program_path(), checkout.path("target/release/flashsale")).unwrap();
     let path = format!("{}:{}", checkout.path("bin").display(), std::env::var("PATH").unwrap());
     let mut command = checkout.command(Path::new("setpriv"), &path);

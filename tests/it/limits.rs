@@ -5,7 +5,7 @@ use crate::support::servers;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::time::Millis;
 use flashsale::stock::Stock;
-use flashsale::stock::limit::{Asking, Limit, Taken, Verdict};
+use flashsale::stock::limit::{Limit, LimitedRequest, Taken, Verdict};
 use flashsale::stock::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,7 +17,7 @@ const START: Millis = 1_800_000_000_000;
 const HISTORIES: u64 = 60;
 const REQUESTS: usize = 80;
 
-/// One who is limited, in a Redis of all tests.
+/// A limited account, in a Redis of all tests.
 struct Limited {
     stock: Stock,
     raw: Raw,
@@ -39,7 +39,7 @@ impl Limited {
     }
 
     async fn ask(&self, limit: &Limit, request: [u8; 16], now: Millis) -> Verdict {
-        let asking = Asking {
+        let asking = LimitedRequest {
             id: &self.id,
             request,
             now: Some(now),
@@ -48,7 +48,7 @@ impl Limited {
     }
 
     async fn take(&self, bucket: (f64, f64), wanted: f64, at_least: f64, now: Millis) -> Taken {
-        let asking = Asking {
+        let asking = LimitedRequest {
             id: &self.id,
             request: [0; 16],
             now: Some(now),
@@ -61,7 +61,7 @@ impl Limited {
     }
 }
 
-/// What a limiter must do.
+/// The promise of a limiter.
 trait Model {
     fn ask(&mut self, request: [u8; 16], now: Millis) -> Verdict;
 }
@@ -295,7 +295,7 @@ async fn no_traffic_puts_an_expiry_off_or_takes_it_away() {
     who.ask(&limit, [0; 16], START + 60_000).await;
     assert!(who.number("PTTL", "counter") > 59_000);
 
-    // The others leave when they have no more to say, also under a flood of requests that are refused.
+    // The others leave when they are idle, also under a flood of requests that are refused.
     for (limit, kind, left) in [
         (Limit::SlidingWindow { limit: 3, window }, "window", 61_000),
         (Limit::TokenBucket { rate: 0.5, burst: 3.0 }, "bucket", 7_000),
@@ -317,7 +317,7 @@ async fn a_counter_of_a_newer_version_is_refused_and_stays_as_it_is() {
         (Limit::TokenBucket { rate: 0.5, burst: 3.0 }, "bucket", 8),
     ] {
         let who = Limited::new().await;
-        let asking = Asking {
+        let asking = LimitedRequest {
             id: &who.id,
             request: [0; 16],
             now: Some(START),
@@ -338,7 +338,7 @@ async fn a_counter_of_a_newer_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn by_redis_s_own_clock_a_limit_holds_and_ends() {
     let who = Limited::new().await;
-    let asking = Asking {
+    let asking = LimitedRequest {
         id: &who.id,
         request: [1; 16],
         now: None,
@@ -354,7 +354,7 @@ async fn by_redis_s_own_clock_a_limit_holds_and_ends() {
     ] {
         let first = who.stock.pass(&limit, &asking).await.unwrap();
         assert!(matches!(first, Verdict::Passed { .. }), "{limit:?}: {first:?}");
-        let other = Asking {
+        let other = LimitedRequest {
             request: [2; 16],
             ..asking
         };
@@ -390,7 +390,7 @@ async fn many_tokens_are_taken_at_once_as_far_as_there_are_so_many() {
         who.take((50.0, 50.0), 0.5, 0.5, START + 110).await,
         Taken::Some { taken: 500, left: 0 }
     );
-    // A clock that is set back fills nothing, now or when it comes there again.
+    // A clock that is set back fills nothing, now or when it reaches that time again.
     for now in [START - 60_000, START + 110] {
         assert_eq!(who.take(bucket, 1.0, 1.0, now).await, Taken::Limited { wait_ms: 10 });
     }
@@ -427,7 +427,7 @@ async fn a_lower_limit_than_before_counts_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_limit_is_refused() {
+async fn an_impossible_limit_is_refused() {
     let who = Limited::new().await;
     let six = "abcdef";
     let tables: [(&redis::Script, &str, &[&[&str]]); 3] = [
@@ -516,7 +516,7 @@ async fn what_is_no_limit_is_refused() {
         let _there: i64 = who
             .raw
             .call(redis::cmd("RPUSH").arg(who.key(kind)).arg("of another kind"));
-        let asking = Asking {
+        let asking = LimitedRequest {
             id: &who.id,
             request: [0; 16],
             now: None,

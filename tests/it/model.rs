@@ -1,5 +1,5 @@
-//! All scripts together against a model of what they promise: random steps, and after every one of them the answer
-//! and the whole state are compared, and the units are counted.
+//! All scripts together against a model of their promises: random steps, and after each of them the answer and the state
+//! are compared, and the units are counted.
 
 mod reference;
 mod steps;
@@ -18,12 +18,12 @@ pub use subject::{Scripts, Subject};
 /// How many steps a case has at most.
 const STEPS_MAX: usize = 120;
 
-/// The scripts that no step calls, and the test that holds each against a reference, or against what others have written.
+/// The scripts that no step calls, and the test that compares each with a reference, or with the writes of others.
 const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "ban",
         "scripts/ban.rs",
-        "the_newest_decision_counts_in_whatever_order_they_come",
+        "the_newest_decision_counts_in_any_order_of_arrival",
     ),
     (
         "barrier",
@@ -36,7 +36,7 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "forget_buyers",
         "scripts/restore.rs",
-        "shoppers_are_forgotten_only_while_their_shard_is_written_to_that_life",
+        "shoppers_are_forgotten_only_while_their_shard_is_rebuilt_to_that_epoch",
     ),
     ("leave_room", "scripts/waiting_room.rs", LINE),
     (
@@ -58,15 +58,16 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("token_bucket", "limits.rs", "a_token_bucket_does_what_its_model_does"),
     ("waiting_room", "scripts/waiting_room.rs", LINE),
 ];
-const RESTORED: &str = "what_is_restored_is_byte_for_byte_what_the_scripts_had_written";
-const LINE: &str = "whatever_happens_the_line_moves_by_the_rules";
+const RESTORED: &str = "a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it";
+const LINE: &str = "in_any_order_of_calls_the_line_moves_by_the_rules";
 
-/// Runs the steps on the model and on Redis; says at which step and in what they differ, or which answers there were.
+/// Runs the steps on the model and on Redis. Returns the answers, or the step and the difference.
 pub fn compare(subject: &Subject, steps: &[Step]) -> Result<BTreeSet<String>, String> {
     let mut run = subject.begin();
     for (n, step) in steps.iter().enumerate() {
         run.take(step).map_err(|wrong| format!("step {n}, {step:?}: {wrong}"))?;
     }
+    run.end().map_err(|wrong| format!("at the end: {wrong}"))?;
     Ok(run.answers())
 }
 
@@ -79,7 +80,7 @@ pub fn fixed_case(number: u8) -> Vec<Step> {
 }
 
 #[test]
-fn whatever_happens_in_whatever_order_the_scripts_do_as_the_model_does() {
+fn in_any_order_of_calls_the_scripts_do_as_the_model_does() {
     let mut config = ProptestConfig {
         max_shrink_time: 60_000,
         ..ProptestConfig::default()
@@ -93,7 +94,7 @@ fn whatever_happens_in_whatever_order_the_scripts_do_as_the_model_does() {
     });
 }
 
-/// Instances of the kept version and of this one work on the same shards: any of the two makes the next call.
+/// Instances of the kept version and of this one work on the same shards: either makes the next call.
 #[test]
 fn two_versions_side_by_side_do_as_the_model_does() {
     let kept = Scripts::of("tests/state/2026-11-23/lua");
@@ -103,7 +104,7 @@ fn two_versions_side_by_side_do_as_the_model_does() {
     }
 }
 
-/// A comparison that never comes to the interesting answers would prove nothing.
+/// A comparison that never reaches the interesting answers would prove nothing.
 #[test]
 fn the_random_steps_come_to_every_answer() {
     let subject = Subject::new(&servers::redis(), Scripts::real());

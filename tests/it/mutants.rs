@@ -1,13 +1,16 @@
-//! Shows that the comparison with the model can see: each script is broken on purpose, in one place, and each time
-//! the comparison must notice.
+//! Shows that the comparison with the model can see: each script is broken on purpose, in one place, and the comparison
+//! must notice it.
 
 use crate::model::{Scripts, Step, Subject, compare, fixed_case};
 use crate::support::servers;
+use std::collections::BTreeSet;
 
 /// Cases that a mutant may survive before it counts as unseen.
 const CASES: u8 = 200;
+/// The cases that noticed the mutants of today. They come first, to save time; the others stand by for new mutants.
+const NOTICED_BY: [u8; 15] = [0, 1, 2, 5, 6, 9, 10, 11, 12, 17, 24, 29, 45, 120, 144];
 
-/// What is broken, in which script, the text that stands there, and what stands there instead.
+/// The mutant's name, the script, the present text, and its replacement.
 type Mutant = (&'static str, &'static str, &'static str, &'static str);
 
 const MUTANTS: &[Mutant] = &[
@@ -212,31 +215,31 @@ const MUTANTS: &[Mutant] = &[
         "mine, mine_at = its_units, 1\n",
     ),
     (
-        "what a shopper has of other items is lost",
+        "a shopper's units of other items are lost",
         "purchase",
         "limits = limits:sub(1, mine_at - 1) .. pack",
         "limits = pack",
     ),
     (
-        "what a shopper has of later items is lost",
+        "a shopper's units of later items are lost",
         "purchase",
         " .. limits:sub(mine_at + 6)",
         "",
     ),
     (
-        "the ledger is never looked into",
+        "the replay probe is never asked for",
         "purchase",
         "elseif elsewhere ~= 0 and tonumber(ARGV[4]) ~= elsewhere then",
         "elseif false then",
     ),
     (
-        "any look is good enough",
+        "any replay probe is good enough",
         "purchase",
         "tonumber(ARGV[4]) ~= elsewhere",
         "not tonumber(ARGV[4])",
     ),
     (
-        "a look is never good enough",
+        "a replay probe is never good enough",
         "purchase",
         "elsewhere ~= 0 and tonumber(ARGV[4]) ~= elsewhere",
         "elsewhere ~= 0",
@@ -290,7 +293,7 @@ const MUTANTS: &[Mutant] = &[
         "pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), events_key,",
     ),
     (
-        "what a purchase does not change of the item is lost",
+        "the other members of the item are lost",
         "purchase",
         "held + quantity) .. units:sub(13), buyer_key",
         "held + quantity) .. units:sub(13, 18) .. string.rep('\\0', 42), buyer_key",
@@ -350,7 +353,7 @@ const MUTANTS: &[Mutant] = &[
         "mine = mine + 0",
     ),
     (
-        "nobody hears of returned units",
+        "the counters miss returned units",
         "resolve",
         "version = version + 1",
         "version = version + 0",
@@ -368,7 +371,7 @@ const MUTANTS: &[Mutant] = &[
         "if true then",
     ),
     (
-        "what follows the item in the row is lost",
+        "the rest of the row behind the item is lost",
         "resolve",
         "buyer:sub(mine_at + 6, first - 1)",
         "buyer:sub(first, first - 1)",
@@ -410,13 +413,13 @@ const MUTANTS: &[Mutant] = &[
         "if false then",
     ),
     (
-        "nobody hears that an order was left",
+        "no answer says that an order was left",
         "resolve",
         "kept, elsewhere = '', elsewhere % 255 + 1",
         "kept = ''",
     ),
     (
-        "nobody hears that one more order was left",
+        "no answer says that one more order was left",
         "resolve",
         "kept, elsewhere = '', elsewhere % 255 + 1",
         "kept, elsewhere = '', 1",
@@ -482,13 +485,13 @@ const MUTANTS: &[Mutant] = &[
         "came_in",
     ),
     (
-        "a struck transfer is forgotten",
+        "a delivered transfer is forgotten",
         "transfer_done",
         "redis.call('SADD', applied_key, id)",
         "redis.call('SCARD', applied_key)",
     ),
     (
-        "a transfer is never struck",
+        "a transfer is never marked delivered",
         "transfer_done",
         "redis.call('HDEL', transfers_key, id)",
         "redis.call('HLEN', transfers_key)",
@@ -513,7 +516,7 @@ const MUTANTS: &[Mutant] = &[
         "withdrawn)",
     ),
     (
-        "units that were given back are struck",
+        "units that were given back are withdrawn",
         "withdraw_done",
         "redis.call('SISMEMBER', applied_key, id) == 1 or not known",
         "not known",
@@ -525,7 +528,7 @@ const MUTANTS: &[Mutant] = &[
         "redis.call('SCARD', applied_key)",
     ),
     (
-        "units of one item are struck off another",
+        "units of one item are withdrawn from another",
         "withdraw_done",
         "its_sku ~= ARGV[2] or",
         "not its_sku or",
@@ -567,7 +570,7 @@ const MUTANTS: &[Mutant] = &[
         "string.rep('\\255', 10)",
     ),
     (
-        "the brake is let go with the state",
+        "the brake is released with the state",
         "set_state",
         "shard:sub(2, 8) ..",
         "'\\0' .. shard:sub(3, 8) ..",
@@ -627,7 +630,7 @@ const MUTANTS: &[Mutant] = &[
         "now > unpack('>I6', shard, 3)",
     ),
     (
-        "what was lent is not found without a permit",
+        "a transfer is not found without a permit",
         "transfer_out",
         "elseif known then",
         "elseif known and tonumber(ARGV[6]) < unpack('>I6', redis.call('GET', shard_key), 3) then",
@@ -705,7 +708,7 @@ const MUTANTS: &[Mutant] = &[
         "shard:sub(3, 8)",
     ),
     (
-        "whoever takes a permit lets the brake go",
+        "every permit releases the brake",
         "stop",
         "shard:sub(1, 2) .. struct.pack('>I6', 0)",
         "shard:sub(1, 1) .. '\\0' .. struct.pack('>I6', 0)",
@@ -785,7 +788,7 @@ const MUTANTS: &[Mutant] = &[
         "ARGV[6] == '1' and now > permit_until",
     ),
     (
-        "a permit is never given anew",
+        "an expired permit is never granted again",
         "permit",
         "if ARGV[6] == '1' and now >= permit_until then",
         "if now >= permit_until then",
@@ -809,7 +812,7 @@ const MUTANTS: &[Mutant] = &[
         "pack('>BI6', brake, now + for_ms + 1)",
     ),
     (
-        "nobody hears which event was the last",
+        "no answer names the last event",
         "permit",
         "stream[at] == 'last-generated-id'",
         "stream[at] == 'max-deleted-entry-id'",
@@ -852,16 +855,15 @@ const MUTANTS: &[Mutant] = &[
     ),
 ];
 
-fn difference(subject: &Subject, cases: &[Vec<Step>]) -> Option<String> {
-    cases.iter().find_map(|steps| compare(subject, steps).err())
-}
-
 #[test]
 fn every_broken_script_is_noticed_and_no_sound_one() {
-    let cases: Vec<Vec<Step>> = (0..CASES).map(fixed_case).collect();
-    let url = servers::redis();
-    assert_eq!(difference(&Subject::new(&url, Scripts::real()), &cases), None);
-
+    // Nothing here outlives its Redis, so nothing needs the disk.
+    let redis = servers::fresh_redis_with(&[("appendonly", "no")]);
+    let url = redis.server.url();
+    let others = (0..CASES).filter(|number| !NOTICED_BY.contains(number));
+    let numbers = NOTICED_BY.into_iter().chain(others);
+    let mut cases: Vec<(u8, Vec<Step>)> = numbers.map(|number| (number, fixed_case(number))).collect();
+    let mut noticed_by = BTreeSet::new();
     let mut unseen = Vec::new();
     for (what, name, old, new) in MUTANTS {
         let mut scripts = Scripts::real();
@@ -872,9 +874,20 @@ fn every_broken_script_is_noticed_and_no_sound_one() {
             "{what}: {old:?} stands in {name}.lua once"
         );
         *text = text.replace(old, new);
-        if difference(&Subject::new(&url, scripts), &cases).is_none() {
-            unseen.push(*what);
+        let subject = Subject::new(&url, scripts);
+        match cases.iter().position(|(_, steps)| compare(&subject, steps).is_err()) {
+            Some(at) => {
+                noticed_by.insert(cases[at].0);
+                // A case that notices one mutant is likely to notice the next one, too.
+                cases[..=at].rotate_right(1);
+            }
+            None => unseen.push(*what),
         }
     }
     assert!(unseen.is_empty(), "nobody noticed that {unseen:#?}");
+
+    let sound = Subject::new(&url, Scripts::real());
+    for number in noticed_by {
+        compare(&sound, &fixed_case(number)).unwrap_or_else(|wrong| panic!("case {number}: {wrong}"));
+    }
 }

@@ -1,5 +1,5 @@
-//! What operators see from outside: metrics, the rules and the dashboard over them, and the compose profile that brings all
-//! of it. `./dev rules` checks the rules themselves.
+//! The view of operators from outside: metrics, the rules and the dashboard over them, and the compose profile that brings
+//! all of it. `./dev rules` checks the rules themselves.
 
 use crate::support::app::{Answer, Instance, TestApp, Who, sale_with};
 use crate::support::poll;
@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The labels that there are. A shopper, an order, an item or an address is not among them.
+/// All labels. A shopper, an order, an item or an address is not among them.
 const LABELS: [&str; 17] = [
     "outcome", "client", "status", "script", "fault", "result", "state", "task", "kind", "layer", "server", "pool",
     "version", "profile", "reason", "sale", "finding",
 ];
 /// No metric has more series than this, without the buckets of each.
 const SERIES_MAX: usize = 40;
-/// What a name ends in is what it is measured in; these are counts.
+/// The ending of a name is its unit; these are counts.
 const COUNTS: [&str; 15] = [
     "flashsale_purchases_in_flight",
     "flashsale_http_connections",
@@ -75,7 +75,7 @@ fn texts(value: &Value, keys: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// What the dashboard and the rules ask of Prometheus.
+/// The queries of the dashboard and the rules.
 fn expressions() -> Vec<String> {
     let mut found = Vec::new();
     texts(&yaml("observe/alerts.yml"), &["expr"], &mut found);
@@ -86,7 +86,7 @@ fn expressions() -> Vec<String> {
     found
 }
 
-/// The names in an expression that are of ours.
+/// Our names in an expression.
 fn names(expression: &str) -> BTreeSet<&str> {
     let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
     words
@@ -110,7 +110,7 @@ fn asked_values(expression: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn values_are_found_in_whatever_way_they_are_asked_for() {
+fn queries_find_label_values_in_every_form() {
     let expression = r#"a{client="x",status=~"4xx|5xx"} / b{le="1", pool!="news",instance=~"$instance"}"#;
     assert_eq!(
         asked_values(expression),
@@ -167,7 +167,7 @@ fn read(text: &str) -> BTreeMap<String, Served> {
             let value = value.parse().unwrap_or_else(|_| panic!("{line}"));
             assert!(
                 served.series.insert(series.to_owned(), value).is_none(),
-                "{series} is told twice"
+                "{series} is listed twice"
             );
         }
     }
@@ -214,7 +214,7 @@ async fn every_metric_that_a_rule_or_the_dashboard_names_is_served_and_the_other
             assert!(samples.contains(name), "{expression} names {name}, which nobody serves");
             asked.insert(name.to_owned());
         }
-        // And with no label value that never comes, nor one that is left out and never would.
+        // And with no label value that never occurs, nor an omitted one that never would.
         for (label, values) in asked_values(expression) {
             for value in values {
                 let pair = format!("{label}=\"{value}\"");
@@ -224,7 +224,7 @@ async fn every_metric_that_a_rule_or_the_dashboard_names_is_served_and_the_other
             }
         }
     }
-    assert!(pairs > 30, "{pairs} label values are looked for");
+    assert!(pairs > 30, "{pairs} label values are queried");
     for (name, metric) in &served {
         let is_asked = metric
             .series
@@ -285,7 +285,7 @@ async fn every_metric_has_help_a_name_in_base_units_and_few_labels() {
 }
 
 #[tokio::test]
-async fn whatever_happens_it_is_counted_and_no_series_is_added_but_that_of_a_sale() {
+async fn every_outcome_is_counted_and_only_a_sale_adds_a_series() {
     let app = TestApp::start().await;
     let keys = |all: &BTreeMap<String, Served>| -> BTreeSet<String> {
         let series = all.values().flat_map(|it| it.series.keys().cloned());
@@ -330,7 +330,7 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added_but_that_of_a_sal
         is_counted.then_some(all)
     })
     .await;
-    assert_eq!(keys(&after), before, "what is told grows with what happens");
+    assert_eq!(keys(&after), before, "no event adds a series");
     let is = |series: &str, expected: f64| {
         let value = value(&after, series);
         assert!(
@@ -368,10 +368,10 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added_but_that_of_a_sal
     more("flashsale_job_runs_total{task=\"alerts\",result=\"done\"}", 1.0);
     more("flashsale_redis_memory_bytes", 1.0);
     more("process_open_fds", 5.0);
-    // The one that asks.
+    // The shard that asks.
     more("flashsale_http_connections", 1.0);
     more("process_cpu_seconds_total", 0.01);
-    // Every shard had two units, and somebody's had none left while others had.
+    // Every shard had two units, and some home shard ran out before the others.
     let borrowed = value(&after, "flashsale_transferred_units_total");
     let brought = value(&after, "flashsale_shortages_total{outcome=\"brought\"}");
     assert!(
@@ -381,7 +381,7 @@ async fn whatever_happens_it_is_counted_and_no_series_is_added_but_that_of_a_sal
 }
 
 #[tokio::test]
-async fn while_postgres_is_away_the_backlog_is_told_and_no_round_of_the_drain_succeeds() {
+async fn while_postgres_is_away_the_backlog_is_shown_and_every_drain_fails() {
     let mut postgres = crate::support::servers::FreshPostgres::start().await;
     let environment = crate::support::app::environment(&crate::support::servers::redis(), &postgres.url());
     let app = Instance::start(&environment, "all").may_log_errors();
@@ -392,7 +392,7 @@ async fn while_postgres_is_away_the_backlog_is_told_and_no_round_of_the_drain_su
     for shopper in 0..3 {
         app.buy(&format!("shopper-{shopper}"), &id, "k", 1).await.ok(201);
     }
-    poll::answer("the backlog is told", || async {
+    poll::answer("the backlog is shown", || async {
         let all = served(&app).await;
         let is_told = value(&all, "flashsale_backlog_events") >= 3.0
             && value(&all, "flashsale_backlog_oldest_age_seconds") > 1.0
@@ -428,7 +428,7 @@ async fn while_postgres_is_away_the_backlog_is_told_and_no_round_of_the_drain_su
 }
 
 #[tokio::test]
-async fn both_texts_tell_the_same_and_each_by_its_own_rules() {
+async fn both_text_formats_have_the_same_series_each_by_its_own_rules() {
     let app = TestApp::start_api_only().await;
     let ask = async |accept: &str| -> Answer {
         let request = app
@@ -460,7 +460,7 @@ async fn both_texts_tell_the_same_and_each_by_its_own_rules() {
 }
 
 #[tokio::test]
-async fn a_process_without_a_shop_serves_its_metrics_where_it_is_told_to() {
+async fn a_process_without_http_serves_its_metrics_at_the_configured_address() {
     let app = TestApp::start_api_only().await;
     let mut environment = app.environment.clone();
     environment.insert("FLASHSALE_METRICS_LISTEN".to_owned(), "127.0.0.1:0".to_owned());
@@ -482,7 +482,7 @@ async fn a_process_without_a_shop_serves_its_metrics_where_it_is_told_to() {
     for path in ["/v1/sales", "/v1/admin/sales", "/"] {
         machine.get(Who::Operator, path).await.no(404, "not_found");
     }
-    // One that runs no jobs says so by a zero.
+    // A process without jobs reports a zero.
     let all = served(&app).await;
     assert!(value(&all, "flashsale_drain_last_round_timestamp_seconds") == 0.0);
     environment.insert("FLASHSALE_METRICS_LISTEN".to_owned(), "nowhere".to_owned());
@@ -502,7 +502,7 @@ async fn a_request_is_followed_by_its_id_to_the_script_and_by_its_order_to_the_l
         .ok(201);
     assert_eq!(order.header("x-request-id"), Some("client-from-my-proxy-1"));
     app.wait_for_order("ada", &order.id(), "reserved").await;
-    let told = poll::answer("the drain tells of the order", || async {
+    let events = poll::answer("the drain logs the order", || async {
         let log = app.log();
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about: Vec<Value> = events.filter(|event| event["order"] == *order.id()).collect();
@@ -512,7 +512,7 @@ async fn a_request_is_followed_by_its_id_to_the_script_and_by_its_order_to_the_l
             .then_some(about)
     })
     .await;
-    let of = |message: &str| told.iter().find(|event| event["message"] == message).unwrap();
+    let of = |message: &str| events.iter().find(|event| event["message"] == message).unwrap();
     let (reserved, drained) = (of("reserved"), of("an order is in the ledger"));
     let spans = reserved["spans"].as_array().unwrap();
     assert_eq!(spans[0]["name"], "request", "{reserved}");
@@ -577,7 +577,7 @@ fn every_alert_is_described_and_says_what_to_do() {
             tests.contains(&pending),
             "{name}: how long it waits is not tested"
         );
-        // Whether an instance is up, Prometheus knows without us.
+        // Prometheus itself knows whether an instance is up.
         let asked = rule["expr"].as_str().unwrap();
         assert!(
             !names(asked).is_empty() || asked.contains("up{job=\"flashsale\"}"),
@@ -603,8 +603,8 @@ fn the_names_in_the_documents_are_names_of_metrics() {
     }
 }
 
-/// The variables in one of the tables of docs/configuration.md: what instances read, what commands read besides, what compose
-/// reads itself.
+/// The variables in one of the tables of docs/configuration.md: those of instances, those of commands, those of compose
+/// itself.
 fn documented_variables(table: usize) -> BTreeSet<String> {
     let page = file("docs/configuration.md");
     let tables: Vec<&str> = page.split("| variable |").skip(1).collect();
@@ -630,7 +630,7 @@ fn the_file_of_settings_has_the_keys_that_are_documented() {
 
 #[test]
 fn compose_passes_every_variable_on_that_can_be_set_there() {
-    // The container's own, and what is refused where others can ask.
+    // The container's own, and a value that is refused where others can ask.
     let own = ["FLASHSALE_LISTEN", "FLASHSALE_DEVELOPMENT"].map(str::to_owned);
     let mut wanted: BTreeSet<String> = documented_variables(0).difference(&own.into()).cloned().collect();
     // Of those of the commands: the API is where the command is.
@@ -648,7 +648,7 @@ fn compose_passes_every_variable_on_that_can_be_set_there() {
             "{name}: {value}"
         );
     }
-    // What it reads besides is documented with its default, and nothing else is.
+    // Its other variables are documented with their defaults, and no others.
     let text = file("docker-compose.yml");
     let read = text
         .split("${")
@@ -697,7 +697,7 @@ fn every_redis_of_compose_starts_alike_and_keeps_what_it_has() {
             .is_some_and(|it| it.contains("--cluster-enabled yes"));
         assert_eq!(is_node, *name != "redis", "{name}");
     }
-    // And the app is told of them as the guides say.
+    // And the app gets their address as the guides say.
     for path in ["docs/configuration.md", "docs/operations.md", "docker-compose.yml"] {
         assert!(
             file(path).contains("REDIS_MODE=cluster docker compose --profile cluster up"),

@@ -1,4 +1,4 @@
-//! The queries that a build takes from `.sqlx` are those of the migrations.
+//! The queries in `.sqlx`, which a build uses, fit the migrations.
 
 use crate::support::servers::database;
 use serde_json::Value;

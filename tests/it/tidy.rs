@@ -1,5 +1,6 @@
-//! The house's rules that no compiler knows.
+//! The house rules that no compiler checks.
 
+use flashsale::domain::purchase::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Which module may import which: imports point one way, down the list in `src/lib.rs`.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("domain", &["domain"]),
-    // What they call is timed and counted where it happens: what counts is below everything, as crash points are.
+    // Their calls are timed and counted where they happen: counters are below everything, as crash points are.
     ("stock", &["stock", "domain", "crash", "bugs", "metrics"]),
     ("ledger", &["ledger", "domain", "crash", "bugs"]),
     // A purchase carries its trace to the drain, which has it from the event.
@@ -25,7 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("guard", &["guard", "flow", "stock", "domain", "metrics"]),
-    // A request is part of the trace that whoever asks has begun.
+    // A request belongs to its client's trace.
     (
         "http",
         &["http", "guard", "flow", "domain", "config", "metrics", "telemetry"],
@@ -57,7 +58,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("embedded", &["embedded", "stderr"]),
     ("stderr", &["stderr"]),
     ("metrics", &["metrics", "domain"]),
-    // Which hosts are this machine.
+    // The names of this machine.
     ("telemetry", &["telemetry", "domain"]),
 ];
 
@@ -67,7 +68,7 @@ const HAS_ALONE: &[(&str, &[&str])] = &[
     // `embedded` makes the database of a private server.
     ("sqlx", &["ledger", "embedded"]),
     ("actix_web", &["http", "listener", "server"]),
-    // What it logs is filtered by its name.
+    // Its log is filtered by its name.
     ("actix_http", &["listener", "telemetry"]),
     ("tokio_rustls", &["listener"]),
     ("tokio_cron_scheduler", &["scheduler"]),
@@ -144,7 +145,7 @@ fn sources() -> Vec<Source> {
     sources
 }
 
-/// What follows each occurrence of `start` in `line` that is no part of a longer path or name.
+/// The text after each occurrence of `start` in `line` that is no part of a longer path or name.
 fn after<'a>(line: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
     line.match_indices(start).filter_map(move |(at, _)| {
         let before = line[..at].chars().next_back();
@@ -230,7 +231,7 @@ fn each_server_and_framework_is_named_in_one_place() {
     assert_none(&wrong);
 }
 
-/// An index that is built in a transaction keeps everybody from writing meanwhile.
+/// An index that is built in a transaction blocks every write meanwhile.
 #[test]
 fn migrations_build_indexes_outside_of_transactions() {
     let mut wrong = Vec::new();
@@ -340,14 +341,56 @@ fn no_files_import_each_other_in_a_circle() {
     assert_none(&wrong);
 }
 
-/// What a request may do, and what a crash of it leaves, is written in the flows alone.
+/// The API document tells clients this order.
+#[test]
+fn refusals_are_listed_in_the_order_of_the_scripts_checks() {
+    let script = fs::read_to_string(root().join("lua/sell/purchase.lua")).unwrap();
+    // The script's answer about units that it lacks is one of several outcomes.
+    let at = |code: &str| script.find(&format!("{{ '{}'", code.replace("SOLD_OUT", "SHORT")));
+    let listed: Vec<(String, usize)> = Refusal::each()
+        .iter()
+        .map(|refusal| {
+            let mut code = String::new();
+            for letter in name(&format!("{refusal:?}")).chars() {
+                if letter.is_uppercase() && !code.is_empty() {
+                    code.push('_');
+                }
+                code.push(letter.to_ascii_uppercase());
+            }
+            code
+        })
+        .filter_map(|code| at(&code).map(|at| (code, at)))
+        .collect();
+    assert_eq!(listed.len(), 8, "{listed:?}");
+    assert!(listed.is_sorted_by_key(|(_, at)| *at), "{listed:?}");
+}
+
+/// A bug that no test seeds is dead code.
+#[test]
+fn every_bug_that_production_code_can_have_is_seeded_by_a_test() {
+    let seeded = fs::read_to_string(root().join("tests/it/torture/seeded.rs")).unwrap();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (number, line) in &source.lines {
+            for rest in line.split("bugs::has(\"").skip(1) {
+                let name = rest.split('"').next().unwrap();
+                if !seeded.contains(&format!("\"{name}\"")) {
+                    wrong.push(format!("{}:{number}: {name}", short(&source.path)));
+                }
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
+/// The rights of a request, and the state after its crash, are written in the flows alone.
 #[test]
 fn http_reaches_redis_and_postgres_by_flows_alone() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| source.module == "http") {
         for (number, line) in &source.lines {
-            for word in ["app.stock", "app.ledger"] {
-                if line.contains(word) {
+            for word in ["app.stock", "app.ledger", ".ledger.", ".stock."] {
+                if line.contains(word) && !line.contains("item.stock.") {
                     wrong.push(format!("{}:{number}: {word}", short(&source.path)));
                 }
             }
@@ -356,7 +399,7 @@ fn http_reaches_redis_and_postgres_by_flows_alone() {
     assert_none(&wrong);
 }
 
-/// Which sales are over is for Postgres and Redis to say: a host's clock may be wrong by days.
+/// Postgres and Redis decide which sales are over: a host's clock may be wrong by days.
 #[test]
 fn keys_are_removed_by_no_hosts_clock() {
     for path in ["src/flow/operate/retire.rs", "src/stock/retire.rs"] {
@@ -415,7 +458,6 @@ fn production_code_neither_panics_on_purpose_nor_is_unfinished() {
 /// Where tests let time pass, and why no condition serves there.
 const TIME_PASSES: &[(&str, &str)] = &[
     ("tests/it/torture/", "faults last, and shoppers think"),
-    ("tests/it/figures.rs", "a pace is measured"),
     ("tests/it/promises/trouble.rs", "shoppers think"),
     ("tests/it/browser/console.rs", "shoppers think"),
     (
@@ -430,7 +472,7 @@ const TIME_PASSES: &[(&str, &str)] = &[
 
 #[test]
 fn tests_wait_for_conditions_and_are_called_by_sentences() {
-    // Put together here, so that these lines are not those that it looks for.
+    // Assembled here, so that these lines do not match themselves.
     let [sleep, pass, wait_out] = ["sl/eep(", "pas/s(", "wait/_out("].map(|it| it.replace('/', ""));
     let passes = |line: &str| {
         [" ", ":"]
@@ -448,13 +490,12 @@ fn tests_wait_for_conditions_and_are_called_by_sentences() {
             let waits_out = line.contains(&wait_out) && !line.contains("retry_after()") && !line.contains("(seconds)");
             let is_pause = line.contains(&sleep) || waits_out || passes(line) && !may_pass;
             if is_pause && !path.ends_with("support/poll.rs") {
-                wrong.push(format!("{at}: wait for what is to happen, with support::poll"));
+                wrong.push(format!("{at}: wait for the condition, with support::poll"));
             }
             let is_ignored = line.trim() == "#[ignore]" || line.trim().starts_with("#[ignore ");
-            // Each of these has a command of its own, and takes as long as one likes.
-            let is_measurement = path.ends_with("figures.rs") && line.contains("\"a measurement: ./dev figures\"");
+            // It has a command of its own, and may take any time.
             let is_long = path.ends_with("torture/mod.rs") && line.contains("./dev torture");
-            if is_ignored && !is_measurement && !is_long {
+            if is_ignored && !is_long {
                 wrong.push(format!("{at}: a test that is never run proves nothing"));
             }
             if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
@@ -562,7 +603,7 @@ impl Lua {
         (names, counted)
     }
 
-    /// The commands that the code calls, with all that is given to them, as it is written.
+    /// The commands that the code calls, with their arguments as written.
     fn calls(code: &str) -> Vec<Vec<&str>> {
         let calls = code.match_indices("call(").map(|(at, start)| {
             let rest = &code[at + start.len()..];
@@ -626,7 +667,7 @@ fn every_script_says_what_it_takes_answers_and_who_calls_it() {
         assert_eq!(
             answers(&lua.code, "{ '"),
             said,
-            "{name}.lua: what it returns and what its header says"
+            "{name}.lua: its results differ from its header"
         );
         for answer in said {
             assert!(
@@ -648,7 +689,7 @@ fn every_key_and_argument_of_a_script_is_documented_and_used() {
                 .cloned()
                 .collect();
             let (said, used) = (Lua::indices(&said, table), Lua::indices(&lua.code, table));
-            // What comes after the last number may be read by number or not.
+            // Further arguments may be read by number or not.
             let numbered = |all: &BTreeSet<Option<usize>>| all.iter().copied().flatten().collect::<BTreeSet<_>>();
             assert_eq!(numbered(&used), numbered(&said), "{}.lua: {table}", lua.name);
             assert_eq!(
@@ -760,7 +801,7 @@ fn a_script_touches_only_the_keys_that_it_was_given() {
             .collect();
         assert_eq!(found, expected, "{name}.lua: what its keys are called");
 
-        // Keys that are counted are given to a command at once, and none of them lies outside of `KEYS`.
+        // Counted keys are given to a command at once, and none of them lies outside of `KEYS`.
         let is_counted = |key: &str| {
             let index = key.strip_prefix("KEYS[").and_then(|it| it.strip_suffix(']'));
             let (Some(index), Some(first)) = (index, counted) else {
@@ -800,7 +841,7 @@ fn a_script_touches_only_the_keys_that_it_was_given() {
                     assert!(rest.len() % 2 == 0, "{name}.lua: MSET of {rest:?}");
                     rest.iter().step_by(2).copied().collect()
                 }
-                // What this test does not know may have more keys than the first.
+                // A command that this test does not know may have more keys than the first.
                 "'TYPE'" | "'GET'" | "'GETRANGE'" | "'SET'" | "'HGET'" | "'HGETALL'" | "'HEXISTS'" | "'HSET'"
                 | "'HDEL'" | "'SADD'" | "'SISMEMBER'" | "'ZADD'" | "'ZCARD'" | "'ZPOPMIN'" | "'ZRANGE'"
                 | "'ZRANGEBYSCORE'" | "'ZRANK'" | "'ZREM'" | "'ZREMRANGEBYSCORE'" | "'ZSCORE'" | "'PEXPIRE'"

@@ -1,4 +1,4 @@
-//! `flashsale up`: whom its servers run as, and what is left of them after a kill.
+//! `flashsale up`: the user of its servers, and the processes and files that a kill leaves.
 
 use crate::support::app::{Client, Ran, Who, program};
 use crate::support::crowd::spawn;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// Every server of `up` may have an hour; what hangs is told long before.
+/// Every server of `up` may take an hour; one that hangs is reported long before.
 const START_MAX: Duration = Duration::from_secs(120);
 const ADMIN_KEY: &str = "an-operators-key-of-the-environment-5f1c";
 
@@ -22,7 +22,7 @@ struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir_in(&servers::FOLDER.0).unwrap())
     }
 
     fn data(&self) -> PathBuf {
@@ -77,7 +77,7 @@ struct Up {
 }
 
 impl Up {
-    /// What it says once everything is ready, and what `run.json` says.
+    /// Its output once everything is ready, and the content of `run.json`.
     async fn ready(&mut self) -> (Value, Value) {
         let mut ready = None;
         poll::within(START_MAX, "up is ready", async || {
@@ -138,7 +138,7 @@ async fn none_of_the_servers_runs_as_root_or_with_a_superusers_role() {
         .to_vec();
     assert!(users.iter().all(|user| *user == users[0]), "{users:?}");
     assert_eq!(users[0] == us, us != 0, "{users:?}");
-    // What the process asks with is no superuser either: it starts no program and reads no file.
+    // The process's own role is no superuser either: it starts no program and reads no file.
     let mut database = PgConnection::connect(run["database_url"].as_str().unwrap())
         .await
         .unwrap();
@@ -171,7 +171,7 @@ async fn an_instance_that_is_killed_twice_goes_on_where_it_was() {
         let (said, run) = up.ready().await;
         let (sale, sku) = (said["sale_id"].as_str().unwrap(), said["sku"].as_str().unwrap());
         let client = Client::at(said["http"].as_str().unwrap());
-        // A shopper by key: one alone may not have that many.
+        // A new shopper for each key: one alone may not have that many.
         let buy = async |key: &str| {
             let path = format!("/v1/sales/{sale}/orders");
             let request = client.request(Method::POST, Who::Nobody, &path);
@@ -191,7 +191,7 @@ async fn an_instance_that_is_killed_twice_goes_on_where_it_was() {
         assert_eq!(audit["balanced"], true, "{audit}");
         if kill < 2 {
             up.kill();
-            // Its servers end with it, and what is left behind says that it runs.
+            // Its servers end with it, and its files still say that it runs.
             for server in ["redis_pid", "postgres_pid"] {
                 let process = format!("/proc/{}", run[server]);
                 poll::within(START_MAX, "its servers end", async || !Path::new(&process).exists()).await;

@@ -1,32 +1,131 @@
-// The API's answers, as far as the scripts read them. The sources are the types in src that derive `Serialize`.
-// All types are global, so a script names a type without an import. Times are RFC 3339 texts.
-
-type SaleState = 'draft' | 'scheduled' | 'open' | 'paused' | 'closed';
-type OrderState = 'reserved' | 'paid' | 'cancelled' | 'expired' | 'revoked';
-type Challenge = 'none' | 'captcha' | 'proof_of_work';
-type PerSku = Record<string, number>;
+// The bodies and answers of the API, made from its document: ./dev docs. All types are global, so a script names a type
+// without an import. Times are RFC 3339 texts. A member that may be missing is never null.
 
 interface Page<Entry> {
     data: Entry[];
     has_more: boolean;
 }
 
-interface Problem {
-    status: number;
-    code: string;
-    detail: string;
-    sale_state?: SaleState;
-    key_has_order?: boolean;
-    nothing_done?: boolean;
+interface PurchaseBody {
+    sku: string;
+    quantity: number;
 }
 
-interface PublicItem {
+interface Asking {
+    ticket?: string;
+}
+
+interface ChallengeBody {
+    sale_id: string;
+    without_picture?: boolean;
+}
+
+interface TokenBody {
+    idempotency_key: string;
+    challenge?: AnswerBody;
+}
+
+interface AnswerBody {
+    id: string;
+    answer: string;
+}
+
+interface SaleRequest {
+    name: string;
+    starts_at: string;
+    ends_at: string;
+    shards?: number;
+    payment_window_seconds?: number;
+    purchase_rate?: RateRequest;
+    durability?: Durability;
+    guards?: {
+        purchase_token?: boolean;
+        challenge?: ChallengeKind;
+        proof_cost?: number;
+        captcha_proof_cost?: number;
+        holds_max?: number;
+        unpaid_cooldown_seconds?: number;
+        waiting_room?: boolean;
+        admissions_per_second?: number;
+        admission_seconds?: number;
+    };
+    items: ItemRequest[];
+}
+
+interface RateRequest {
+    limit: number;
+    window_ms: number;
+}
+
+type Durability = 'redis' | 'replica' | 'postgres';
+
+type ChallengeKind = 'none' | 'captcha' | 'proof_of_work';
+
+interface ItemRequest {
     sku: string;
     name: string;
     price_minor: number;
     currency: string;
+    stock: number;
     per_user_limit: number;
-    availability: 'available' | 'low' | 'sold_out';
+}
+
+interface RestockBody {
+    sku: string;
+    quantity: number;
+}
+
+interface SettleLetterBody {
+    position: string;
+    note: string;
+}
+
+interface SettleBody {
+    payment_id: string;
+    reference: string;
+}
+
+interface BanBody {
+    user: string;
+    reason: string;
+    until?: string;
+    end_sessions?: boolean;
+}
+
+interface LiftBody {
+    user: string;
+}
+
+interface GuardChanges {
+    address_rate?: number;
+    account_rate?: number;
+    instance_rate?: number;
+    shared_rate?: number;
+    adaptive_min_rate?: number;
+    adaptive_max_rate?: number;
+    adaptive_latency_ms?: number;
+    adaptive_in_flight?: number;
+    browsing_alert_above?: number;
+    browsing_ban_above?: number;
+    browsing_ban_seconds?: number;
+}
+
+interface SignInBody {
+    key: string;
+    name?: string;
+}
+
+interface PaymentEvent {
+    type: 'payment.succeeded';
+    timestamp: string;
+    data: PaymentMade;
+}
+
+interface PaymentMade {
+    payment_id: string;
+    order_id: string;
+    amount_minor: number;
+    currency: string;
 }
 
 interface PublicSale {
@@ -36,9 +135,36 @@ interface PublicSale {
     starts_at: string;
     ends_at: string;
     server_time: string;
-    guards: { waiting_room: boolean; purchase_token: boolean; challenge: Challenge; captcha_proof: boolean };
+    payment_window_seconds: number;
+    purchase_rate: PurchaseRate;
+    guards: PublicGuards;
     items: PublicItem[];
 }
+
+type SaleState = 'draft' | 'scheduled' | 'open' | 'paused' | 'closed';
+
+interface PurchaseRate {
+    limit: number;
+    window_ms: number;
+}
+
+interface PublicGuards {
+    waiting_room: boolean;
+    purchase_token: boolean;
+    challenge: ChallengeKind;
+    captcha_proof: boolean;
+}
+
+interface PublicItem {
+    sku: string;
+    name: string;
+    price_minor: number;
+    currency: string;
+    per_user_limit: number;
+    availability: Availability;
+}
+
+type Availability = 'available' | 'low' | 'sold_out';
 
 interface Order {
     id: string;
@@ -54,8 +180,10 @@ interface Order {
     paid_at: string | null;
 }
 
-interface RoomStanding {
-    state: 'waiting' | 'sold_out' | 'admitted' | 'closed';
+type OrderState = 'reserved' | 'paid' | 'cancelled' | 'expired' | 'revoked';
+
+interface Standing {
+    state: State;
     position?: number;
     waiting?: number;
     estimated_wait_seconds?: number;
@@ -65,40 +193,60 @@ interface RoomStanding {
     ask_again_seconds?: number;
 }
 
+type State = 'waiting' | 'sold_out' | 'admitted' | 'closed';
+
+type Challenge = {
+    kind: 'captcha';
+    id: string;
+    image: string;
+    expires_at: string;
+}
+    | {
+    kind: 'proof_of_work';
+    id: string;
+    altcha: {
+        parameters: {
+            algorithm: string;
+            cost: number;
+            expiresAt?: number;
+            keyLength: number;
+            keyPrefix: string;
+            nonce: string;
+            salt: string;
+        };
+    };
+    expires_at: string;
+};
+
 interface PurchaseToken {
     token: string;
     expires_at: string;
 }
 
-type PosedChallenge =
-    | { kind: 'captcha'; id: string; image: string; expires_at: string }
-    | { kind: 'proof_of_work'; id: string; altcha: ProofChallenge; expires_at: string };
-
-interface ProofChallenge {
-    parameters: ProofParameters;
-}
-
-interface ProofParameters {
-    algorithm: string;
-    nonce: string;
-    salt: string;
-    cost: number;
-    keyLength: number;
-    keyPrefix: string;
-}
-
-// For operators
-
-interface SaleGuards {
-    purchase_token: boolean;
-    challenge: Challenge;
-    proof_cost: number;
-    captcha_proof_cost: number;
-    holds_max: number;
-    unpaid_cooldown_seconds: number;
-    waiting_room: boolean;
-    admissions_per_second: number;
-    admission_seconds: number;
+interface AdminSale {
+    id: string;
+    name: string;
+    starts_at: string;
+    ends_at: string;
+    shards: number;
+    payment_window_seconds: number;
+    purchase_rate: PurchaseRate;
+    durability: Durability;
+    guards: {
+        purchase_token: boolean;
+        challenge: ChallengeKind;
+        proof_cost: number;
+        captcha_proof_cost: number;
+        holds_max: number;
+        unpaid_cooldown_seconds: number;
+        waiting_room: boolean;
+        admissions_per_second: number;
+        admission_seconds: number;
+    };
+    items: Item[];
+    created_at: string;
+    state: SaleState;
+    server_time: string;
 }
 
 interface Item {
@@ -110,32 +258,94 @@ interface Item {
     per_user_limit: number;
 }
 
-interface AdminSale {
+interface DeletedSale {
+    id: string;
+    deleted: true;
+}
+
+interface PreloadedSale {
     id: string;
     name: string;
-    state: SaleState;
     starts_at: string;
     ends_at: string;
-    server_time: string;
-    created_at: string;
-    shards: number;
+    shards: ShardStats[];
     payment_window_seconds: number;
-    purchase_rate: { limit: number; window_ms: number };
-    durability: 'redis' | 'replica' | 'postgres';
-    guards: SaleGuards;
+    purchase_rate: PurchaseRate;
+    durability: Durability;
+    guards: {
+        purchase_token: boolean;
+        challenge: ChallengeKind;
+        proof_cost: number;
+        captcha_proof_cost: number;
+        holds_max: number;
+        unpaid_cooldown_seconds: number;
+        waiting_room: boolean;
+        admissions_per_second: number;
+        admission_seconds: number;
+    };
     items: Item[];
+    created_at: string;
+    state: SaleState;
+    server_time: string;
+    sale_id: string;
 }
 
 interface ShardStats {
     shard: number;
     epoch: number;
-    available: PerSku;
-    held: PerSku;
-    sold: PerSku;
-    sent: PerSku;
-    received: PerSku;
-    in_transit: PerSku;
+    available: Record<string, number>;
+    held: Record<string, number>;
+    sold: Record<string, number>;
+    sent: Record<string, number>;
+    received: Record<string, number>;
+    in_transit: Record<string, number>;
     undrained_events: number;
+}
+
+type RebuildAnswer = Rebuilt | RebuildPreview;
+
+interface Rebuilt {
+    sale_id: string;
+    shards: number;
+    orders: number;
+    lost_orders: number;
+}
+
+interface RebuildPreview {
+    sale_id: string;
+    dry_run: boolean;
+    shards: ShardPreview[];
+}
+
+interface ShardPreview {
+    shard: number;
+    undrained_events: number;
+    items: ItemPreview[];
+}
+
+interface ItemPreview {
+    sku: string;
+    before: Units | null;
+    after: Units;
+}
+
+interface Units {
+    available: number;
+    held: number;
+    sold: number;
+}
+
+interface Stats {
+    sale_id: string;
+    state: SaleState;
+    server_time: string;
+    items: ItemStats[];
+    shards: ShardStats[];
+    undrained_events: number;
+    orders: OrderCounts;
+    waiting_room?: RoomCount;
+    alerts: Alerts;
+    stopped: Record<string, number>;
 }
 
 interface ItemStats {
@@ -147,63 +357,25 @@ interface ItemStats {
     in_transit: number;
 }
 
-interface Stats {
-    sale_id: string;
-    state: SaleState;
-    server_time: string;
-    items: ItemStats[];
-    shards: ShardStats[];
-    undrained_events: number;
-    orders: Record<OrderState, number>;
-    waiting_room?: { waiting: number; admitted: number };
-    alerts: SaleAlerts;
-    stopped: Record<string, number>;
+interface OrderCounts {
+    reserved: number;
+    paid: number;
+    cancelled: number;
+    expired: number;
+    revoked: number;
 }
 
-interface SaleAlerts {
+interface RoomCount {
+    waiting: number;
+    admitted: number;
+}
+
+interface Alerts {
     dead_letters: number;
     failed_releases: number;
     refunds_due: number;
     unmatched_payments: number;
     lost_orders: number;
-}
-
-interface Audit {
-    balanced: boolean;
-    ledger_only: boolean;
-    items: { sku: string; total: number }[];
-    differences: string[];
-    differences_total: number;
-    has_more: boolean;
-}
-
-// The units of a shard: available, held, sold, sent, received, in transit.
-type Units = [number, number, number, number, number, number];
-
-interface LiveShard {
-    shard: number;
-    epoch: number;
-    undrained_events: number;
-    units: Units;
-    items: Record<string, Units> | null;
-}
-
-interface LiveStock {
-    items: ItemStats[];
-    shards: LiveShard[];
-    undrained_events: number;
-}
-
-interface LiveSale extends LiveStock {
-    state: SaleState;
-    starts_at: string;
-    ends_at: string;
-    server_time: string;
-    orders: Record<OrderState, number>;
-    waiting_room?: { waiting: number; admitted: number };
-    alerts: SaleAlerts;
-    stopped: Record<string, number>;
-    expiry_lag_seconds: number;
 }
 
 interface LivePoint {
@@ -216,64 +388,114 @@ interface LivePoint {
     p99: number | null;
 }
 
-interface ServerHealth {
-    milliseconds: number | null;
-    fault: string | null;
-}
-
 interface LiveSample {
     point: LivePoint;
-    instances: { name: string; silent_seconds: number | null }[];
+    instances: LiveInstance[];
     others_fault: string | null;
-    health: { redis: ServerHealth; postgres: ServerHealth };
+    health: Health;
     sale: LiveSale | null;
     stock: LiveStock | null;
     fault: string | null;
 }
 
-interface Payment {
-    payment_id: string;
-    order_id: string;
-    amount_minor: number;
-    currency: string;
-    outcome: 'applied' | 'refund_due' | 'unmatched' | 'pending';
-    reason: string | null;
-    received_at: string;
-    settled_at: string | null;
-    settled_reference: string | null;
+interface LiveInstance {
+    name: string;
+    silent_seconds: number | null;
 }
 
-interface OwnedOrder extends Order {
-    user: string;
-    payments: Payment[];
+interface Health {
+    redis: ServerHealth;
+    postgres: ServerHealth;
 }
 
-interface GuardWarning {
-    id: number;
-    raised_at: string;
-    kind: 'browsing' | 'browsing_ban';
-    user: string;
-    detail: string;
+interface ServerHealth {
+    milliseconds: number | null;
+    fault: string | null;
 }
 
-interface Ban {
-    user: string;
-    reason: string;
-    banned_by: 'operator' | 'browsing';
-    banned_at: string;
-    banned_until: string | null;
+interface LiveSale {
+    state: SaleState;
+    starts_at: string;
+    ends_at: string;
+    server_time: string;
+    items: ItemStats[];
+    shards: LiveShard[];
+    undrained_events: number;
+    orders: OrderCounts;
+    waiting_room?: RoomCount;
+    alerts: Alerts;
+    stopped: Record<string, number>;
+    expiry_lag_seconds: number;
+}
+
+interface LiveShard {
+    shard: number;
+    epoch: number;
+    undrained_events: number;
+    units: [number, number, number, number, number, number];
+    items: Record<string, [number, number, number, number, number, number]> | null;
+}
+
+interface LiveStock {
+    items: ItemStats[];
+    shards: LiveShard[];
+    undrained_events: number;
+}
+
+interface AuditPage {
+    sale_id: string;
+    balanced: boolean;
+    ledger_only: boolean;
+    items: ItemAudit[];
+    differences: string[];
+    differences_total: number;
+    has_more: boolean;
+}
+
+interface ItemAudit {
+    sku: string;
+    total: number;
+    stock: StockSide;
+    ledger: LedgerSide;
+}
+
+interface StockSide {
+    available: number;
+    held: number;
+    sold: number;
+    revoked: number;
+    in_transit: number;
+    undrained: number;
+}
+
+interface LedgerSide {
+    held: number;
+    sold: number;
+    free: number;
+    unreleased: number;
 }
 
 interface DeadLetter {
     position: string;
     shard: number;
+    epoch: number;
+    seq: number;
     reason: string;
     order_id: string | null;
-    event: { user: string; sku: string | null; quantity: number } | null;
+    event: LetterEvent | null;
     bytes: string | null;
     created_at: string;
     settled_at: string | null;
     note: string | null;
+}
+
+interface LetterEvent {
+    order_id: string;
+    user: string;
+    idempotency_key: string;
+    sku: string | null;
+    quantity: number;
+    created_at: string;
 }
 
 interface RefusedMessage {
@@ -289,9 +511,94 @@ interface RefusedMessage {
     since: string;
 }
 
-interface AuditEntry {
+interface OwnedOrder {
+    user: string;
+    id: string;
+    sale_id: string;
+    sku: string;
+    quantity: number;
+    amount_minor: number;
+    currency: string;
+    state: OrderState;
+    confirmed: boolean;
+    created_at: string;
+    expires_at: string;
+    paid_at: string | null;
+    payments: RecordedPayment[];
+}
+
+interface RecordedPayment {
+    payment_id: string;
+    order_id: string;
+    amount_minor: number;
+    currency: string;
+    outcome: PaymentOutcome;
+    reason: string | null;
+    received_at: string;
+    settled_at: string | null;
+    settled_reference: string | null;
+}
+
+type PaymentOutcome = 'applied' | 'duplicate' | 'refund_due' | 'unmatched' | 'pending';
+
+interface ListedAlert {
+    id: number;
+    raised_at: string;
+    kind: AlertKind;
+    user: string;
+    detail: string;
+    delivered_at: string | null;
+    given_up_at: string | null;
+}
+
+type AlertKind = 'browsing' | 'browsing_ban';
+
+interface Alert {
+    id: number;
+    raised_at: string;
+    kind: AlertKind;
+    user: string;
+    detail: string;
+}
+
+interface Ban {
+    user: string;
+    reason: string;
+    banned_by: BannedBy;
+    banned_at: string;
+    banned_until: string | null;
+    lifted_at: string | null;
+    sessions_from: string | null;
+}
+
+type BannedBy = 'operator' | 'browsing';
+
+interface Guards {
+    configured: GuardSettings;
+    changed: GuardChanges;
+    effective: GuardSettings;
+    rate: number;
+    in_flight: number;
+}
+
+interface GuardSettings {
+    address_rate: number;
+    account_rate: number;
+    instance_rate: number;
+    shared_rate: number;
+    adaptive_min_rate: number;
+    adaptive_max_rate: number;
+    adaptive_latency_ms: number;
+    adaptive_in_flight: number;
+    browsing_alert_above: number;
+    browsing_ban_above: number;
+    browsing_ban_seconds: number;
+}
+
+interface Action {
     id: number;
     begun_at: string;
+    ended_at: string | null;
     actor: string;
     session_id: string | null;
     operator: string | null;
@@ -302,11 +609,60 @@ interface AuditEntry {
     outcome: string | null;
 }
 
-// The limits on requests, by the name of a setting.
-interface Limits {
-    configured: Record<string, number>;
-    changed: Record<string, number | null>;
-    effective: Record<string, number>;
-    rate: number;
-    in_flight: number;
+interface SessionView {
+    signed_in: boolean;
+    session_id?: string;
+    name?: string;
+    expires_at?: string;
+    request_token?: string;
+    request_token_header?: string;
 }
+
+interface PaymentAnswer {
+    outcome: PaymentOutcome;
+}
+
+interface Health2 {
+    status: string;
+}
+
+interface Readiness {
+    status: string;
+    warnings?: string[];
+}
+
+interface Problem {
+    type: string;
+    title: string;
+    status: number;
+    detail: string;
+    code: Code;
+    sale_state?: SaleState;
+    key_has_order?: boolean;
+    nothing_done?: boolean;
+}
+
+type Code = 'invalid_request'
+    | 'idempotency_key_missing'
+    | 'unauthenticated'
+    | 'banned'
+    | 'admission_required'
+    | 'challenge_required'
+    | 'challenge_failed'
+    | 'purchase_token_required'
+    | 'console_token_required'
+    | 'not_found'
+    | 'method_not_allowed'
+    | 'sale_not_open'
+    | 'sold_out'
+    | 'purchase_limit_reached'
+    | 'order_not_cancellable'
+    | 'invalid_transition'
+    | 'insufficient_stock'
+    | 'payload_too_large'
+    | 'idempotency_key_reused'
+    | 'too_many_holds'
+    | 'cooling_down'
+    | 'rate_limited'
+    | 'overloaded'
+    | 'unavailable';

@@ -50,7 +50,7 @@ interface Answer {
     isOk: boolean;
     status: number;
     body: any;
-    code: string;
+    code: Code | 'ok' | 'no_answer';
     tag?: string | null;
     date?: string | null;
     wait: number;
@@ -72,6 +72,10 @@ interface Words {
     text: string;
     more?: string;
 }
+
+// A proof of work, which the API gives inside of a challenge.
+type ProofChallenge = Extract<Challenge, { kind: 'proof_of_work' }>['altcha'];
+type ProofParameters = ProofChallenge['parameters'];
 
 interface Shopper {
     user: string;
@@ -101,15 +105,18 @@ interface Room {
     until?: string;
 }
 
+// Why a step failed. `early`: by the server's clock, the sale has not started yet.
+type StepCode = Answer['code'] | 'early';
+
 // A step of an attempt that must be repeated, and why.
 type Repeat =
-    | { kind: 'again'; why: 'unknown' | 'slow'; code: string; seconds: number }
-    | { kind: 'again'; why: 'guards'; code: string };
+    | { kind: 'again'; why: 'unknown' | 'slow'; code: StepCode; seconds: number }
+    | { kind: 'again'; why: 'guards'; code: StepCode };
 
 // How an attempt ended.
 interface End {
     kind: 'reserved' | 'refused' | 'slow' | 'unknown' | 'begun' | 'signed_out' | 'unsolvable' | 'stopped';
-    code?: string;
+    code?: StepCode;
     state?: SaleState;
     until?: number;
     sentAt?: number;
@@ -155,10 +162,10 @@ interface World {
     letters(image: string, how: { wasWrong: boolean; mayNotSee: boolean }): Promise<Letters | null>;
 }
 
-// A view of the console.
+// A view of the console. `read` reads its data after a sign-in, `again` after a change of language.
 interface View {
-    resume(): unknown;
-    translate(): unknown;
+    read(): unknown;
+    again(): unknown;
     tick?(): void;
 }
 
@@ -180,6 +187,7 @@ interface FieldDefinition {
     min?: number;
     max?: number;
     mayLack?: boolean;
+    isExact?: boolean;
     prefix?: string;
     options?: string[];
 }
@@ -188,7 +196,7 @@ interface FieldDefinition {
 interface Listing<Entry> {
     caption: string;
     columns: string[];
-    path(after?: Entry): string | null;
+    path(): string | null;
     row(entry: Entry): (Node | string | null)[];
     idOf(entry: Entry): string | number;
     nameOf?(entry: Entry): string;

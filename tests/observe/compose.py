@@ -1,4 +1,4 @@
-"""Holds docker-compose.yml against the Compose Specification, with what its variables are when nobody sets them. Needs no
+"""Holds docker-compose.yml against the Compose Specification, with the defaults of its variables. Needs no
 Docker. Ends with 1 when a setting is none that Compose knows, or a value is none that it may have."""
 
 import re
@@ -31,7 +31,7 @@ def main():
     text = interpolated(FILE.read_text())
     if error := refused(text):
         sys.exit(f"{FILE.name}: {error}")
-    # What it lets through says something only if it does not let through everything.
+    # A schema that lets everything through proves nothing.
     for right, wrong in [("restart: unless", "restrat: unless"), ("interval: 5s", "interval: soon"), ('"127.0.0.1:3000:', '"127.0.0:3000:')]:
         if right not in text or not refused(text.replace(right, wrong, 1)):
             sys.exit(f"{FILE.name} with {wrong!r} for {right!r} is not refused: the check sees nothing")

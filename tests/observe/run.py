@@ -32,12 +32,12 @@ OBSERVE = Path(__file__).parents[2] / "observe"
 TARGET = '"app:8080"'
 # How long is sold: some readings more than the rates below look back.
 SELLING_SECONDS = 45
-# What Grafana puts in the place of its variables.
+# The values that Grafana inserts for its variables.
 VARIABLES = {"$__rate_interval": "30s", "$instance": ".*"}
 # How long anything else may take.
 PATIENCE = 90
 
-# Expressions that have nothing to tell of an instance that is well: a panel's title, and why.
+# Expressions without data for a healthy instance: a panel's title, and why.
 MAY_BE_EMPTY = {
     "Runs that did not succeed": "no job has failed",
 }
@@ -128,7 +128,7 @@ def pay(order):
 
 
 def sell():
-    """Lets happen, for a while, most of what can happen to a purchase."""
+    """Produces, for a while, most outcomes of a purchase."""
     plenty = open_sale("Plenty", 100_000)
     strict = open_sale("One each", 1000, purchase_rate={"limit": 1, "window_ms": 600_000})
     until, turn, sales, scarce = time.monotonic() + SELLING_SECONDS, 0, 0, None
@@ -267,7 +267,7 @@ def check_dashboard(prometheus):
                 wrong(f"{title}: {expression} answers nothing")
             continue
         told += 1
-        # Quantiles of what has not happened are no number, but most of it has.
+        # Quantiles without any event are no number, but most events have happened.
         if all(math.isnan(float(one["value"][1])) for one in series):
             wrong(f"{title}: {expression} answers with no number")
         for label in re.findall(r"{{(\w+)}}", legend):
@@ -299,7 +299,7 @@ def main():
             version = prometheus.get("/api/v1/status/buildinfo")["version"]
             print(f"Prometheus {version} reads {URL}", flush=True)
             sell()
-            # What has just happened is in the next reading, and a rule is evaluated after it.
+            # The latest events are in the next reading, and a rule is evaluated after it.
             time.sleep(11)
             check_targets(prometheus)
             check_rules(prometheus)

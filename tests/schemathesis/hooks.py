@@ -1,5 +1,5 @@
-"""Fits what schemathesis draws to a server with sales: valid requests get the ids of things that are there, and keep to
-what no schema can say. Requests that are meant to be wrong stay as they were drawn."""
+"""Fits schemathesis's requests to a server with sales: valid requests get the ids of existing things, and keep to
+rules that no schema can express. Requests that are meant to be wrong stay as they were drawn."""
 
 import base64
 import hashlib
@@ -14,35 +14,35 @@ import requests
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 
-# What is sold, what is closed and rebuilt, and what has every guard.
+# The sale that sells, the one that is closed and rebuilt, and the one with every guard.
 SALE, OTHER, GUARDED = os.environ["SALE_ID"], os.environ["OTHER_SALE_ID"], os.environ["GUARDED_SALE_ID"]
-# What is never loaded, so that it can be changed.
+# A sale that is never loaded, so that it can be changed.
 DRAFT = os.environ["DRAFT_SALE_ID"]
-# What is paused, and paused again whenever it was resumed.
+# A sale that is paused, and paused again after each resume.
 PAUSED = os.environ["PAUSED_SALE_ID"]
 SKU = os.environ["SKU"]
 SHOPPER = os.environ["SHOPPER"]
 WEBHOOK_KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_"))
 OPERATOR = f"Bearer {os.environ['ADMIN_KEY']}"
 PAUSING = f"{os.environ['BASE_URL']}/v1/admin/sales/{PAUSED}/pause"
-# What stands in schemathesis.toml where a signature belongs.
+# The placeholder of a signature in schemathesis.toml.
 TO_BE_SIGNED = "to be signed"
 
 ENDING = {"pauseSale", "closeSale", "rebuildSale"}
 ASKING_FOR_GUARDS = {"askWaitingRoom", "followWaitingRoom", "askChallenge", "getPurchaseToken"}
 
-# Requests a second, or looks a minute, that this run never comes to.
+# Requests a second, or page views a minute, that this run never reaches.
 ENOUGH = 100_000
 
 # Orders that were made.
 orders = []
-# What answers have told of things, by the member's name: `payment_id` and whatever else comes to have an id.
+# Ids in answers, by the member's name: `payment_id` and any others.
 seen = {}
 SEEN_MAX = 50
 
 
 class Signature(requests.auth.AuthBase):
-    """Signs as in Standard Webhooks what is about to be sent."""
+    """Signs the body as in Standard Webhooks."""
 
     def __call__(self, request):
         message, sent_at = request.headers.get("webhook-id"), request.headers.get("webhook-timestamp")
@@ -102,7 +102,7 @@ def written_as_integers(value):
 
 
 def fit_sale(body):
-    """What a schema cannot say of a sale: its end comes after its start, each SKU is there once, a challenge needs a
+    """Rules of a sale that a schema cannot express: its end comes after its start, each SKU is there once, a challenge needs a
     token, and this Redis has no replica."""
     try:
         in_order = instant(body["starts_at"]) < instant(body["ends_at"]) and instant(body["starts_at"]).year >= 1970
@@ -125,8 +125,8 @@ def between(least, value, most):
 
 
 def fit_guards(body):
-    """Guards that let this run through, and fit each other and what an earlier request has set: none refuses, or bans, below
-    what this run can ask. Accounts may be told of from the first look on."""
+    """Guards that let this run through, and fit each other and earlier settings: none refuses, or bans, below
+    what this run can ask. Accounts may raise warnings from the first page view on."""
     for name in ("address_rate", "instance_rate", "shared_rate", "adaptive_max_rate", "browsing_ban_above"):
         if body.get(name):
             body[name] = max(body[name], ENOUGH)
@@ -184,7 +184,7 @@ def fit_body(case, body):
                 order = drawn(case, orders)
                 data |= {"order_id": order["id"], "amount_minor": order["amount_minor"], "currency": order["currency"]}
         case _:
-            # Whatever is asked about something that has an id is mostly asked about one that is there.
+            # A request about a thing with an id mostly names an existing one.
             for member in body.keys() & seen.keys():
                 body[member] = drawn(case, [drawn(case, seen[member]), drawn(case, seen[member]), body[member]])
 
@@ -227,7 +227,7 @@ def fit_headers(case):
 def before_call(context, case, kwargs):
     name = case.operation.definition.raw["operationId"]
     wrong_at = {place for place in ParameterLocation if case.meta and case.meta.is_negative_at(place)}
-    # What a link has carried over from another answer stays.
+    # A value that a link has carried over from another answer stays.
     if ParameterLocation.PATH not in wrong_at and not (case.meta and case.meta.phase.name.value == "stateful"):
         fit_path(case, name)
     if ParameterLocation.QUERY not in wrong_at and case.query:
@@ -242,7 +242,7 @@ def before_call(context, case, kwargs):
         fit_body(case, case.body)
     if case.headers.get("webhook-signature") == TO_BE_SIGNED:
         kwargs["auth"] = Signature()
-    # Wherever a request comes from, it must not end what the others need.
+    # A request must not end the sales that others need.
     if name in ENDING and case.path_parameters.get("id") in (SALE, GUARDED):
         case.path_parameters["id"] = OTHER
 

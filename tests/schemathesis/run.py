@@ -1,4 +1,4 @@
-"""Opens sales, lets schemathesis loose on them, then sells out what is left, pays every order and counts: the paid orders
+"""Opens sales, runs schemathesis on them, then sells out the rest, pays every order and counts: the paid orders
 of all shoppers have as many units as the sale, no order is there twice, and every sale balances. Expects an instance at
 BASE_URL, and its secrets. Ends with 1 when anything is not as it should be."""
 
@@ -22,9 +22,9 @@ WEBHOOK_KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_
 HERE = Path(__file__).parent
 
 SKU, STOCK = "TSHIRT-M", 400
-# Shoppers of the end, who buy what is left.
+# Shoppers of the end, who buy the rest.
 CROWD = 20
-# So many seconds may pass until the ledger has taken everything in.
+# So many seconds may pass until the ledger has drained everything.
 PATIENCE = 60
 
 
@@ -82,7 +82,7 @@ def buy(user, sale_id, quantity):
 
 
 def sell_out(sale_id):
-    """Buys one unit after the other until there is none, and says how many those were."""
+    """Buys one unit after the other until there is none, and returns how many those were."""
     for sold in range(10 * STOCK):
         answer = buy(f"crowd-{sold % CROWD}", sale_id, 1)
         if answer.status_code == 409:
@@ -143,7 +143,7 @@ def audited(sale_id):
 
 
 def look_at_alerts():
-    """The stream that schemathesis leaves out: it begins at once, and refuses what it should."""
+    """The stream that schemathesis leaves out: it begins at once, and refuses invalid requests."""
     path = "/v1/admin/alerts/stream"
     with requests.get(URL + path, headers=OPERATOR, stream=True, timeout=20) as response:
         kind = response.headers.get("Content-Type")

@@ -2,10 +2,10 @@
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
-import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { begunIn, fieldOf, typedIn } from './console-fields.js';
-import { code, listTable, word } from './console-table.js';
-import { announce, byId, element, onPress, setAttribute, setBusy, setPressable } from './dom.js';
+import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
+import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
+import { code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { announce, element } from './dom.js';
 import { momentExact } from './format.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
@@ -24,13 +24,11 @@ function alertsTable(limit, ban) {
     return listTable({
         caption: 'alerts',
         columns: ['when', 'account', 'what', 'action'],
-        path: (last) => `/v1/admin/alerts?limit=${limit}${last ? `&starting_after=${last.id}` : ''}`,
+        path: () => `/v1/admin/alerts?limit=${limit}`,
         idOf: (entry) => entry.id,
-        /** @param {GuardWarning} entry */
+        /** @param {ListedAlert} entry */
         row(entry) {
-            const button = element('button', { type: 'button' }, say('banThis'));
-            setAttribute(button, 'aria-label', say('banAccount', { user: entry.user }));
-            onPress(button, () => ban(entry, button));
+            const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
             return [momentExact(entry.raised_at), code(entry.user), what, button];
         },
@@ -49,19 +47,14 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
         columns: ['account', 'reason', 'by', 'since', 'until', 'action'],
         path,
         idOf: (entry) => entry.user,
-        row(entry) {
-            const button = element('button', { type: 'button' }, say('lift'));
-            setAttribute(button, 'aria-label', say('liftBan', { user: entry.user }));
-            onPress(button, () => lift(entry.user, button));
-            return [
-                code(entry.user),
-                entry.reason,
-                say(`by_${entry.banned_by}`),
-                momentExact(entry.banned_at),
-                entry.banned_until ? momentExact(entry.banned_until) : say('span_ever'),
-                button,
-            ];
-        },
+        row: (entry) => [
+            code(entry.user),
+            entry.reason,
+            say(`by_${entry.banned_by}`),
+            momentExact(entry.banned_at),
+            entry.banned_until ? momentExact(entry.banned_until) : say('span_ever'),
+            rowButton('lift', say('liftBan', { user: entry.user }), (button) => lift(entry.user, button)),
+        ],
         empty,
         every: EVERY_MS,
         mayGrow,
@@ -71,33 +64,23 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
 // The fields of a ban: reason, duration, and whether the account's sessions end.
 function banFields(id) {
     const reason = fieldOf({ id: `${id}-reason`, label: 'reason', kind: 'text', max: REASON_MAX });
-    const span = element('select', { id: `${id}-span` });
-    for (const name of Object.keys(SPANS)) {
-        span.append(word('option', `span_${name}`, { value: name }));
-    }
+    const options = Object.keys(SPANS).map((name) => word('option', `span_${name}`, { value: name }));
+    const span = element('select', { id: `${id}-span` }, ...options);
     const sessions = element('input', { id: `${id}-sessions`, type: 'checkbox' });
     const nodes = [
         reason.node,
         element('div', { class: 'row' }, word('label', 'howLong', { for: span.id }), span),
         element('div', { class: 'check' }, sessions, word('label', 'endSessions', { for: sessions.id })),
     ];
-    function set({ why = '', howLong = 'day', endsSessions = false }) {
-        reason.set(why);
-        span.value = howLong;
-        sessions.checked = endsSessions;
-    }
-    set({});
-    return {
+    const each = {
         reason,
+        span: { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') },
+        sessions: { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') },
+    };
+    setTexts(Object.entries(each), {});
+    return {
+        each,
         nodes,
-        set,
-        // The raw field values, for `typedIn` to store.
-        each: {
-            reason,
-            span: { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') },
-            sessions: { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') },
-        },
-        typed: () => ({ why: reason.text(), howLong: span.value, endsSessions: sessions.checked }),
         // The request body.
         body() {
             const length = SPANS[span.value];
@@ -112,35 +95,25 @@ function actionsOn(result, after) {
     // Ban forms that were filled in but not sent successfully, by account.
     const begun = begunIn('flashsale.bans.begun');
 
-    async function run(button, path, body, done) {
-        result.busy();
-        setPressable(button, false);
-        const answer = await call('POST', path, { body });
-        setPressable(button, true);
-        if (answer.isOk) {
-            result.good(done);
-        } else {
-            result.bad(answer);
-        }
-        result.node.scrollIntoView({ block: 'nearest' });
-        await after();
-        if (document.activeElement === document.body) {
-            byId('main').focus();
-        }
-        return answer.isOk;
+    function run(button, path, body, done) {
+        return result.run(button, () => call('POST', path, { body }), () => done, () => {
+            result.node.scrollIntoView({ block: 'nearest' });
+            return after();
+        });
     }
 
     async function ban({ user, kind, detail }, button) {
-        const fields = banFields('alert-ban');
-        fields.set(begun.get(user) ?? { why: `${say(`alert_${kind}`)}: ${detail}` });
-        const node = element('div', { class: 'list' }, ...fields.nodes);
-        node.addEventListener('input', () => begun.set(user, fields.typed()));
+        const { each, nodes, body: bodyOf } = banFields('alert-ban');
+        const fields = Object.entries(each);
+        setTexts(fields, begun.get(user) ?? { reason: `${say(`alert_${kind}`)}: ${detail}` });
+        const node = element('div', { class: 'list' }, ...nodes);
+        node.addEventListener('input', () => begun.set(user, textsIn(fields)));
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {
             node,
-            control: fields.reason.control,
-            read: () => (fields.reason.read() === undefined ? undefined : fields.body()),
+            control: each.reason.control,
+            read: () => (each.reason.read() === undefined ? undefined : bodyOf()),
         });
-        if (body && (await run(button, BANS, { user, ...body }, say('banned', { user })))) {
+        if (body && (await run(button, BANS, { user, ...body }, say('banned', { user }))).isOk) {
             begun.forget(user);
         }
     }
@@ -172,37 +145,25 @@ export function accountsPart() {
         bans.node,
         element('p', {}, word('a', 'allBans', { href: '/console/accounts' })),
     );
-    return {
-        node,
-        read() {
-            alerts.read();
-            bans.read();
-        },
-        again() {
-            alerts.again();
-            bans.again();
-        },
-    };
+    return { node, ...listsOf(alerts, bans) };
 }
 
 function banForm(done) {
     // An account id is taken literally, so a trailing blank counts.
-    const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text' });
-    user.control.spellcheck = false;
-    const fields = banFields('ban');
-    const { reason } = fields;
+    const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text', isExact: true });
+    const { each, nodes, body: bodyOf } = banFields('ban');
+    const { reason } = each;
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
-    const button = word('button', 'ban', { class: 'strong', type: 'submit' });
     const form = element(
         'form',
         { class: 'panel', novalidate: '' },
         word('h2', 'banTitle'),
         user.node,
-        ...fields.nodes,
+        ...nodes,
         wrong,
-        button,
+        word('button', 'ban', { class: 'strong', type: 'submit' }),
     );
-    const typed = typedIn(form, 'flashsale.typed.ban', { user, ...fields.each });
+    const typed = typedIn(form, 'flashsale.typed.ban', { user, ...each });
     typed.takeUp();
     // `detail` is the API's own text; it starts with the name of the field.
     function complain(words, detail = '') {
@@ -212,22 +173,14 @@ function banForm(done) {
         write(wrong, field ? '' : words);
         field?.control.focus();
     }
-    form.addEventListener('submit', async (event) => {
-        event.preventDefault();
-        if (button.getAttribute('aria-disabled') === 'true') {
-            return;
-        }
-        const body = { user: user.text(), ...fields.body() };
-        setPressable(button, false);
-        setBusy(form, true);
+    onSubmit(form, async (send) => {
+        const body = { user: user.text(), ...bodyOf() };
         announce(say('working'));
-        const answer = await call('POST', BANS, { body });
-        setPressable(button, true);
-        setBusy(form, false);
+        const answer = await send(() => call('POST', BANS, { body }));
         complain(answer.isOk ? '' : wordsOf(answer), answer.isOk ? '' : answer.body.detail);
         if (answer.isOk) {
             user.set('');
-            fields.set({});
+            setTexts(Object.entries(each), {});
             typed.forget();
             done(say('banned', { user: body.user }));
         }
@@ -236,13 +189,11 @@ function banForm(done) {
 }
 
 // Filters the bans by account. `changed` is called when the filter changes.
-function lookUpForm(changed) {
-    const user = fieldOf({ id: 'look-up', label: 'lookUpAccount', kind: 'text' });
-    user.control.spellcheck = false;
+function filterForm(changed) {
+    const user = fieldOf({ id: 'look-up', label: 'lookUpAccount', kind: 'text', isExact: true });
     const node = element('form', { novalidate: '', id: 'look-up-form' }, user.node, word('button', 'lookUp', { type: 'submit' }));
     let account = '';
-    node.addEventListener('submit', (event) => {
-        event.preventDefault();
+    onSubmit(node, () => {
         account = user.text();
         changed();
     });
@@ -253,12 +204,8 @@ export function accountsView(view) {
     const result = resultLine();
     const act = actionsOn(result, () => bans.read());
     const alerts = alertsTable(50, act.ban);
-    const one = lookUpForm(() => bans.anew());
-    const path = (last) => {
-        const only = one.account();
-        const after = last ? `&starting_after=${encodeURIComponent(last.user)}` : '';
-        return only === '' ? `${BANS}?limit=100${after}` : `${BANS}?user=${encodeURIComponent(only)}`;
-    };
+    const one = filterForm(() => bans.restart());
+    const path = () => (one.account() === '' ? `${BANS}?limit=100` : `${BANS}?user=${encodeURIComponent(one.account())}`);
     const empty = () => (one.account() === '' ? 'noBans' : 'notBanned');
     const bans = bansTable({ caption: 'bans', path, mayGrow: true, empty }, act.lift);
     const form = banForm((words) => {
@@ -272,16 +219,7 @@ export function accountsView(view) {
         element('section', {}, word('h2', 'bans'), one.node, bans.node),
         form,
     );
-    alerts.read();
-    bans.read();
-    return {
-        resume() {
-            alerts.read();
-            bans.read();
-        },
-        translate() {
-            alerts.again();
-            bans.again();
-        },
-    };
+    const lists = listsOf(alerts, bans);
+    lists.read();
+    return lists;
 }

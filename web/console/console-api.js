@@ -3,7 +3,7 @@
 
 import { ask, draw, isUnknown } from './api.js';
 import { hearRoughly } from './clock.js';
-import { ofTab } from './storage.js';
+import { mapOfTab } from './storage.js';
 
 const SESSION = '/v1/admin/session';
 const HEADER = 'X-Console-Token';
@@ -87,33 +87,19 @@ export async function call(method, path, { headers = {}, body, patience = method
 // Sends requests that must not run twice. The tab stores the key of each, so that it survives a reload, until the outcome
 // is known. Until then, the same `text` means the same request. `name` is the storage key.
 export function onceOnly(name) {
-    function open() {
-        try {
-            return new Map(JSON.parse(ofTab.get(name) ?? '[]'));
-        } catch {
-            return new Map();
-        }
-    }
-    function write(text, key) {
-        const all = open();
-        all.delete(text);
-        if (key !== null) {
-            all.set(text, key);
-        }
-        ofTab.set(name, JSON.stringify([...all].slice(-OPEN_MAX)));
-    }
+    const open = mapOfTab(name, OPEN_MAX);
     return {
-        isOpen: (text) => open().has(text),
+        isOpen: (text) => open.get(text) !== undefined,
         async post(path, text, body) {
-            const before = open().get(text);
+            const before = open.get(text);
             const key = before ?? draw();
             // Stored before the request: the page may be gone when the reply arrives.
-            write(text, key);
+            open.set(text, key);
             const answer = await call('POST', path, { body, headers: { 'Idempotency-Key': key } });
             // A refusal settles this request. Only some refusals also settle earlier requests with the same key.
-            const isTold = before === undefined ? !isUnknown(answer) : DECIDED_CODES.includes(answer.code);
-            if (answer.isOk || isTold) {
-                write(text, null);
+            const isDecided = before === undefined ? !isUnknown(answer) : DECIDED_CODES.includes(answer.code);
+            if (answer.isOk || isDecided) {
+                open.forget(text);
             }
             return answer;
         },

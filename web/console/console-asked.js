@@ -1,17 +1,18 @@
 // Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
-import { guardsTold } from './console-guards.js';
-import { momentExact, money } from './format.js';
+import { guardsText } from './console-guards.js';
+import { TERMS, termText, timeText } from './console-terms.js';
+import { money } from './format.js';
 import { apart, say } from './language.js';
 
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
 
 /** @param {Partial<AdminSale['purchase_rate']>} rate */
-export const rateTold = ({ limit, window_ms: window }) => say('rateTold', { n: limit, ms: window });
+export const rateText = ({ limit, window_ms: window }) => say('rateNote', { n: limit, ms: window });
 
 /** An item of a sale, in one line. @param {Partial<Item>} item */
-export function itemTold(item) {
+export function itemText(item) {
     if (!isObject(item)) {
         return apart(item);
     }
@@ -31,17 +32,9 @@ export function itemTold(item) {
     return `${apart(item.sku ?? '–')}: ${parts.join(', ')}`;
 }
 
-function timeTold(value) {
-    return Number.isNaN(Date.parse(value)) ? apart(value) : momentExact(value);
-}
-
-function durabilityTold(value) {
-    const told = say(`durability_${value}`);
-    return told.startsWith('durability_') ? apart(value) : told;
-}
-
 // JSON fields with a label of their own, and a formatter where the raw value is not readable.
 const MEMBERS = {
+    ...Object.fromEntries(TERMS.map((term) => [term.name, [term.label, (value) => termText(term, value)]])),
     sku: ['sku'],
     quantity: ['restockQuantity'],
     user: ['account'],
@@ -50,27 +43,21 @@ const MEMBERS = {
     position: ['position'],
     note: ['letterNote'],
     payment_id: ['payment'],
-    name: ['name'],
-    starts_at: ['starts', timeTold],
-    ends_at: ['ends', timeTold],
-    until: ['until', (value) => (value === null ? say('span_ever') : timeTold(value))],
-    shards: ['shards'],
-    payment_window_seconds: ['paymentWindow'],
-    durability: ['durability', durabilityTold],
-    purchase_rate: ['rateLimit', (value) => (isObject(value) ? rateTold(value) : apart(value))],
-    guards: ['theGuards', (value) => (isObject(value) ? guardsTold(value) : apart(value))],
-    items: ['theItems', (value) => (isList(value) ? value.map(itemTold).join('; ') : apart(value))],
+    until: ['until', (value) => (value === null ? say('span_ever') : timeText(value))],
+    purchase_rate: ['rateLimit', (value) => (isObject(value) ? rateText(value) : apart(value))],
+    guards: ['theGuards', (value) => (isObject(value) ? guardsText(value) : apart(value))],
+    items: ['theItems', (value) => (isList(value) ? value.map(itemText).join('; ') : apart(value))],
 };
 
-function otherTold(value) {
+function otherText(value) {
     return apart(typeof value === 'object' && value !== null ? JSON.stringify(value) : value);
 }
 
 // A request from the audit log, with labels for the common fields.
-export const askedTold = (detail) =>
+export const requestText = (detail) =>
     Object.entries(detail)
         .map(([member, value]) => {
-            const [key, tell = otherTold] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : [];
-            return `${key ? say(key) : apart(member)}: ${tell(value)}`;
+            const [key, format = otherText] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : [];
+            return `${key ? say(key) : apart(member)}: ${format(value)}`;
         })
         .join(' · ');

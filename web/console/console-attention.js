@@ -3,8 +3,8 @@
 import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
-import { code, listTable, word } from './console-table.js';
-import { byId, element, onPress, setAttribute, setBusy, setPressable, setText, setTitle } from './dom.js';
+import { button, code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { element, setText, setTitle } from './dom.js';
 import { momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
 import { english } from './problem.js';
@@ -14,7 +14,7 @@ const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const NOTE_MAX = 200;
 
 // The units that an event or a message concerns, as far as it states them. All of it is text from outside.
-function unitsTold({ user, sku, units }) {
+function unitsCell({ user, sku, units }) {
     /** @type {(Node | string)[]} */
     const parts = [user, sku].filter((it) => it !== null).map(code);
     if (units !== null) {
@@ -37,22 +37,18 @@ export function attentionView(view, id) {
     const typed = begunIn('flashsale.notes');
     const about = (position) => `${id} ${position}`;
     const ofSale = element('bdi', { id: 'of-sale' });
-    const rebuild = word('button', 'rebuild', { type: 'button', id: 'rebuild' });
     let name = id;
 
     const letters = listTable({
         caption: 'deadLetters',
         columns: ['when', 'position', 'says', 'revokedOrder', 'why', 'dealtWith'],
-        path(last) {
-            const after = last ? `&starting_after=${encodeURIComponent(last.position)}` : '';
-            return `${path}/dead-letters?limit=100${SETTLED[settled.select.value]}${after}`;
-        },
+        path: () => `${path}/dead-letters?limit=100${SETTLED[settled.select.value]}`,
         idOf: (entry) => entry.position,
         /** @param {DeadLetter} entry */
         row: (entry) => [
             momentExact(entry.created_at),
             code(entry.position),
-            entry.event ? unitsTold({ ...entry.event, units: entry.event.quantity }) : code(entry.bytes),
+            entry.event ? unitsCell({ ...entry.event, units: entry.event.quantity }) : code(entry.bytes),
             entry.order_id ? code(entry.order_id) : '',
             english(entry.reason),
             entry.settled_at
@@ -65,14 +61,14 @@ export function attentionView(view, id) {
     const refused = listTable({
         caption: 'refusedMessages',
         columns: ['since', 'shard', 'what', 'about', 'order', 'why'],
-        path: (last) => `${path}/refused-messages?limit=100${last ? `&starting_after=${last.id}` : ''}`,
+        path: () => `${path}/refused-messages?limit=100`,
         idOf: (entry) => entry.id,
         /** @param {RefusedMessage} entry */
         row: (entry) => [
             momentExact(entry.since),
             String(entry.shard),
             say(`message_${entry.kind ?? 'unknown'}`, { state: say(`order_${entry.order_state}`) }),
-            unitsTold(entry),
+            unitsCell(entry),
             entry.order_id ? code(entry.order_id) : '',
             english(entry.failure),
         ],
@@ -80,17 +76,12 @@ export function attentionView(view, id) {
         every: EVERY_MS,
     });
 
-    function settleButton({ position }) {
-        const button = element('button', { type: 'button' }, say('settleLetter'));
-        setAttribute(button, 'aria-label', say('settleThisLetter', { position }));
-        onPress(button, () => settle(position, button));
-        return button;
-    }
+    const settleButton = ({ position }) =>
+        rowButton('settleLetter', say('settleThisLetter', { position }), (button) => settle(position, button));
 
     async function settle(position, button) {
         const field = fieldOf({ id: 'letter-note', label: 'letterNote', kind: 'text', max: NOTE_MAX });
-        field.set(typed.get(about(position)) ?? '');
-        field.control.addEventListener('input', () => typed.set(about(position), field.text()));
+        typed.follow(about(position), field);
         const note = await sure(say('sureLetter', { position }), say('aboutLetter'), say('doLetter'), field);
         if (note === false) {
             return;
@@ -101,25 +92,10 @@ export function attentionView(view, id) {
         });
     }
 
-    async function run(button, request, done) {
-        result.busy();
-        setPressable(button, false);
-        setBusy(button, true);
-        const answer = await request();
-        setPressable(button, true);
-        setBusy(button, false);
-        if (answer.isOk) {
-            result.good(done(answer));
-        } else {
-            result.bad(answer);
-        }
-        await Promise.all([letters.read(), refused.read()]);
-        if (document.activeElement === document.body) {
-            byId('main').focus();
-        }
-    }
+    const lists = listsOf(letters, refused);
+    const run = (button, request, done) => result.run(button, request, done, lists.read);
 
-    onPress(rebuild, async () => {
+    const rebuild = button('rebuild', { id: 'rebuild' }, async () => {
         if (await sure(say('sure_rebuild', { name }), say('about_rebuild'), say('rebuild'))) {
             await run(rebuild, () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }), () => say('did_rebuild'));
         }
@@ -135,7 +111,7 @@ export function attentionView(view, id) {
         }
     }
 
-    settled.select.addEventListener('change', letters.anew);
+    settled.select.addEventListener('change', letters.restart);
     view.append(
         word('h1', 'attention'),
         element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
@@ -145,17 +121,12 @@ export function attentionView(view, id) {
     );
     render();
     learnName();
-    letters.read();
-    refused.read();
+    lists.read();
     return {
-        resume() {
-            letters.read();
-            refused.read();
-        },
-        translate() {
+        read: lists.read,
+        again() {
             render();
-            letters.again();
-            refused.again();
+            lists.again();
         },
     };
 }

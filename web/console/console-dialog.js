@@ -1,9 +1,40 @@
 // Confirms an action before it runs, and shows the outcome afterwards.
 
 import { isUnknown } from './api.js';
-import { announce, byId, element, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
+import { announce, byId, element, isPressable, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { explained, write } from './problem.js';
+
+// Runs a request. Until its reply, `button` cannot be pressed, and `part` is busy.
+/** @type {<Reply>(button: Element, part: Element, request: () => Reply) => Promise<Awaited<Reply>>} */
+export async function busyWhile(button, part, request) {
+    setPressable(button, false);
+    setBusy(part, true);
+    const reply = await request();
+    setPressable(button, true);
+    setBusy(part, false);
+    return reply;
+}
+
+// Calls `act` when the form is submitted and its button can be pressed. `act` gets a function that runs its request by
+// `busyWhile`.
+/** @type {(form: Element, act: (send: <Reply>(request: () => Reply) => Promise<Awaited<Reply>>) => unknown) => void} */
+export function onSubmit(form, act) {
+    const button = /** @type {Element} */ (form.querySelector('[type=submit]'));
+    form.addEventListener('submit', (event) => {
+        event.preventDefault();
+        if (isPressable(button)) {
+            act((request) => busyWhile(button, form, request));
+        }
+    });
+}
+
+// Focuses an element if the focus was lost with its element.
+export function restoreFocus(id = 'main') {
+    if (document.activeElement === document.body) {
+        (byId(id) ?? byId('main')).focus();
+    }
+}
 
 // Asks the operator to confirm. With a `field`, resolves to the typed value. The dialog holds the focus, and Escape
 // cancels.
@@ -29,17 +60,9 @@ export function sure(question, text, yes, field = null, act = null) {
             ...(field ? [field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );
-        async function actOn(typed) {
-            setPressable(ok, false);
-            setBusy(dialog, true);
-            const wrong = await act?.(typed);
-            setPressable(ok, true);
-            setBusy(dialog, false);
-            return wrong;
-        }
         onPress(ok, async () => {
             value = field ? field.read() : true;
-            const wrong = act && value !== undefined ? await actOn(value) : null;
+            const wrong = act && value !== undefined ? await busyWhile(ok, dialog, () => act(value)) : null;
             if (wrong) {
                 field?.complain?.(wrong);
             }
@@ -87,29 +110,45 @@ export function resultLine() {
     show(node, false);
     /** @type {any} */
     let from = null;
-    const tell = (tone, words) => {
-        const said = write(text, words);
+    const print = (tone, words) => {
+        const whole = write(text, words);
         setText(away, say('away'));
         setAttribute(node, 'class', `result ${tone}`);
-        show(node, said !== '');
-        return said;
+        show(node, whole !== '');
+        return whole;
     };
-    const tellAll = (tone, words) => {
+    const report = (tone, words) => {
         from = node.contains(document.activeElement) ? from : document.activeElement;
-        announce(tell(tone, words));
+        announce(print(tone, words));
     };
     onPress(away, () => {
-        tell('', '');
+        print('', '');
         // Hiding the line would lose the focus. It returns to the element that had it before.
         const isThere = from !== document.body && from?.checkVisibility();
         (isThere ? from : byId('main')).focus({ preventScroll: true });
     });
-    return {
+    const line = {
         node,
-        busy: () => tellAll('', say('working')),
-        good: (words) => tellAll('is-good', words),
-        bad: (answer) => tellAll('is-bad', wordsOf(answer)),
-        wrong: (words) => tellAll('is-bad', words),
-        clear: () => tell('', ''),
+        busy: () => report('', say('working')),
+        good: (words) => report('is-good', words),
+        bad: (answer) => report('is-bad', wordsOf(answer)),
+        wrong: (words) => report('is-bad', words),
+        clear: () => print('', ''),
+        // Runs the request of a button and shows its outcome. `done` makes the text of a success from the reply. `after` runs
+        // before the focus is restored.
+        /** @type {(button: HTMLElement, request: () => Promise<Answer>, done: (answer: Answer) => string, after?: (answer: Answer) => unknown) => Promise<Answer>} */
+        async run(button, request, done, after) {
+            line.busy();
+            const answer = await busyWhile(button, button, request);
+            if (answer.isOk) {
+                line.good(done(answer));
+            } else {
+                line.bad(answer);
+            }
+            await after?.(answer);
+            restoreFocus();
+            return answer;
+        },
     };
+    return line;
 }

@@ -4,7 +4,7 @@ import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
 import { write } from './problem.js';
-import { ofTab } from './storage.js';
+import { mapOfTab, ofTab, readOfTab } from './storage.js';
 
 // The most unsent dialog values that a tab keeps, per kind.
 const BEGUN_MAX = 20;
@@ -49,18 +49,19 @@ const KINDS = {
 };
 
 /** @param {Omit<FieldDefinition, 'label'>} definition */
-function input({ id, kind, options = [], prefix }) {
+function input({ id, kind, options = [], prefix, isExact }) {
     if (kind === 'switch') {
         return input({ id, kind: 'choice', options: [CONFIGURED, 'no', 'yes'], prefix: 'switch' });
     }
     if (kind === 'choice') {
-        const select = element('select', { id });
-        select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
-        return select;
+        return selectOf({ id, prefix, options });
     }
     const made = element('input', { id, type: kind === 'time' ? 'datetime-local' : 'text', autocomplete: 'off' });
     if (kind === 'whole') {
         made.inputMode = 'numeric';
+    }
+    if (isExact) {
+        made.spellcheck = false;
     }
     if (kind === 'time') {
         made.step = '1';
@@ -68,30 +69,42 @@ function input({ id, kind, options = [], prefix }) {
     return made;
 }
 
-// A select with a label. `prefix` is the key prefix of the option texts.
-export function choiceOf({ id, label, prefix, options, value }) {
-    const select = element('select', { id });
-    select.append(...options.map((option) => word('option', `${prefix}_${option}`, { value: option })));
+// `prefix` is the key prefix of the option texts. An empty option stands for any.
+function selectOf({ id, prefix, options }) {
+    return element('select', { id }, ...options.map((value) => word('option', `${prefix}_${value || 'any'}`, { value })));
+}
+
+// A select with a label.
+export function choiceOf({ id, label, prefix = '', options, value = options[0] }) {
+    const select = selectOf({ id, prefix, options });
     select.value = value;
     return { select, row: element('div', { class: 'row' }, word('label', label, { for: id }), select) };
+}
+
+// The texts of fields by their names, from a map or entries.
+/** @type {(fields: Iterable<[string, Pick<Field, 'text'>]>) => Record<string, string>} */
+export const textsIn = (fields) => Object.fromEntries([...fields].map(([name, field]) => [name, field.text()]));
+
+// Sets the texts of fields; a missing text is empty.
+/** @type {(fields: Iterable<[string, { set(text: string): unknown }]>, texts: Record<string, string>) => void} */
+export function setTexts(fields, texts) {
+    for (const [name, field] of fields) {
+        field.set(texts[name] ?? '');
+    }
 }
 
 // Stores the typed values of a form in this tab, so that they survive a reload. `fields` have `text()` and `set(text)`.
 // `takeUp` restores the stored values.
 export function typedIn(form, name, fields) {
     const all = Object.entries(fields);
-    const keep = () => ofTab.set(name, JSON.stringify(Object.fromEntries(all.map(([key, field]) => [key, field.text()]))));
+    const keep = () => ofTab.set(name, JSON.stringify(textsIn(all)));
     form.addEventListener('input', keep);
     return {
         keep,
         takeUp() {
-            try {
-                const kept = JSON.parse(ofTab.get(name) ?? 'null');
-                for (const [key, field] of all.filter(([one]) => typeof kept?.[one] === 'string')) {
-                    field.set(kept[key]);
-                }
-            } catch {
-                ofTab.remove(name);
+            const kept = readOfTab(name);
+            if (kept) {
+                setTexts(all, kept);
             }
         },
         forget: () => ofTab.remove(name),
@@ -100,33 +113,21 @@ export function typedIn(form, name, fields) {
 
 // Stores unsent dialog values in this tab by subject, so that they survive a reload.
 export function begunIn(name) {
-    function open() {
-        try {
-            return new Map(JSON.parse(ofTab.get(name) ?? '[]'));
-        } catch {
-            return new Map();
-        }
-    }
-    const all = open();
-    const keep = () => ofTab.set(name, JSON.stringify([...all].slice(-BEGUN_MAX)));
+    const all = mapOfTab(name, BEGUN_MAX);
     return {
-        get: (about) => all.get(about),
-        set(about, typed) {
-            // Moves the entry to the end: the oldest entry is dropped first.
-            all.delete(about);
-            all.set(about, typed);
-            keep();
-        },
-        forget(about) {
-            all.delete(about);
-            keep();
+        ...all,
+        // Restores the value of a subject in its field, and stores what is typed there from now on.
+        follow(about, field, otherwise = '') {
+            field.set(all.get(about) ?? otherwise);
+            field.control.addEventListener('input', () => all.set(about, field.text()));
         },
     };
 }
 
 // `field` has `id`, `label`, `kind`, and what the kind needs:
 // - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
-// - choices: `options`, and the `prefix` of their texts.
+// - choices: `options`, and the `prefix` of their texts;
+// - texts: `max`, and `isExact` for an identifier, which the browser must not spell-check.
 /** @type {(field: FieldDefinition) => Field} */
 export function fieldOf(field) {
     const control = input(field);

@@ -3,15 +3,16 @@
 // faster, it asks first.
 
 import { call, onceOnly } from './console-api.js';
-import { sure, wordsOf } from './console-dialog.js';
-import { CONFIGURED, fieldOf, localTime } from './console-fields.js';
+import { onSubmit, sure, wordsOf } from './console-dialog.js';
+import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
 import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
-import { word } from './console-table.js';
-import { announce, element, onPress, setBusy, setChildren, setPressable, setText, show } from './dom.js';
+import { button, word } from './console-table.js';
+import { ITEM_TERMS, TERMS, termOf } from './console-terms.js';
+import { announce, element, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
 import { write } from './problem.js';
-import { ofTab } from './storage.js';
+import { ofTab, readOfTab } from './storage.js';
 
 const HOUR_MS = 3_600_000;
 // The most items that the API takes. They fit into one request, however long their names are.
@@ -21,38 +22,15 @@ const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency',
 // Delay before reading a draft again after a failure.
 const AGAIN_MS = 3000;
 
-const SALE = [
-    { name: 'name', label: 'name', kind: 'text' },
-    { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
-    { name: 'ends_at', label: 'ends', kind: 'time' },
-    { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint' },
-    { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'whole', min: 1, max: 86_400 },
-    { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 1000, hint: 'rateHint' },
-    { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000 },
-    { name: 'durability', label: 'durability', kind: 'choice', prefix: 'durability', options: ['redis', 'replica', 'postgres'] },
-];
 const GUARDS = GUARDS_OF_SALE.map((guard) => ({ ...guard, name: `guards.${guard.name}` }));
-const ITEM = [
-    { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
-    { name: 'name', label: 'name', kind: 'text' },
-    { name: 'price_minor', label: 'price', kind: 'whole', min: 0, max: 10_000_000_000, hint: 'priceHint' },
-    { name: 'currency', label: 'currency', kind: 'text', max: 3 },
-    { name: 'stock', label: 'stock', kind: 'whole', min: 0, max: 1_000_000_000 },
-    { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },
-];
 const NEW_ITEM = { sku: '', name: '', price_minor: '', currency: 'EUR', stock: '', per_user_limit: '1' };
 
 function newSale() {
     const hour = Math.ceil(Date.now() / HOUR_MS) * HOUR_MS;
     return {
-        name: '',
+        ...Object.fromEntries(TERMS.map(({ name, initial = '' }) => [name, initial])),
         starts_at: localTime(hour),
         ends_at: localTime(hour + 2 * HOUR_MS),
-        shards: '4',
-        payment_window_seconds: '900',
-        'purchase_rate.limit': '5',
-        'purchase_rate.window_ms': '60000',
-        durability: 'redis',
         ...Object.fromEntries(GUARDS.map(({ name, kind }) => [name, kind === 'whole' ? '' : CONFIGURED])),
         items: [NEW_ITEM],
     };
@@ -66,12 +44,12 @@ const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') :
 function textsOf(sale) {
     /** @type {any} */
     const texts = {};
-    for (const { name, kind } of [...SALE, ...GUARDS]) {
-        const value = name.split('.').reduce((inner, part) => inner[part], sale);
-        texts[name] = kind === 'time' ? localTime(value) : asText(value);
+    for (const term of [...TERMS, ...GUARDS]) {
+        const value = termOf(term, sale);
+        texts[term.name] = term.kind === 'time' ? localTime(value) : asText(value);
     }
     // Last, as `read` does it, so that equal texts give equal JSON.
-    texts.items = sale.items.map((item) => Object.fromEntries(ITEM.map(({ name }) => [name, asText(item[name])])));
+    texts.items = sale.items.map((item) => Object.fromEntries(ITEM_TERMS.map(({ name }) => [name, asText(item[name])])));
     return texts;
 }
 
@@ -96,13 +74,14 @@ export function formView(view, id) {
     const items = [];
     const title = word('h1', id ? 'editSale' : 'newSale');
     const restored = element('p', { class: 'note', role: 'status' });
-    const anew = word('button', 'startOver', { class: 'quiet', type: 'button' });
+    const askToStartOver = (question, key) => async () => (await sure(say(question), say('aboutLoad'), say(key))) && startOver();
+    const startOverButton = button('startOver', { class: 'quiet' }, askToStartOver('sureStartOver', 'startOver'));
     const list = element('div', { class: 'items' });
-    const add = word('button', 'addItem', { type: 'button' });
+    const add = button('addItem', {}, addNew);
     const wrong = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
     const other = element('p', { class: 'warning', role: 'alert', tabindex: '-1' });
-    const loadOther = word('button', 'loadPresent', { type: 'button', id: 'load-present' });
-    const storeOver = word('button', 'storeOver', { type: 'button', id: 'store-over' });
+    const loadOther = button('loadPresent', { id: 'load-present' }, askToStartOver('sureLoad', 'loadPresent'));
+    const storeOver = button('storeOver', { id: 'store-over' }, overwrite);
     const clash = element('div', { class: 'list' }, other, element('div', { class: 'field' }, loadOther, storeOver));
     const store = word('button', id ? 'storeChanges' : 'createSale', { class: 'strong', type: 'submit' });
     const back = word('a', 'cancelForm', { class: 'button', href: id ? `/console/sales/${id}` : '/console' });
@@ -117,7 +96,7 @@ export function formView(view, id) {
     const form = element(
         'form',
         { class: 'form', novalidate: '' },
-        group('theSale', grid(...made(SALE))),
+        group('theSale', grid(...made(TERMS))),
         group('theItems', list, add),
         group('theGuards', word('p', 'guardsHint', { class: 'muted small' }), grid(...made(GUARDS))),
         wrong,
@@ -125,7 +104,7 @@ export function formView(view, id) {
         element('div', { class: 'actions' }, store, back),
     );
     show(clash, false);
-    view.append(title, element('div', { class: 'actions' }, restored, anew), form);
+    view.append(title, element('div', { class: 'actions' }, restored, startOverButton), form);
     const once = onceOnly('flashsale.create');
     /** @type {Texts} */
     let stored = newSale();
@@ -146,10 +125,15 @@ export function formView(view, id) {
         const number = nextItem;
         nextItem += 1;
         const own = new Map(
-            ITEM.map((definition) => [definition.name, fieldOf({ ...definition, id: `item-${number}-${definition.name}` })]),
+            ITEM_TERMS.map((definition) => [definition.name, fieldOf({ ...definition, id: `item-${number}-${definition.name}` })]),
         );
         const price = element('p', { class: 'muted small', 'aria-live': 'off' });
-        const remove = word('button', 'removeItem', { class: 'quiet', type: 'button' });
+        const remove = button('removeItem', { class: 'quiet' }, () => {
+            items.splice(items.indexOf(item), 1);
+            arrange();
+            keep();
+            add.focus();
+        });
         const fieldsOfItem = [...own.values()].map((field) => field.node);
         const node = element('div', { class: 'panel item' }, grid(...fieldsOfItem), price, remove);
         const item = { own, node, remove, show: showPrice };
@@ -159,15 +143,7 @@ export function formView(view, id) {
             const isPrice = typed !== '' && Number.isFinite(amount) && /^[A-Z]{3}$/.test(currency);
             setText(price, isPrice ? say('priceIs', { price: money(amount, currency) }) : '');
         }
-        for (const [name, field] of own) {
-            field.set(texts[name] ?? '');
-        }
-        onPress(remove, () => {
-            items.splice(items.indexOf(item), 1);
-            arrange();
-            keep();
-            add.focus();
-        });
+        setTexts(own, texts);
         items.push(item);
         showPrice();
         return item;
@@ -185,10 +161,8 @@ export function formView(view, id) {
     }
 
     function fill(texts) {
-        for (const [name, field] of fields) {
-            field.set(texts[name] ?? '');
-            field.complain('');
-        }
+        setTexts(fields, texts);
+        fields.forEach((field) => field.complain(''));
         items.length = 0;
         nextItem = 0;
         texts.items.forEach(addItem);
@@ -197,10 +171,7 @@ export function formView(view, id) {
     }
 
     function texts() {
-        /** @type {Record<string, any>} */
-        const all = Object.fromEntries([...fields].map(([name, field]) => [name, field.text()]));
-        all.items = items.map(({ own }) => Object.fromEntries([...own].map(([name, field]) => [name, field.text()])));
-        return all;
+        return { ...textsIn(fields), items: items.map(({ own }) => textsIn(own)) };
     }
 
     const keep = () => ofTab.set(kept, JSON.stringify({ version, texts: texts() }));
@@ -209,19 +180,14 @@ export function formView(view, id) {
     // Restores the values that this tab stored, if they differ from the draft, with the version that they are based on.
     function takeUp() {
         fill(stored);
-        let typed;
-        try {
-            typed = JSON.parse(ofTab.get(kept) ?? 'null');
-        } catch {
-            ofTab.remove(kept);
-        }
+        const typed = readOfTab(kept);
         const isOther = Boolean(typed?.texts?.items) && !isTyped(typed.texts);
         if (isOther) {
             fill(typed.texts);
             version = typed.version ?? version;
         }
         setText(restored, isOther ? say('takenUp') : '');
-        show(anew, isOther);
+        show(startOverButton, isOther);
     }
 
     // Bases the form on the draft as last read.
@@ -251,7 +217,7 @@ export function formView(view, id) {
     }
 
     // Reads the draft after a failed store: another operator may have changed it, or it is no draft any more.
-    async function lookWhy(answer) {
+    async function findCause(answer) {
         const now = await call('GET', `/v1/admin/sales/${id}`);
         if (now.isOk) {
             latest = now;
@@ -310,29 +276,21 @@ export function formView(view, id) {
         (field?.control ?? wrong).focus();
     }
 
-    onPress(add, () => {
+    function addNew() {
         const item = addItem({ ...NEW_ITEM, currency: items.at(-1)?.own.get('currency')?.text() ?? 'EUR' });
         arrange();
         keep();
         item.own.get('sku')?.control.focus();
-    });
-    onPress(anew, async () => {
-        if (await sure(say('sureStartOver'), say('aboutLoad'), say('startOver'))) {
-            startOver();
-        }
-    });
-    onPress(loadOther, async () => {
-        if (await sure(say('sureLoad'), say('aboutLoad'), say('loadPresent'))) {
-            startOver();
-        }
-    });
-    onPress(storeOver, () => {
+    }
+
+    function overwrite() {
         // Overwrites only the version that the operator was warned about, not a newer one.
         version = latest?.tag;
         sayClash();
         keep();
         form.requestSubmit(store);
-    });
+    }
+
     form.addEventListener('input', () => {
         // Until the draft is loaded, the stored values must stay.
         if (!id || isLoaded) {
@@ -340,28 +298,20 @@ export function formView(view, id) {
         }
         items.forEach((item) => item.show());
     });
-    form.addEventListener('submit', async (event) => {
-        event.preventDefault();
-        if (store.getAttribute('aria-disabled') === 'true') {
-            return;
-        }
+    onSubmit(form, async (send) => {
         const body = read();
         if (!body) {
             setText(wrong, say('somethingWrong'));
             /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid="true"]'))?.focus();
             return;
         }
-        setPressable(store, false);
-        setBusy(form, true);
         announce(say('working'));
         /** @type {Record<string, string>} */
         const headers = version ? { 'If-Match': version } : {};
         // One key for this form: it creates one sale, even if the values change between attempts.
-        const answer = await (id
-            ? call('PUT', `/v1/admin/sales/${id}`, { body, headers })
-            : once.post('/v1/admin/sales', 'new', body));
-        setPressable(store, true);
-        setBusy(form, false);
+        const answer = await send(() =>
+            id ? call('PUT', `/v1/admin/sales/${id}`, { body, headers }) : once.post('/v1/admin/sales', 'new', body),
+        );
         if (answer.isOk) {
             ofTab.remove(kept);
             location.assign(`/console/sales/${answer.body.id}`);
@@ -370,7 +320,7 @@ export function formView(view, id) {
         } else if (answer.code === 'idempotency_key_reused') {
             complain(say('createdBefore'));
         } else if (id && answer.code === 'invalid_transition') {
-            await lookWhy(answer);
+            await findCause(answer);
         } else {
             complain(wordsOf(answer, id ? 'unknownAction' : 'unknownCreate'), answer.body.detail);
         }
@@ -410,9 +360,9 @@ export function formView(view, id) {
         takeUp();
         fields.get('name')?.control.focus();
     }
-    function translate() {
+    function again() {
         items.forEach((item) => item.show());
         sayClash();
     }
-    return { resume: () => (id ? load() : null), translate };
+    return { read: () => (id ? load() : null), again };
 }

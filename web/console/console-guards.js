@@ -56,14 +56,14 @@ export const GUARDS = [
 
 const isAbove0OrTrue = (value) => value === true || value > 0;
 
-/** The enabled guards of a sale, each in words. @param {Partial<SaleGuards>} guards */
-export function guardsTold(guards) {
-    const told = [];
+/** The enabled guards of a sale, each in words. @param {Partial<AdminSale['guards']>} guards */
+export function guardsText(guards) {
+    const texts = [];
     for (const { name, on, isOn = (of) => isAbove0OrTrue(of[name]), others = [] } of GUARDS) {
         if (on && isOn(guards)) {
             const values = Object.fromEntries(others.map((it) => [it, guards[it] ?? '–']));
-            told.push(say(on, { n: guards[name] ?? '–', ...values }));
+            texts.push(say(on, { n: guards[name] ?? '–', ...values }));
         }
     }
-    return told.length > 0 ? told.join(', ') : say('on_none');
+    return texts.length > 0 ? texts.join(', ') : say('on_none');
 }

@@ -1,17 +1,17 @@
 // The limits on shoppers' requests: configured, changed by operators, and in force.
 
 import { call } from './console-api.js';
-import { resultLine, sure, wordsOf } from './console-dialog.js';
+import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-dialog.js';
 import { begunIn, fieldOf } from './console-fields.js';
-import { listTable, word } from './console-table.js';
-import { byId, element, onPress, setAttribute, setPressable, setText } from './dom.js';
+import { listTable, rowButton, word } from './console-table.js';
+import { element, setText } from './dom.js';
 import { say } from './language.js';
 
 const EVERY_MS = 5000;
 const GUARDS = '/v1/admin/guards';
 const NUMBER_MAX = 4_294_967_295;
 const RATE_MAX = 1_000_000;
-const LOOKS_MAX = 1_000_000;
+const PAGE_VIEWS_MAX = 1_000_000;
 const LATENCY_MAX_MS = 60_000;
 const BAN_SECONDS_MAX = 31_622_400;
 
@@ -28,8 +28,8 @@ const SETTINGS = {
     adaptive_max_rate: () => [0, RATE_MAX],
     adaptive_latency_ms: (it) => (adapts(it) ? [1, LATENCY_MAX_MS] : [0, NUMBER_MAX]),
     adaptive_in_flight: (it) => [adapts(it) ? 1 : 0, NUMBER_MAX],
-    browsing_alert_above: () => [0, LOOKS_MAX],
-    browsing_ban_above: () => [0, LOOKS_MAX],
+    browsing_alert_above: () => [0, PAGE_VIEWS_MAX],
+    browsing_ban_above: () => [0, PAGE_VIEWS_MAX],
     browsing_ban_seconds: (it) => [bans(it) ? 1 : 0, BAN_SECONDS_MAX],
 };
 
@@ -38,14 +38,14 @@ export function limitsView(view) {
     const now = element('p', { class: 'muted', id: 'limits-now' });
     // Values that were typed but are not in force.
     const typed = begunIn('flashsale.limits');
-    /** @type {Limits} */
+    /** @type {Guards} */
     let last;
 
     const table = listTable({
         caption: 'limits',
         columns: ['setting', 'configured', 'changed', 'effective', 'action'],
         path: () => GUARDS,
-        /** @param {Limits} guards */
+        /** @param {Guards} guards */
         pageOf(guards) {
             last = guards;
             sayNow();
@@ -84,30 +84,25 @@ export function limitsView(view) {
     }
 
     function buttonOf(name, key, what, act) {
-        const button = element('button', { type: 'button', id: `${key}-${name}` }, say(key));
-        setAttribute(button, 'aria-label', say(what, { name: say(`set_${name}`) }));
         // Reads first: another operator may have changed it, and the question shows the current value.
-        onPress(button, async () => {
-            setPressable(button, false);
-            const isRead = await table.read();
-            setPressable(button, true);
-            if (isRead) {
+        async function readAndAct(button) {
+            if (await busyWhile(button, button, table.read)) {
                 await act(name, button);
             }
-        });
-        return button;
+        }
+        return rowButton(key, say(what, { name: say(`set_${name}`) }), readAndAct, `${key}-${name}`);
     }
 
     async function change(name, button) {
         const value = last.effective[name];
         const [min, max] = SETTINGS[name](last.effective);
         const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max });
-        field.set(typed.get(name) ?? String(value));
-        field.control.addEventListener('input', () => typed.set(name, field.text()));
+        typed.follow(name, field, String(value));
         const words = { name: say(`set_${name}`), value };
         // A refused value stays in the field, so that the operator can correct it.
         const store = async (wanted) => {
-            const answer = await patch(button, { [name]: wanted });
+            result.busy();
+            const answer = await busyWhile(button, button, () => patch(name, wanted));
             if (answer.isOk) {
                 typed.forget(name);
                 result.good(say('didLimit', { name: words.name, value: wanted }));
@@ -120,42 +115,29 @@ export function limitsView(view) {
             return null;
         };
         await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), field, store);
-        await lookAgain(button.id);
+        await readAgain(button.id);
     }
 
     async function takeBack(name, button) {
         const words = { name: say(`set_${name}`), value: last.configured[name] };
         if (await sure(say('sureTakeBack', words), say('aboutTakeBack', words), say('takeBack'))) {
-            const answer = await patch(button, { [name]: null });
-            if (answer.isOk) {
-                result.good(say('didLimit', words));
-            } else {
-                result.bad(answer);
-            }
+            await result.run(button, () => patch(name, null), () => say('didLimit', words));
         }
-        await lookAgain(button.id);
+        await readAgain(button.id);
     }
 
-    async function patch(button, changes) {
-        result.busy();
-        setPressable(button, false);
-        const answer = await call('PATCH', GUARDS, { body: changes });
-        setPressable(button, true);
-        return answer;
-    }
+    const patch = (name, value) => call('PATCH', GUARDS, { body: { [name]: value } });
 
-    async function lookAgain(id) {
+    async function readAgain(id) {
         await table.read();
-        if (document.activeElement === document.body) {
-            (byId(id) ?? byId('main')).focus();
-        }
+        restoreFocus(id);
     }
 
     view.append(word('h1', 'limits'), word('p', 'limitsHint', { class: 'muted' }), result.node, now, table.node);
     table.read();
     return {
-        resume: table.read,
-        translate() {
+        read: table.read,
+        again() {
             if (last) {
                 sayNow();
             }

@@ -6,7 +6,7 @@ const AGAIN_MS = 1000;
 const AGAIN_MAX_MS = 8000;
 // Longer than the longest pause between two samples: a stream silent for this long is dead.
 const SILENCE_MAX_MS = 30_000;
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 // After this many failed attempts, ask the API for the reason.
 const MISSES_MAX = 2;
 
@@ -45,7 +45,7 @@ export function followSale(id, { heard, course, changed }) {
         if (answer.isOk && !isSignedIn()) {
             stop();
         } else if (answer.isOk) {
-            await look();
+            await findReason();
             open();
         } else {
             why = '';
@@ -54,7 +54,7 @@ export function followSale(id, { heard, course, changed }) {
     }
 
     // An `EventSource` hides the body of a refusal, such as the limit on viewers.
-    async function look() {
+    async function findReason() {
         if (misses >= MISSES_MAX) {
             why = await whyRefused(path);
             changed(false, why);
@@ -89,7 +89,7 @@ export function followSale(id, { heard, course, changed }) {
         if (source && performance.now() - lastHeard > SILENCE_MAX_MS) {
             lose();
         }
-    }, LOOK_MS);
+    }, CHECK_MS);
     // The browser may freeze a page you leave, to restore it on return. Its stream would hold one of the few connections
     // that all pages share.
     window.addEventListener('pagehide', stop);

@@ -4,8 +4,8 @@ import { call } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { orderLink } from './console-orders.js';
-import { code, listTable, word } from './console-table.js';
-import { byId, element, onPress, setAttribute, setPressable, show } from './dom.js';
+import { code, listTable, rowButton, word } from './console-table.js';
+import { element, show } from './dom.js';
 import { momentExact, money } from './format.js';
 import { say } from './language.js';
 import { english } from './problem.js';
@@ -39,13 +39,12 @@ export function moneyView(view) {
     const table = listTable({
         caption: 'money',
         columns: ['when', 'amount', 'order', 'payment', 'why', 'paidBack', 'action'],
-        path(last) {
+        path() {
             const which = OWED.includes(outcome.select.value) ? SETTLED[settled.select.value] : '';
-            const after = last ? `&starting_after=${encodeURIComponent(last.payment_id)}` : '';
-            return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}${after}`;
+            return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}`;
         },
         idOf: (entry) => entry.payment_id,
-        /** @param {Payment} entry */
+        /** @param {RecordedPayment} entry */
         row: (entry) => [
             momentExact(entry.received_at),
             money(entry.amount_minor, entry.currency),
@@ -61,43 +60,28 @@ export function moneyView(view) {
         every: EVERY_MS,
     });
 
-    function settleButton(entry) {
-        const button = element('button', { type: 'button' }, say('settle'));
-        setAttribute(button, 'aria-label', say('settlePayment', { payment: entry.payment_id }));
-        onPress(button, () => settle(entry, button));
-        return button;
-    }
+    const settleButton = (entry) =>
+        rowButton('settle', say('settlePayment', { payment: entry.payment_id }), (button) => settle(entry, button));
 
     async function settle({ payment_id, amount_minor, currency }, button) {
-        const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX });
-        field.control.spellcheck = false;
-        field.set(typed.get(payment_id) ?? '');
-        field.control.addEventListener('input', () => typed.set(payment_id, field.text()));
+        const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX, isExact: true });
+        typed.follow(payment_id, field);
         const question = say('sureSettle', { amount: money(amount_minor, currency) });
         const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), field);
         if (reference === false) {
             return;
         }
-        result.busy();
-        setPressable(button, false);
-        const answer = await call('POST', '/v1/admin/payments/settle', { body: { payment_id, reference } });
-        setPressable(button, true);
-        if (answer.isOk) {
+        const request = () => call('POST', '/v1/admin/payments/settle', { body: { payment_id, reference } });
+        await result.run(button, request, ({ body }) => {
             typed.forget(payment_id);
-            result.good(say('didSettle', { payment: payment_id, reference: answer.body.settled_reference }));
-        } else {
-            result.bad(answer);
-        }
-        await table.read();
-        if (document.activeElement === document.body) {
-            byId('main').focus();
-        }
+            return say('didSettle', { payment: payment_id, reference: body.settled_reference });
+        }, table.read);
     }
 
     // Only owed payments have refunds, so only they have that filter.
     function choose() {
         show(settled.row, OWED.includes(outcome.select.value));
-        table.anew();
+        table.restart();
     }
 
     outcome.select.addEventListener('change', choose);
@@ -105,5 +89,5 @@ export function moneyView(view) {
     const choices = element('div', { class: 'grid' }, outcome.row, settled.row);
     view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), result.node, choices, table.node);
     choose();
-    return { resume: table.read, translate: table.again };
+    return table;
 }

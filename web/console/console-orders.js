@@ -1,7 +1,8 @@
 // Finds orders by number, by account, or by sale and state, and shows their payments.
 
 import { call } from './console-api.js';
-import { fieldOf } from './console-fields.js';
+import { onSubmit } from './console-dialog.js';
+import { choiceOf, fieldOf } from './console-fields.js';
 import { code, listTable, word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { momentExact, money } from './format.js';
@@ -35,26 +36,16 @@ function paymentsOf(order) {
 export function ordersView(view) {
     const query = new URLSearchParams(location.search);
     const asked = (name) => query.get(name) ?? '';
-    const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text' });
+    const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text', isExact: true });
     // An account id is taken literally, so a trailing blank counts.
-    const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text' });
-    const sale = element('select', { id: 'find-sale' }, word('option', 'ostate_any', { value: '' }));
-    const state = element('select', { id: 'find-state' }, word('option', 'ostate_any', { value: '' }));
-    state.append(...STATES.map((name) => word('option', `ostate_${name}`, { value: name })));
-    order.control.spellcheck = false;
-    user.control.spellcheck = false;
+    const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text', isExact: true });
+    const { select: sale, row: saleRow } = choiceOf({ id: 'find-sale', label: 'ofSale', prefix: 'ostate', options: [''] });
+    const { select: state, row: stateRow } = choiceOf({ id: 'find-state', label: 'ofState', prefix: 'ostate', options: ['', ...STATES] });
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'find-wrong' });
     const form = element(
         'form',
         { class: 'panel', novalidate: '' },
-        element(
-            'div',
-            { class: 'grid' },
-            order.node,
-            user.node,
-            element('div', { class: 'row' }, word('label', 'ofSale', { for: sale.id }), sale),
-            element('div', { class: 'row' }, word('label', 'ofState', { for: state.id }), state),
-        ),
+        element('div', { class: 'grid' }, order.node, user.node, saleRow, stateRow),
         wrong,
         word('button', 'findOrders', { class: 'strong', type: 'submit' }),
     );
@@ -63,14 +54,11 @@ export function ordersView(view) {
     /** @type {URLSearchParams | null} */
     let wanted = null;
 
-    function path(last) {
+    function path() {
         if (wanted === null) {
             return null;
         }
-        if (wanted.has('order')) {
-            return `${ORDERS}/${wanted.get('order')}`;
-        }
-        return `${ORDERS}?limit=100&${wanted}${last ? `&starting_after=${last.id}` : ''}`;
+        return wanted.has('order') ? `${ORDERS}/${wanted.get('order')}` : `${ORDERS}?limit=100&${wanted}`;
     }
 
     const table = listTable({
@@ -102,7 +90,7 @@ export function ordersView(view) {
     }
 
     // Searches by the values in the form.
-    function look() {
+    function search() {
         const query = new URLSearchParams();
         const id = order.text().trim().toLowerCase();
         const parts = id ? { order: id } : { user: user.text(), sale_id: sale.value, state: state.value };
@@ -120,13 +108,8 @@ export function ordersView(view) {
         complain('');
         wanted = query;
         history.replaceState(null, '', `/console/orders?${query}`);
-        table.anew();
+        table.restart();
     }
-
-    form.addEventListener('submit', (event) => {
-        event.preventDefault();
-        look();
-    });
 
     function offer(id, name) {
         const known = [...sale.options].find((it) => it.value === id);
@@ -154,18 +137,19 @@ export function ordersView(view) {
         }
         state.value = STATES.includes(asked('state')) ? asked('state') : '';
         if (['order', 'user', 'sale_id'].some(asked)) {
-            look();
+            search();
         }
         await offerSales();
     }
 
+    onSubmit(form, search);
     view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, table.node);
     begin();
     return {
-        resume() {
+        read() {
             offerSales();
             table.read();
         },
-        translate: table.again,
+        again: table.again,
     };
 }

@@ -28,8 +28,8 @@ const rounded = (value) => (value >= 100 ? Math.round(value) : Math.round(value 
 // `nameOf(key)` names a line, `unit` is a text key, and `first` is the tone of the first line.
 export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     const top = element('span', { class: 'axis' });
-    const svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
-    svg.append(drawn('path', { class: 'ground', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` }));
+    const ground = drawn('path', { class: 'ground', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` });
+    const svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, ground);
     const legend = element('ul', { class: 'legend' });
     const ago = element('span');
     const node = element(
@@ -48,11 +48,11 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         if (!lines.has(key)) {
             const taken = [...lines.values()].map(({ place }) => place);
             const place = Array.from({ length: LINES_MAX }, (_none, at) => at).find((at) => !taken.includes(at)) ?? 0;
-            const look = { class: `line tone-${(first + place) % TONES} stroke-${place}` };
-            const path = drawn('path', look);
+            const attributes = { class: `line tone-${(first + place) % TONES} stroke-${place}` };
+            const path = drawn('path', attributes);
             svg.append(path);
-            const sample = drawn('svg', { ...STROKE, class: 'stroke', 'aria-hidden': 'true' });
-            sample.append(drawn('path', { ...look, d: `M0 ${STROKE.height / 2}H${STROKE.width}` }));
+            const stroke = drawn('path', { ...attributes, d: `M0 ${STROKE.height / 2}H${STROKE.width}` });
+            const sample = drawn('svg', { ...STROKE, class: 'stroke', 'aria-hidden': 'true' }, stroke);
             const name = element('span');
             const value = element('b');
             lines.set(key, { place, path, name, value, entry: element('li', {}, sample, name, value) });

@@ -4,17 +4,18 @@ import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
-import { itemTold } from './console-asked.js';
-import { resultLine, sure, wordsOf } from './console-dialog.js';
-import { fieldOf, typedIn } from './console-fields.js';
-import { guardsTold } from './console-guards.js';
+import { itemText } from './console-asked.js';
+import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
+import { choiceOf, fieldOf, typedIn } from './console-fields.js';
+import { guardsText } from './console-guards.js';
 import { followSale } from './console-live.js';
 import { ordersPath } from './console-orders.js';
 import { plotOf } from './console-plot.js';
-import { word } from './console-table.js';
-import { trailTable } from './console-trail.js';
+import { button, word } from './console-table.js';
+import { TERMS, termOf, termText } from './console-terms.js';
+import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
-import { announce, byId, element, onPress, setAttribute, setBusy, setChildren, setPressable, setText, setTitle, show } from './dom.js';
+import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
 import { english, meaning, write } from './problem.js';
@@ -39,8 +40,11 @@ const ACTIONS = {
     paused: ['resume', 'close'],
     closed: [],
 };
+// Terms that the head of the page shows.
+const ABOVE = ['name', 'starts_at', 'ends_at'];
 const STRONG = ['preload', 'open', 'resume'];
 // Restock refusals that concern the quantity.
+/** @type {Answer['code'][]} */
 const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
 // Outcomes where the shopper got the item.
 const GOOD = ['reserved', 'replayed'];
@@ -77,17 +81,21 @@ export function saleView(view, id) {
     const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: codeName, first: 1 });
     const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
     const instances = element('p', { class: 'muted small', id: 'instances' });
-    const stopped = element('ul', { class: 'legend' });
+    const refused = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
     const restock = restockPart(id, path, () => refresh());
-    const trail = trailTable(id);
+    const auditLog = auditLogTable(id);
     const accounts = accountsPart();
     const attention = `/console/sales/${id}/attention`;
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
-    const rebuild = word('button', 'rebuild', { type: 'button' });
-    const remove = word('button', 'deleteDraft', { type: 'button', id: 'do-delete' });
+    const rebuild = button('rebuild', {}, () =>
+        act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
+    );
+    const remove = button('deleteDraft', { id: 'do-delete' }, () =>
+        act('delete', remove, say('doDelete'), () => call('DELETE', path), (answer) => (answer.isOk ? leave() : reload(answer))),
+    );
     const buttons = new Map();
 
     /** @type {AdminSale | null} */
@@ -102,7 +110,7 @@ export function saleView(view, id) {
     /** @type {LivePoint[]} */
     let points = [];
     /** @type {SaleState | null} */
-    let toldState = null;
+    let announcedState = null;
 
     const timing = element('div', { class: 'until' }, until, countdown, times);
     const above = [stream, actions];
@@ -112,7 +120,7 @@ export function saleView(view, id) {
         instances,
         element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
         element('section', { class: 'two' }, audit.node, restock.node),
-        element('section', { class: 'list' }, word('h2', 'guardsStopped'), word('p', 'guardsStoppedHint', { class: 'muted small' }), stopped),
+        element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
         accounts.node,
     ];
     const below = element('section', { class: 'list' }, word('h2', 'details'), details);
@@ -121,7 +129,7 @@ export function saleView(view, id) {
         ...above,
         result.node,
         ...between,
-        element('section', { class: 'list' }, word('h2', 'trail'), trail.node),
+        element('section', { class: 'list' }, word('h2', 'audit-log'), auditLog.node),
         below,
     );
 
@@ -156,7 +164,7 @@ export function saleView(view, id) {
         live = null;
         isMissing = true;
         follower.end();
-        clearInterval(looking);
+        clearInterval(refreshing);
         setAttribute(view, 'class', 'view');
         parts.forEach((part) => show(part, false));
         setText(name, say('noSale'));
@@ -180,8 +188,8 @@ export function saleView(view, id) {
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
-        const isNews = toldState !== null && toldState !== at;
-        toldState = at;
+        const isNews = announcedState !== null && announcedState !== at;
+        announcedState = at;
         if (isNews) {
             announce(say(`sale_${at}`));
             // The stream does not carry the final values of a draft.
@@ -219,10 +227,10 @@ export function saleView(view, id) {
     function renderActions(at) {
         const wanted = (ACTIONS[at] ?? []).map((action) => {
             if (!buttons.has(action)) {
-                const strong = STRONG.includes(action) ? 'strong' : '';
-                const button = word('button', `do_${action}`, { type: 'button', class: strong, id: `do-${action}` });
-                onPress(button, () => act(action));
-                buttons.set(action, button);
+                const attributes = { class: STRONG.includes(action) ? 'strong' : '', id: `do-${action}` };
+                const post = () => call('POST', `${path}/${action}`);
+                const made = button(`do_${action}`, attributes, () => act(action, made, say(`do_${action}`), post));
+                buttons.set(action, made);
             }
             return buttons.get(action);
         });
@@ -230,84 +238,43 @@ export function saleView(view, id) {
         setChildren(actions, [...wanted, ...others]);
     }
 
-    async function act(action) {
-        if (!(await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), say(`do_${action}`)))) {
-            return;
+    // Confirms and runs an action. Only the pressed button waits: a rebuild takes long, and an operator may have to pause the
+    // sale meanwhile.
+    /** @type {(action: string, button: HTMLElement, yes: string, request: () => Promise<Answer>, after?: (answer: Answer) => unknown) => Promise<void>} */
+    async function act(action, button, yes, request, after = reload) {
+        if (await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), yes)) {
+            await result.run(button, request, () => say(`did_${action}`), after);
         }
-        await run(buttons.get(action), say(`did_${action}`), () => call('POST', `${path}/${action}`));
     }
 
-    // Only the pressed button waits: a rebuild takes long, and an operator may have to pause the sale meanwhile. If the
-    // action ends the page, `over` runs, and the page stops polling.
-    /**
-     * @param {HTMLElement} button
-     * @param {string} done
-     * @param {() => Promise<Answer>} request
-     * @param {(() => void) | null} over
-     */
-    async function run(button, done, request, over = null) {
-        result.busy();
-        setPressable(button, false);
-        setBusy(button, true);
-        const answer = await request();
-        if (answer.isOk && over) {
-            result.good(done);
-            over();
-            return;
-        }
-        setPressable(button, true);
-        setBusy(button, false);
-        if (answer.isOk) {
-            result.good(done);
-            if (live && answer.body.state) {
-                live.state = answer.body.state;
-            }
-        } else {
-            result.bad(answer);
+    /** @param {Answer} answer */
+    async function reload({ isOk, body }) {
+        if (isOk && live && body.state) {
+            live.state = body.state;
         }
         await refresh();
-        trail.read();
-        if (document.activeElement === document.body) {
-            byId('main').focus();
-        }
+        auditLog.read();
     }
 
-    onPress(rebuild, async () => {
-        if (await sure(say('sure_rebuild', { name: sale?.name }), say('about_rebuild'), say('rebuild'))) {
-            await run(rebuild, say('did_rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }));
-        }
-    });
-
+    // Ends the page of a deleted sale.
     function leave() {
+        setPressable(remove, false);
         follower.end();
-        clearInterval(looking);
+        clearInterval(refreshing);
         // The browser may restore this page when the operator returns.
         window.addEventListener('pageshow', (event) => event.persisted && refresh());
         location.assign('/console');
     }
 
-    onPress(remove, async () => {
-        if (await sure(say('sure_delete', { name: sale?.name }), say('about_delete'), say('doDelete'))) {
-            await run(remove, say('did_delete'), () => call('DELETE', path), leave);
-        }
-    });
-
     /** @param {AdminSale} sale */
     function renderDetails(sale) {
         const facts = [
             ['saleId', id],
-            ['shards', String(sale.shards)],
-            ['durability', say(`durability_${sale.durability}`)],
-            ['paymentWindow', String(sale.payment_window_seconds)],
-            ['rateLimit', String(sale.purchase_rate.limit)],
-            ['rateWindow', String(sale.purchase_rate.window_ms)],
-            ['theGuards', guardsTold(sale.guards)],
-            ...sale.items.map((item) => [null, itemTold(item)]),
+            ...TERMS.filter(({ name }) => !ABOVE.includes(name)).map((term) => [term.label, termText(term, termOf(term, sale))]),
+            ['theGuards', guardsText(sale.guards)],
+            ...sale.items.map((item) => [null, itemText(item)]),
         ];
-        const rows = facts.map(([key, text]) =>
-            element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text])),
-        );
-        details.replaceChildren(...rows);
+        details.replaceChildren(...facts.map(([key, text]) => element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text]))));
     }
 
     /** @param {LiveSample} sample */
@@ -318,7 +285,7 @@ export function saleView(view, id) {
         if (sample.sale) {
             renderNumbers(sample.sale, sample.point);
             units.update(sample.sale);
-            renderStopped(sample.sale.stopped);
+            renderRefused(sample.sale.stopped);
         } else if (sample.stock) {
             // Postgres is down. Redis still knows the units and the undrained events.
             renderUndrained(sample.stock);
@@ -373,22 +340,22 @@ export function saleView(view, id) {
     function renderNumbers(stats, point) {
         const { orders, alerts: due } = stats;
         const a = (count) => (count === null ? '–' : String(Math.round(count / Math.max(point.seconds, 0.1))));
-        const refused = Object.entries(point.answers).reduce((sum, [code, count]) => (GOOD.includes(code) ? sum : sum + count), 0);
-        const bad = (count) => (count > 0 ? 'is-bad' : '');
+        const refusals = Object.entries(point.answers).reduce((sum, [code, count]) => (GOOD.includes(code) ? sum : sum + count), 0);
+        const bad = (name, count, link = '') => numbers.update(name, String(count), count > 0 ? 'is-bad' : '', link);
         numbers.update('accepted', a(point.accepted));
-        numbers.update('refused', a(refused));
+        numbers.update('refused', a(refusals));
         numbers.update('p99', point.p99 === null ? '–' : `${Math.round(point.p99 * 10) / 10} ms`);
         renderUndrained(stats);
         numbers.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
         numbers.update('reserved', String(orders.reserved));
         numbers.update('paid', String(orders.paid));
         numbers.update('returned', String(orders.cancelled + orders.expired));
-        numbers.update('revoked', String(orders.revoked), bad(orders.revoked), ordersPath(id, 'revoked'));
-        numbers.update('refunds', String(due.refunds_due), bad(due.refunds_due), '/console/money?outcome=refund_due');
-        numbers.update('unmatched', String(due.unmatched_payments), bad(due.unmatched_payments), '/console/money?outcome=unmatched');
-        numbers.update('dead', String(due.dead_letters), bad(due.dead_letters), attention);
-        numbers.update('failed', String(due.failed_releases), bad(due.failed_releases), attention);
-        numbers.update('lost', String(due.lost_orders), bad(due.lost_orders));
+        bad('revoked', orders.revoked, ordersPath(id, 'revoked'));
+        bad('refunds', due.refunds_due, '/console/money?outcome=refund_due');
+        bad('unmatched', due.unmatched_payments, '/console/money?outcome=unmatched');
+        bad('dead', due.dead_letters, attention);
+        bad('failed', due.failed_releases, attention);
+        bad('lost', due.lost_orders);
         if (stats.waiting_room) {
             numbers.update('waiting', String(stats.waiting_room.waiting));
             numbers.update('admitted', String(stats.waiting_room.admitted));
@@ -407,10 +374,10 @@ export function saleView(view, id) {
         }
     }
 
-    function renderStopped(counts) {
+    function renderRefused(counts) {
         const entries = Object.entries(counts);
         const rows = entries.map(([layer, count]) => element('li', {}, `${say(`layer_${layer}`)} `, element('b', {}, String(count))));
-        stopped.replaceChildren(...(rows.length > 0 ? rows : [word('li', 'nothingStopped')]));
+        refused.replaceChildren(...(rows.length > 0 ? rows : [word('li', 'noneRefused')]));
     }
 
     const follower = followSale(id, {
@@ -426,19 +393,19 @@ export function saleView(view, id) {
         },
     });
     // With a separate operator address, the shop is on another address.
-    async function lookForShop() {
+    async function findShop() {
         const { status } = await ask('GET', '/v1/sales?limit=1');
         show(page, status !== 404);
     }
     setText(name, say('loading'));
     refresh();
-    lookForShop();
-    const looking = setInterval(refresh, SALE_EVERY_MS);
-    trail.read();
+    findShop();
+    const refreshing = setInterval(refresh, SALE_EVERY_MS);
+    auditLog.read();
     accounts.read();
     return {
-        resume() {
-            trail.read();
+        read() {
+            auditLog.read();
             if (isMissing) {
                 return;
             }
@@ -446,8 +413,8 @@ export function saleView(view, id) {
             refresh();
             accounts.read();
         },
-        translate() {
-            trail.again();
+        again() {
+            auditLog.again();
             accounts.again();
             if (sale) {
                 renderDetails(sale);
@@ -459,20 +426,18 @@ export function saleView(view, id) {
 
 // The stock audit: counts every unit on both sides, on request.
 function auditPart(path) {
-    const button = word('button', 'auditNow', { type: 'button', id: 'audit' });
+    const start = button('auditNow', { id: 'audit' }, audit);
     const result = element('p', { role: 'status', class: 'note' });
     const differences = element('ul', { class: 'differences' });
-    const more = word('button', 'more', { class: 'quiet', type: 'button' });
-    const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), button, result, differences, more);
+    const more = button('more', { class: 'quiet' }, readMore);
+    const node = element('div', { class: 'panel' }, word('h2', 'audit'), word('p', 'auditHint', { class: 'muted small' }), start, result, differences, more);
     show(more, false);
     let last;
     // One result page of differences. They are sorted by text, so the last one is the cursor.
     async function read(query) {
-        [button, more].forEach((it) => setPressable(it, false));
-        setBusy(node, true);
-        const answer = await call('GET', `${path}/audit${query}`, { patience: AUDIT_MS });
-        [button, more].forEach((it) => setPressable(it, true));
-        setBusy(node, false);
+        setPressable(more, false);
+        const answer = await busyWhile(start, node, () => call('GET', `${path}/audit${query}`, { patience: AUDIT_MS }));
+        setPressable(more, true);
         if (answer.isOk) {
             const { differences: found, has_more: hasMore } = answer.body;
             last = found.at(-1);
@@ -481,13 +446,13 @@ function auditPart(path) {
         }
         return answer;
     }
-    onPress(more, async () => {
+    async function readMore() {
         const answer = await read(`?starting_after=${encodeURIComponent(last)}`);
         if (!answer.isOk) {
             write(result, wordsOf(answer, 'auditFailed'));
         }
-    });
-    onPress(button, async () => {
+    }
+    async function audit() {
         setText(result, say('working'));
         differences.replaceChildren();
         show(more, false);
@@ -505,7 +470,7 @@ function auditPart(path) {
         }
         setText(result, words.join(' '));
         setAttribute(result, 'class', balanced ? 'note is-good' : 'note warning');
-    });
+    }
     return { node };
 }
 
@@ -513,31 +478,27 @@ function auditPart(path) {
 function restockPart(id, path, done) {
     const result = resultLine();
     const once = onceOnly(`flashsale.restock.${id}`);
-    const sku = element('select', { id: 'restock-sku' });
+    const { select: sku, row } = choiceOf({ id: 'restock-sku', label: 'sku', options: [] });
     const quantity = fieldOf({ id: 'restock-quantity', label: 'restockQuantity', kind: 'whole', min: -1_000_000_000, max: 1_000_000_000, hint: 'restockHint' });
-    const button = word('button', 'do_restock', { type: 'submit' });
     const form = element(
         'form',
         { class: 'panel', novalidate: '' },
         word('h2', 'restock'),
-        element('div', { class: 'row' }, word('label', 'sku', { for: sku.id }), sku),
+        row,
         quantity.node,
         result.node,
-        button,
+        word('button', 'do_restock', { type: 'submit' }),
     );
     const typed = typedIn(form, `flashsale.typed.restock.${id}`, {
         quantity,
         sku: { text: () => sku.value, set: (value) => [...sku.options].some((it) => it.value === value) && (sku.value = value) },
     });
-    form.addEventListener('submit', async (event) => {
-        event.preventDefault();
+    onSubmit(form, async (send) => {
         const units = quantity.read();
-        if (units === undefined || button.getAttribute('aria-disabled') === 'true') {
-            quantity.control.focus();
-            return;
-        }
         if (units === 0) {
             quantity.complain(say('restockZero'));
+        }
+        if (!units) {
             quantity.control.focus();
             return;
         }
@@ -548,12 +509,8 @@ function restockPart(id, path, done) {
         if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(about), say('do_restock')))) {
             return;
         }
-        setPressable(button, false);
-        setBusy(form, true);
         result.busy();
-        const answer = await once.post(`${path}/restock`, text, body);
-        setPressable(button, true);
-        setBusy(form, false);
+        const answer = await send(() => once.post(`${path}/restock`, text, body));
         if (answer.isOk) {
             result.good(say(units > 0 ? 'did_add' : 'did_take', words));
             quantity.set('');

@@ -2,8 +2,8 @@
 // during a sign-in.
 
 import { findSession, isSignedIn, operatorName, signIn, signOut } from './console-api.js';
-import { wordsOf } from './console-dialog.js';
-import { byId, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
+import { onSubmit, wordsOf } from './console-dialog.js';
+import { byId, onPress, setAttribute, setText, show } from './dom.js';
 import { say } from './language.js';
 import { write } from './problem.js';
 import { lasting } from './storage.js';
@@ -32,11 +32,11 @@ export function wantSignIn() {
     byId('key').focus();
 }
 
-async function look() {
+async function findSessionAgain() {
     const answer = await findSession();
     if (!answer.isOk) {
         setText(byId('connection'), say('lostConsole'));
-        setTimeout(look, AGAIN_MS);
+        setTimeout(findSessionAgain, AGAIN_MS);
         return;
     }
     setText(byId('connection'), '');
@@ -48,10 +48,8 @@ async function look() {
 }
 
 export function startSignIn() {
-    const button = /** @type {HTMLButtonElement} */ (byId('by-key').querySelector('button'));
     byId('operator').value = lasting.get(KEPT) ?? '';
-    byId('by-key').addEventListener('submit', async (event) => {
-        event.preventDefault();
+    onSubmit(byId('by-key'), async (send) => {
         const key = byId('key').value;
         if (key === '') {
             why = say('keyMissing');
@@ -59,15 +57,8 @@ export function startSignIn() {
             byId('key').focus();
             return;
         }
-        if (button.getAttribute('aria-disabled') === 'true') {
-            return;
-        }
-        setPressable(button, false);
-        setBusy(byId('by-key'), true);
         const name = byId('operator').value.trim();
-        const answer = await signIn(key, name);
-        setPressable(button, true);
-        setBusy(byId('by-key'), false);
+        const answer = await send(() => signIn(key, name));
         const isNameWrong = answer.code === 'invalid_request';
         setText(byId('operator-wrong'), isNameWrong ? say('nameWrong') : '');
         setAttribute(byId('operator'), 'aria-invalid', isNameWrong ? 'true' : 'false');
@@ -89,7 +80,7 @@ export function startSignIn() {
         write(byId('connection'), isSignedIn() ? whyStill(answer) : '');
         showSignIn();
     });
-    look();
+    findSessionAgain();
 }
 
 // Why the operator is still signed in after a failed sign-out.

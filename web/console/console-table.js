@@ -3,7 +3,7 @@
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
 import { byId, element, onPress, setBusy, setChildren, show } from './dom.js';
-import { plainly, worded } from './language.js';
+import { plainly, say, worded } from './language.js';
 import { write } from './problem.js';
 
 // A name or number from outside, for a cell. It is isolated, so that its text direction affects nothing around it.
@@ -18,11 +18,40 @@ export const code = (text) => element('code', {}, element('bdi', {}, plainly(tex
  */
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
+// A button with a text key.
+/** @type {(key: string, attributes: Record<string, string>, act: () => unknown) => HTMLButtonElement} */
+export function button(key, attributes, act) {
+    const made = word('button', key, { type: 'button', ...attributes });
+    onPress(made, act);
+    return made;
+}
+
+// The button of a row. `label` names the row for screen readers. `act` gets the button.
+/** @type {(key: string, label: string, act: (button: HTMLButtonElement) => unknown, id?: string) => HTMLButtonElement} */
+export function rowButton(key, label, act, id) {
+    const made = element('button', { type: 'button', 'aria-label': label, ...(id ? { id } : {}) }, say(key));
+    onPress(made, () => act(made));
+    return made;
+}
+
+// A table with headings, and its body.
+export function tableOf(columns, ...before) {
+    const body = element('tbody');
+    const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
+    return { body, table: element('table', {}, ...before, element('thead', {}, head), body) };
+}
+
+// Lists that a view reads together.
+export const listsOf = (...lists) => ({
+    read: () => Promise.all(lists.map((list) => list.read())),
+    again: () => Promise.all(lists.map((list) => list.again())),
+});
+
 // The options:
 // - `columns`: text keys of the headings;
-// - `path(after)`: address of the result page after a row, or null to request nothing;
+// - `path()`: address of the first result page, or null to request nothing;
 // - `row(entry)`: the cells of a row;
-// - `idOf(entry)`: the identity of a row;
+// - `idOf(entry)`: the identity of a row, after which the API continues;
 // - `every`: the refresh interval in milliseconds;
 // - `mayGrow`: false for a single result page;
 // - `pageOf(body)`: the result page in a reply;
@@ -33,28 +62,19 @@ export const word = (name, key, attributes = {}) => worded(element(name, attribu
 // `read` resolves to whether the API replied.
 /** @template Entry @param {Listing<Entry>} options */
 export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf }) {
-    const body = element('tbody');
-    const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
-    const heading = word('caption', caption, { class: 'for-readers' });
-    const table = element(
-        'table',
-        {},
-        heading,
-        element('thead', {}, head),
-        body,
-    );
+    const title = `table-${caption}`;
+    const { table, body } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
     const emptyWord = typeof empty === 'function' ? empty : () => empty;
     const nothing = word('p', emptyWord(), { class: 'muted' });
     const trouble = element('p', { class: 'warning', role: 'status' });
-    const more = word('button', 'more', { class: 'quiet', type: 'button' });
-    const wide = element('div', { class: 'wide', tabindex: '0', role: 'region' }, table);
-    const title = `table-${caption}`;
-    heading.id = title;
-    wide.setAttribute('aria-labelledby', title);
+    const more = button('more', { class: 'quiet' }, () => {
+        pages += 1;
+        read();
+    });
+    const wide = element('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-labelledby': title }, table);
     const node = element('div', { class: 'list' }, trouble, nothing, wide, more);
-    show(nothing, false);
-    show(more, false);
-    show(wide, false);
+    const hide = () => [nothing, wide, more].forEach((part) => show(part, false));
+    hide();
     let pages = 1;
     let timer;
     /** @type {Promise<boolean> | null} */
@@ -79,16 +99,16 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     // The same for the first result page only.
     function readFirst() {
         isStale = true;
-        reading ??= look();
+        reading ??= readWhileStale();
         return reading;
     }
 
-    async function look() {
+    async function readWhileStale() {
         clearTimeout(timer);
         try {
             while (isStale) {
                 isStale = false;
-                await lookOnce();
+                await readOnce();
             }
         } finally {
             reading = null;
@@ -100,7 +120,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         return isAnswered;
     }
 
-    async function lookOnce() {
+    async function readOnce() {
         const [wanted, asked] = [isWhole ? pages : 1, question];
         isWhole = false;
         if (path() === null) {
@@ -112,7 +132,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         /** @type {any} */
         let answer = { isOk: true };
         for (let page = 0; page < wanted && hasMore && answer.isOk; page += 1) {
-            answer = await call('GET', path(found.at(-1)) ?? '');
+            const last = found.at(-1);
+            answer = await call('GET', path() + (last ? `&starting_after=${encodeURIComponent(idOf(last))}` : ''));
             if (asked !== question) {
                 return;
             }
@@ -176,10 +197,6 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         show(more, hasMore && mayGrow);
     }
 
-    onPress(more, () => {
-        pages += 1;
-        read();
-    });
     document.addEventListener('visibilitychange', () => {
         if (document.visibilityState !== 'hidden' && isSignedIn()) {
             readFirst();
@@ -191,15 +208,15 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         return read();
     };
     // A new search: no row of the earlier search stays.
-    const anew = () => {
+    const restart = () => {
         question += 1;
         rows.clear();
         body.replaceChildren();
         [listed, goesOn, pages] = [[], false, 1];
-        [nothing, wide, more].forEach((part) => show(part, false));
+        hide();
         write(trouble, '');
         setBusy(node, true);
         return read();
     };
-    return { node, read, again, anew };
+    return { node, read, again, restart };
 }

@@ -2,8 +2,8 @@
 // A column's height is the shard's own units, with its units in transit on top, so an uneven distribution stands out.
 // A mark above a column shows that the shard has borrowed units.
 
-import { word } from './console-table.js';
-import { drawn, element, onPress, setAttribute, setChildren, setText, show } from './dom.js';
+import { button, tableOf, word } from './console-table.js';
+import { drawn, element, setAttribute, setChildren, setText, show } from './dom.js';
 import { say } from './language.js';
 
 const PAGE = 20;
@@ -21,7 +21,7 @@ const PARTS = [
 // The most sending shards that are named.
 const NAMED_MAX = 5;
 
-/** @typedef {{ shard: number, waiting: number, units: Units }} ShardUnits the units of an item, or of all, on a shard */
+/** @typedef {{ shard: number, waiting: number, units: LiveShard['units'] }} ShardUnits the units of an item, or of all, on a shard */
 
 const number = (value) => String(value);
 
@@ -49,9 +49,7 @@ function unitRow(name) {
     const frame = element('div', {}, columns);
     const summary = element('p', { class: 'muted small' });
     const details = element('details', {}, word('summary', 'byShard'));
-    const body = element('tbody');
-    const head = ['shard', 'available', 'held', 'sold', 'sent', 'received', 'transit', 'waitingEvents'].map((it) => word('th', it, { scope: 'col' }));
-    const table = element('table', {}, element('thead', {}, element('tr', {}, ...head)), body);
+    const { table, body } = tableOf(['shard', 'available', 'held', 'sold', 'sent', 'received', 'transit', 'waitingEvents']);
     details.append(element('div', { class: 'wide' }, table));
     const node = element('li', { class: 'panel unit' }, name, numbers, bar, frame, summary, details);
     let drawnFor = -1;
@@ -156,7 +154,10 @@ function sumOf(items) {
 
 export function unitsOf() {
     const list = element('ul', { class: 'units' });
-    const more = word('button', 'more', { class: 'quiet', type: 'button' });
+    const more = button('more', { class: 'quiet' }, () => {
+        shown += PAGE;
+        update(last);
+    });
     const key = element('ul', { class: 'legend' });
     for (const part of ['sold', 'held', 'available', 'transit']) {
         key.append(element('li', { class: `key-${part}` }, word('span', part)));
@@ -190,9 +191,5 @@ export function unitsOf() {
         setChildren(list, [...(isWhole ? [] : [together.node]), ...items.map((item) => rows.get(item.sku).node)]);
         show(more, sale.items.length > shown);
     }
-    onPress(more, () => {
-        shown += PAGE;
-        update(last);
-    });
     return { node, update };
 }

@@ -1,6 +1,6 @@
 // The operator's console: opens the view that the address names.
 
-import { distrust } from './clock.js';
+import { resync } from './clock.js';
 import { accountsView } from './console-accounts.js';
 import { isSignedIn, onSession } from './console-api.js';
 import { attentionView } from './console-attention.js';
@@ -11,7 +11,7 @@ import { ordersView } from './console-orders.js';
 import { saleView } from './console-sale.js';
 import { salesView } from './console-sales.js';
 import { showSignIn, startSignIn, wantSignIn } from './console-sign-in.js';
-import { trailView } from './console-trail.js';
+import { auditLogView } from './console-audit-log.js';
 import { CONSOLE_WORDS } from './console-words.js';
 import { byId, setTitle } from './dom.js';
 import { learn, say, startLanguage } from './language.js';
@@ -25,32 +25,26 @@ const [, part = 'sales', id = '', how = ''] = location.pathname.split('/').filte
 let shown = null;
 let wasSignedIn = false;
 
+// The views without an id in their address, by name.
+const LISTS = {
+    accounts: accountsView,
+    orders: ordersView,
+    limits: limitsView,
+    money: moneyView,
+    'audit-log': auditLogView,
+    sales: salesView,
+};
+const isList = id === '' || part !== 'sales';
+
+/** @type {(view: HTMLElement) => View} */
 function open(view) {
-    if (part === 'accounts') {
-        return accountsView(view);
+    if (isList) {
+        return (LISTS[part] ?? salesView)(view);
     }
-    if (part === 'orders') {
-        return ordersView(view);
+    if (id === 'new' || how === 'edit') {
+        return formView(view, id === 'new' ? null : id);
     }
-    if (part === 'limits') {
-        return limitsView(view);
-    }
-    if (part === 'money') {
-        return moneyView(view);
-    }
-    if (part === 'trail') {
-        return trailView(view);
-    }
-    if (id === '') {
-        return salesView(view);
-    }
-    if (id === 'new') {
-        return formView(view, null);
-    }
-    if (how === 'attention') {
-        return attentionView(view, id);
-    }
-    return how === 'edit' ? formView(view, id) : saleView(view, id);
+    return how === 'attention' ? attentionView(view, id) : saleView(view, id);
 }
 
 onSession(() => {
@@ -58,7 +52,7 @@ onSession(() => {
     if (isSignedIn()) {
         // Keeps the existing view: it may hold typed text.
         if (shown) {
-            shown.resume();
+            shown.read();
         } else {
             shown = open(byId('view'));
         }
@@ -75,11 +69,8 @@ for (const link of byId('nav').querySelectorAll('a')) {
     }
 }
 function nameOfView() {
-    if (['accounts', 'orders', 'limits', 'money', 'trail'].includes(part)) {
+    if (isList) {
         return part;
-    }
-    if (id === '') {
-        return 'sales';
     }
     if (id === 'new') {
         return 'newSale';
@@ -91,8 +82,8 @@ const title = () => setTitle(`${say(nameOfView())} · ${say('console')}`);
 title();
 startLanguage(() => {
     title();
-    shown?.translate();
+    shown?.again();
 });
 startSignIn();
-document.addEventListener('visibilitychange', distrust);
+document.addEventListener('visibilitychange', resync);
 setInterval(() => shown?.tick?.(), TICK_MS);

@@ -32,7 +32,7 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             isOk: response.ok,
             status: response.status,
             body: said,
-            code: response.ok ? 'ok' : String(said.code ?? 'no_answer'),
+            code: response.ok ? 'ok' : /** @type {Answer['code']} */ (String(said.code ?? 'no_answer')),
             tag: response.headers.get('ETag'),
             date: response.headers.get('Date'),
             wait: Math.max(1, Number.parseInt(response.headers.get('Retry-After') ?? '1', 10) || 1),

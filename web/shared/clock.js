@@ -30,7 +30,7 @@ export function hearRoughly(date, sent, received) {
 }
 
 // The counter may stop while the machine sleeps.
-export function distrust() {
+export function resync() {
     heard = -Infinity;
 }
 

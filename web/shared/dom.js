@@ -7,12 +7,7 @@
  * @param {(Node | string)[]} children
  */
 export function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [attribute, value] of Object.entries(attributes)) {
-        made.setAttribute(attribute, value);
-    }
-    made.append(...children);
-    return made;
+    return filled(document.createElement(name), attributes, children);
 }
 
 const SVG = 'http://www.w3.org/2000/svg';
@@ -25,7 +20,16 @@ const SVG = 'http://www.w3.org/2000/svg';
  * @param {(Node | string)[]} children
  */
 export function drawn(name, attributes = {}, ...children) {
-    const made = document.createElementNS(SVG, name);
+    return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+/**
+ * @template {Element} Made
+ * @param {Made} made
+ * @param {Record<string, any>} attributes
+ * @param {(Node | string)[]} children
+ */
+function filled(made, attributes, children) {
     for (const [attribute, value] of Object.entries(attributes)) {
         made.setAttribute(attribute, value);
     }
@@ -80,10 +84,13 @@ export function setPressable(button, isPressable) {
     setAttribute(button, 'aria-disabled', isPressable ? 'false' : 'true');
 }
 
+/** @type {(button: Element) => boolean} */
+export const isPressable = (button) => button.getAttribute('aria-disabled') !== 'true';
+
 /** @type {(button: HTMLElement, act: () => unknown) => void} */
 export function onPress(button, act) {
     button.addEventListener('click', () => {
-        if (button.getAttribute('aria-disabled') !== 'true') {
+        if (isPressable(button)) {
             act();
         }
     });
@@ -99,15 +106,15 @@ export function setBusy(node, isBusy) {
 
 const AGAIN_MS = 100;
 /** @type {number | undefined} */
-let telling;
+let repeating;
 
 // Announces a change to screen readers, once. They ignore an unchanged text, so a repeated text is cleared first.
 export function announce(text) {
     const live = byId('live');
-    clearTimeout(telling);
+    clearTimeout(repeating);
     if (live.textContent === text) {
         live.textContent = '';
-        telling = setTimeout(() => setText(live, text), AGAIN_MS);
+        repeating = setTimeout(() => setText(live, text), AGAIN_MS);
     } else {
         setText(live, text);
     }

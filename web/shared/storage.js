@@ -32,3 +32,29 @@ function storage(open) {
 
 export const lasting = storage(() => window.localStorage);
 export const ofTab = storage(() => window.sessionStorage);
+
+// The JSON that this tab keeps under a name; null if there is none or it is damaged. `make` builds the value from it.
+export function readOfTab(name, make = (json) => json) {
+    try {
+        return make(JSON.parse(ofTab.get(name) ?? 'null'));
+    } catch {
+        ofTab.remove(name);
+        return make(null);
+    }
+}
+
+// A map that this tab keeps as JSON under a name, with its newest `max` entries.
+export function mapOfTab(name, max) {
+    const read = () => readOfTab(name, (entries) => new Map(entries));
+    function change(key, entry) {
+        const all = read();
+        // Moves the entry to the end: the oldest entry is dropped first.
+        all.delete(key);
+        ofTab.set(name, JSON.stringify([...all, ...entry].slice(-max)));
+    }
+    return {
+        get: (key) => read().get(key),
+        set: (key, value) => change(key, [[key, value]]),
+        forget: (key) => change(key, []),
+    };
+}

@@ -110,7 +110,7 @@ export const WORDS = {
         refusedHolds: 'You have too many unpaid orders. Pay for one or cancel it.',
         refusedBanned: 'This account may not buy.',
         refusedChallenge: 'The check failed too often. Try again.',
-        refusedKey: 'Something else was begun under this key. Press again to begin anew.',
+        refusedKey: 'Something else was begun under this key. Press again to start over.',
         refusedEarly: 'The sale does not sell yet.',
         refusedPaused: 'The sale is paused. Nothing was bought.',
         refusedClosed: 'The sale is over. Nothing was bought.',

@@ -22,7 +22,9 @@ const WORK_MS = 3000;
 const UNKNOWN_FIRST_SECONDS = WORK_MS / 1000;
 const UNKNOWN_LONGEST_SECONDS = 8;
 
+/** @type {Answer['code'][]} */
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
+/** @type {Answer['code'][]} */
 const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 
 /** @type {(answer: Answer) => Step} */
@@ -206,7 +208,7 @@ async function admission(attempt, world, counted) {
             return { kind: 'refused', code: 'sale_not_open', state: 'closed' };
         } else if (answer.isOk) {
             misses = 0;
-            /** @type {RoomStanding} */
+            /** @type {Standing} */
             const standing = answer.body;
             const { state, position, waiting, estimated_wait_seconds: wait, ticket } = standing;
             room = { ticket: ticket ?? room.ticket, admission: standing.admission, until: standing.expires_at };
@@ -235,7 +237,7 @@ async function admission(attempt, world, counted) {
 }
 
 // Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
-/** @type {(attempt: Attempt, world: World, kind: Challenge) => Promise<PurchaseToken | Step>} */
+/** @type {(attempt: Attempt, world: World, kind: ChallengeKind) => Promise<PurchaseToken | Step>} */
 async function purchaseToken(attempt, world, kind) {
     const kept = attempt.purchaseToken;
     if (kept && Date.parse(kept.expires_at) > world.now()) {
@@ -283,7 +285,7 @@ async function solution(attempt, world) {
             ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
             : refusal(posed, attempt, world);
     }
-    /** @type {PosedChallenge} */
+    /** @type {Challenge} */
     const challenge = posed.body;
     let answer;
     if (challenge.kind === 'captcha') {

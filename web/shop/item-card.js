@@ -9,6 +9,7 @@ import { meaning } from './problem.js';
 const CHOICE_MAX = 10;
 
 // Texts for refusal codes. Any other code gets a general text.
+/** @type {Partial<Record<StepCode, string>>} */
 const REFUSALS = {
     sold_out: 'refusedSoldOut',
     purchase_limit_reached: 'refusedLimit',
@@ -79,9 +80,9 @@ function words(phase) {
 
 // A code without a text of its own gets the general refusal and the code's meaning.
 /** @param {Phase} phase */
-function refusedWords({ code = '', state }) {
-    const word = code === 'sale_not_open' ? CLOSED_STATES[state ?? ''] : REFUSALS[code];
-    return word ? say(word) : `${say('refused')} ${meaning(code)}`.trim();
+function refusedWords({ code, state }) {
+    const word = code === 'sale_not_open' ? CLOSED_STATES[state ?? ''] : code && REFUSALS[code];
+    return word ? say(word) : `${say('refused')} ${meaning(code ?? '')}`.trim();
 }
 
 // A replayed order is described in its current state.

@@ -4,7 +4,7 @@ import { ask } from './api.js';
 import { drive } from './attempt.js';
 import { begin, forget, isFromReload, isOurs, isRecent, keep, load, onOtherTab, sentAt, sleepWatch } from './attempt-store.js';
 import { readLetters } from './captcha.js';
-import { distrust, hear, now } from './clock.js';
+import { hear, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, countdownParts, secondsLeft, span } from './format.js';
@@ -433,7 +433,9 @@ async function change(path, more, missing) {
     if (answer.isOk || answer.code === 'order_not_cancellable') {
         return '';
     }
-    return { rate_limited: 'tryLater', overloaded: 'tryLater', not_found: missing }[answer.code] ?? 'tryAgain';
+    /** @type {Partial<Record<Answer['code'], string>>} */
+    const words = { rate_limited: 'tryLater', overloaded: 'tryLater', not_found: missing };
+    return words[answer.code] ?? 'tryAgain';
 }
 
 const cancel = (order) => change(`/v1/orders/${order}/cancel`);
@@ -465,7 +467,7 @@ function salePause() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-document.addEventListener('visibilitychange', distrust);
+document.addEventListener('visibilitychange', resync);
 onOtherTab(id, resumeIfOurs);
 const areOrdersSoon = () => ordersState === 'lost' || orders.some((order) => order.state === 'reserved');
 const ordersPause = () => (areOrdersSoon() ? ORDERS_SOON_MS : ORDERS_LATER_MS);

@@ -1,7 +1,7 @@
 // The shop's list of sales: open ones first, each with the time until it starts or ends.
 
 import { ask } from './api.js';
-import { distrust, hear, now } from './clock.js';
+import { hear, now, resync } from './clock.js';
 import { isDevelopment } from './development.js';
 import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, moment, secondsLeft } from './format.js';
@@ -109,7 +109,7 @@ show(byId('development'), isDevelopment);
 startLanguage(render);
 // The page of each sale offers to sign in with the token.
 startHandedTokens(offer);
-document.addEventListener('visibilitychange', distrust);
+document.addEventListener('visibilitychange', resync);
 const again = poll(refresh, () => EVERY_MS, true);
 byId('more').addEventListener('click', () => {
     pages += 1;

@@ -68,7 +68,9 @@ export function startSignIn(changed) {
             signIn(answer.body.token);
             return;
         }
-        why = { invalid_request: 'notSignedIn', not_found: 'wrongLink' }[answer.code] ?? 'noAnswer';
+        /** @type {Partial<Record<Answer['code'], string>>} */
+        const words = { invalid_request: 'notSignedIn', not_found: 'wrongLink' };
+        why = words[answer.code] ?? 'noAnswer';
         if (why === 'wrongLink') {
             forgetLink();
         }

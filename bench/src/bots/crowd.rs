@@ -63,23 +63,7 @@ impl Crowd {
             } else {
                 format!("10.{}.{}.{}", number / 62_500, number / 250 % 250, 1 + number % 250)
             };
-            let within = |random: &mut StdRng, from, to| Duration::from_millis(random.random_range(from..to));
-            let comes = if random.random_range(0..10) < 9 {
-                within(&mut random, 0, 5000)
-            } else {
-                within(&mut random, 5000, 10_000)
-            };
-            let early = within(&mut random, 0, 10_000);
-            let is_early = random.random_range(0..10) < 9;
-            let again = within(&mut random, 80, 800);
-            let is_twice = random.random_range(0..100) < TWICE_PERCENT;
-            people.push(Person {
-                jwt: sign(format!("person-{number}"))?,
-                address,
-                comes,
-                comes_early: is_early.then_some(early),
-                again: is_twice.then_some(again),
-            });
+            people.push(Person::new(sign(format!("person-{number}"))?, address, &mut random));
         }
         let bot_addresses = (0..size.bot_addresses)
             .map(|number| match number % 5 {
@@ -115,6 +99,24 @@ impl Crowd {
 }
 
 impl Person {
+    fn new(jwt: String, address: String, random: &mut StdRng) -> Self {
+        let is_early = |random: &mut StdRng| random.random_range(0..10) < 9;
+        let within = |random: &mut StdRng, from, to| Duration::from_millis(random.random_range(from..to));
+        let (from, to) = if is_early(random) { (0, 5000) } else { (5000, 10_000) };
+        let comes = within(random, from, to);
+        let early = within(random, 0, 10_000);
+        let comes_early = is_early(random).then_some(early);
+        let again = within(random, 80, 800);
+        let is_twice = random.random_range(0..100) < TWICE_PERCENT;
+        Self {
+            jwt,
+            address,
+            comes,
+            comes_early,
+            again: is_twice.then_some(again),
+        }
+    }
+
     /// The arrival, counted from [`EARLY`] before the start of the sale.
     pub fn comes(&self, round: &Round) -> Duration {
         match self.comes_early.filter(|_| round.waiting_room) {

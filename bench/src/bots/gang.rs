@@ -5,7 +5,7 @@
 
 use super::crowd::EARLY;
 use super::people::solve;
-use super::scene::{Scene, lock, path, purchase};
+use super::scene::{Scene, are_too_many, lock, path, purchase};
 use crate::wire::{Answer, Request, Said, Wire};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -62,6 +62,7 @@ pub fn is_careful(address: usize) -> bool {
     address.is_multiple_of(5) || address % 5 == 2 || address % 5 == 4
 }
 
+#[derive(Default)]
 struct Bot {
     account: usize,
     address: usize,
@@ -82,6 +83,16 @@ struct Bot {
 }
 
 impl Bot {
+    fn new(account: usize, address: usize) -> Self {
+        let mut bot = Self {
+            account,
+            address,
+            ..Self::default()
+        };
+        bot.next_key();
+        bot
+    }
+
     fn next_key(&mut self) {
         self.keys += 1;
         self.key = format!("bot-{}-{}", self.account, self.keys);
@@ -166,23 +177,9 @@ impl Worker {
             (false, false) => Duration::ZERO,
         };
         sleep_until(scene.start - before).await;
-        let mut bots: Vec<Bot> = accounts
-            .into_iter()
-            .map(|account| Bot {
-                account,
-                address: scene.crowd.accounts[account].address,
-                challenge: None,
-                units: 0,
-                keys: 1,
-                key: format!("bot-{account}-1"),
-                last_key: None,
-                token: None,
-                admission: None,
-                ticket: None,
-                challenges: 0,
-                full_until: None,
-                counted: Vec::new(),
-            })
+        let bots = accounts.into_iter();
+        let mut bots: Vec<Bot> = bots
+            .map(|account| Bot::new(account, scene.crowd.accounts[account].address))
             .collect();
         while !scene.is_over() {
             let mut has_asked = false;
@@ -190,16 +187,7 @@ impl Worker {
                 if scene.is_over() {
                     break;
                 }
-                let is_careful = is_careful(bot.address);
-                let is_done = bot.units >= scene.round.per_user_limit;
-                if is_careful && (is_done || !self.gang.may_ask(bot.address)) {
-                    continue;
-                }
-                has_asked |= self.want(bot).await;
-                if !is_careful && self.random.random_range(0..2) == 0 {
-                    has_asked = true;
-                    self.try_on(bot).await;
-                }
+                has_asked |= self.turn(bot).await;
             }
             // The bots also pause when they have no request to send, as before the start.
             if has_asked {
@@ -208,20 +196,28 @@ impl Worker {
                 sleep(Duration::from_millis(1)).await;
             }
         }
-        for bot in &bots {
-            let limit = scene.round.window as usize;
-            let too_many = bot.counted.windows(limit + 1).find(|some| {
-                let first = some.iter().map(|(asked, _)| *asked).min();
-                let last = some.iter().map(|(_, answered)| *answered).max();
-                matches!((first, last), (Some(first), Some(last)) if last - first < WINDOW)
-            });
-            if too_many.is_some() {
-                scene.breach(format!(
-                    "bot-{} had more than {limit} requests in its window",
-                    bot.account
-                ));
-            }
+        let limit = scene.round.window as usize;
+        for bot in bots.iter().filter(|bot| are_too_many(&bot.counted, limit, WINDOW)) {
+            scene.breach(format!(
+                "bot-{} had more than {limit} requests in its window",
+                bot.account
+            ));
         }
+    }
+
+    /// One turn of a bot; `false` if it sent no request.
+    async fn turn(&mut self, bot: &mut Bot) -> bool {
+        let is_careful = is_careful(bot.address);
+        let is_done = bot.units >= self.gang.scene.round.per_user_limit;
+        if is_careful && (is_done || !self.gang.may_ask(bot.address)) {
+            return false;
+        }
+        let has_asked = self.want(bot).await;
+        if !is_careful && self.random.random_range(0..2) == 0 {
+            self.try_on(bot).await;
+            return true;
+        }
+        has_asked
     }
 
     async fn ask(&mut self, bot: &Bot, request: Request<'_>) -> (Answer, String) {
@@ -256,6 +252,14 @@ impl Worker {
         *counts.answers.entry(name.clone()).or_default() += 1;
         drop(counts);
         (answer, name)
+    }
+
+    async fn get(&mut self, bot: &Bot, path: String) -> Answer {
+        let request = Request {
+            path,
+            ..Request::default()
+        };
+        self.ask(bot, request).await.0
     }
 
     async fn post(&mut self, bot: &Bot, path: String, body: String) -> (Answer, String) {
@@ -401,37 +405,11 @@ impl Worker {
     async fn try_on(&mut self, bot: &mut Bot) {
         let scene = Arc::clone(&self.gang.scene);
         let is_spent = bot.units >= scene.round.per_user_limit || bot.full_until.is_some();
-        let (needs_token, needs_admission) = (scene.round.purchase_token, scene.round.waiting_room);
+        let needs_admission = scene.round.waiting_room;
         // A bot risks a request that counts in its window only when it has nothing to lose.
-        let is_free = is_spent || needs_token || needs_admission;
+        let is_free = is_spent || scene.round.purchase_token || needs_admission;
         match self.random.random_range(0..9) {
-            0..=2 if is_free => {
-                let which = self.random.random_range(0..4);
-                let gang = Arc::clone(&self.gang);
-                let (token, admission) = match which {
-                    0 => (None, None),
-                    1 => (any(&lock(&gang.new).tokens, &mut self.random), bot.admission.clone()),
-                    2 => (
-                        any(&gang.old.tokens, &mut self.random),
-                        any(&gang.old.admissions, &mut self.random),
-                    ),
-                    _ => (bot.token.clone(), any(&lock(&gang.new).admissions, &mut self.random)),
-                };
-                let is_own = token == bot.token && admission == bot.admission;
-                bot.keys += 1;
-                // The bot's own token is for another key, so no token here is valid for this key.
-                let key = format!("bot-{}-{}", bot.account, bot.keys);
-                let name = self
-                    .order(bot, "thing", &key, token.as_deref(), admission.as_deref())
-                    .await;
-                let is_wrong = needs_token || needs_admission && !is_own;
-                if name == "201" && is_wrong {
-                    scene.breach(format!("bot-{} bought with what is not good for {key}", bot.account));
-                }
-                if name == "201" {
-                    bot.last_key = Some(key);
-                }
-            }
+            0..=2 if is_free => self.try_foreign_proofs(bot).await,
             3 | 4 => {
                 if let Some(key) = bot.last_key.clone() {
                     self.order(bot, "thing", &key, None, None).await;
@@ -450,12 +428,7 @@ impl Worker {
             }
             6 => {
                 let order = Uuid::from_u128(self.random.random());
-                let request = Request {
-                    path: format!("/v1/orders/{order}"),
-                    ..Request::default()
-                };
-                let (answer, _) = self.ask(bot, request).await;
-                if answer.status == 200 {
+                if self.get(bot, format!("/v1/orders/{order}")).await.status == 200 {
                     scene.breach(format!("bot-{} has read order {order}", bot.account));
                 }
             }
@@ -470,13 +443,38 @@ impl Worker {
                 self.poll(bot, ticket.as_deref()).await;
             }
             _ => {
-                let request = Request {
-                    path: format!("/v1/sales/{}", scene.sale_before),
-                    ..Request::default()
-                };
-                self.ask(bot, request).await;
+                self.get(bot, format!("/v1/sales/{}", scene.sale_before)).await;
             }
         }
+    }
+
+    /// Tries an order with the tokens and admissions of other bots, or of the sale before.
+    async fn try_foreign_proofs(&mut self, bot: &mut Bot) {
+        let gang = Arc::clone(&self.gang);
+        let (old, random) = (&gang.old, &mut self.random);
+        let (token, admission) = match random.random_range(0..4) {
+            0 => (None, None),
+            1 => (any(&lock(&gang.new).tokens, random), bot.admission.clone()),
+            2 => (any(&old.tokens, random), any(&old.admissions, random)),
+            _ => (bot.token.clone(), any(&lock(&gang.new).admissions, random)),
+        };
+        let is_own = token == bot.token && admission == bot.admission;
+        bot.keys += 1;
+        // The bot's own token is for another key, so no token here is valid for this key.
+        let key = format!("bot-{}-{}", bot.account, bot.keys);
+        let name = self
+            .order(bot, "thing", &key, token.as_deref(), admission.as_deref())
+            .await;
+        if name != "201" {
+            return;
+        }
+        let round = &gang.scene.round;
+        if round.purchase_token || round.waiting_room && !is_own {
+            let account = bot.account;
+            gang.scene
+                .breach(format!("bot-{account} bought with what is not good for {key}"));
+        }
+        bot.last_key = Some(key);
     }
 }
 

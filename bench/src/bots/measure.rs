@@ -2,7 +2,8 @@
 
 use super::plan::{Round, Size};
 use super::probe::Probe;
-use super::scene::{Counts, Scene, is_refusal, lock};
+use super::scene::{Scene, is_refusal, lock};
+use crate::load::real;
 use crate::machine::{Machine, load_average};
 use serde::Serialize;
 use serde_json::Value;
@@ -85,11 +86,6 @@ pub struct Report {
     pub goals: Vec<Goal>,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts far below what a double is exact for")]
-fn real(count: usize) -> f64 {
-    count as f64
-}
-
 fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { real(part) / real(whole) }
 }
@@ -104,36 +100,21 @@ fn percentile(sorted: &[u64], percent: usize) -> f64 {
 
 /// Purchases a second from the first to the `count`th.
 fn pace(sold_at: &[f64], count: usize) -> f64 {
-    match sold_at.get(count.saturating_sub(1)) {
-        Some(last) if *last > 0.0 => real(count - 1) / last,
-        _ => 0.0,
-    }
+    let last = sold_at.get(count.saturating_sub(1)).filter(|last| **last > 0.0);
+    last.map_or(0.0, |last| real(count - 1) / last)
 }
 
 impl Measured {
     pub fn of(scene: &Scene, ended: Instant, processor: f64, stats: &Value, audit: &Value) -> Self {
-        let (mut people, bots) = (
-            std::mem::take(&mut *lock(&scene.people)),
-            std::mem::take(&mut *lock(&scene.bots)),
-        );
-        let (to_people, to_bots) = (people.sold.len(), bots.sold.len());
-        let mut sold: Vec<Instant> = people.sold.iter().chain(&bots.sold).copied().collect();
-        sold.sort_unstable();
-        let first = sold.first().copied().unwrap_or(ended);
-        let sold_at: Vec<f64> = sold.iter().map(|at| (*at - first).as_secs_f64()).collect();
+        let [mut people, bots] = [&scene.people, &scene.bots].map(|counts| std::mem::take(&mut *lock(counts)));
         people.latencies.sort_unstable();
         people.purchase_latencies.sort_unstable();
-        let item = &stats["items"][0];
-        let number = |name: &str| item[name].as_i64().unwrap_or_default();
+        let (to_people, to_bots) = (people.sold.len(), bots.sold.len());
+        let sold_at = seconds_from_first([people.sold, bots.sold].concat());
+        let number = |name: &str| stats["items"][0][name].as_i64().unwrap_or_default();
         let booked = number("held") + number("sold");
-        let stock = i64::try_from(scene.size.stock).unwrap_or(i64::MAX);
-        let told = i64::try_from(to_people + to_bots).unwrap_or(i64::MAX);
-        let false_refusals: BTreeMap<String, u64> = people
-            .answers
-            .iter()
-            .filter(|(name, _)| is_refusal(name))
-            .map(|(name, count)| (name.clone(), *count))
-            .collect();
+        let [stock, acknowledged] =
+            [scene.size.stock, to_people + to_bots].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
         let refused = lock(&scene.refused).len();
         let seconds = (ended - scene.start).as_secs_f64();
         let bot_answers = bots.answers.values().sum::<u64>();
@@ -142,7 +123,7 @@ impl Measured {
             units_to_people: to_people,
             units_to_bots: to_bots,
             units_to_careful_bots: bots.sold_carefully,
-            units_unheard_of: booked - told,
+            units_unheard_of: booked - acknowledged,
             bots_share: share(to_bots, to_people + to_bots),
             people_at_start: scene.people_at_start.load(Ordering::Relaxed),
             bots_at_start: lock(&scene.bots_at_start).len(),
@@ -155,19 +136,22 @@ impl Measured {
             people_answered: scene.answered.load(Ordering::Relaxed),
             people_refused: refused,
             false_share: share(refused, scene.size.people),
-            false_refusals,
+            false_refusals: filter(&people.answers, is_refusal),
             seconds,
             bot_requests_a_second: share(usize::try_from(bot_answers).unwrap_or(usize::MAX), 1) / seconds.max(0.001),
             people_p50_ms: percentile(&people.latencies, 50),
             people_p99_ms: percentile(&people.latencies, 99),
             purchase_p50_ms: percentile(&people.purchase_latencies, 50),
             purchase_p99_ms: percentile(&people.purchase_latencies, 99),
-            server_faults: faults(&people) + faults(&bots),
+            server_faults: [&people.answers, &bots.answers]
+                .map(|answers| filter(answers, is_fault).values().sum::<u64>())
+                .iter()
+                .sum(),
             people: people.answers,
             bots: bots.answers,
             generator_processor_seconds: processor,
             stopped: stats["stopped"].clone(),
-            is_oversold: booked > stock || told > stock || number("available") < 0 || number("total") != stock,
+            is_oversold: booked > stock || acknowledged > stock || number("available") < 0 || number("total") != stock,
             is_balanced: audit["balanced"] == true,
             differences: audit["differences"].clone(),
             breaches: lock(&scene.breaches).clone(),
@@ -184,24 +168,61 @@ impl Measured {
             self.accepted_a_second,
             self.people_refused,
             self.bot_requests_a_second,
-            if self.is_balanced && !self.is_oversold {
-                "balanced"
-            } else {
-                "NOT BALANCED"
-            },
+            self.audit(),
         )
+    }
+
+    /// A line for each breach, for missing balance and for lost replies.
+    fn warnings(&self) -> Vec<String> {
+        let name = self.round.name;
+        let breaches = self
+            .breaches
+            .iter()
+            .map(|breach| format!("BREACH in {name}: {breach}\n"));
+        let mut lines: Vec<String> = breaches.collect();
+        if !self.is_balanced || self.is_oversold {
+            lines.push(format!("NOT BALANCED: {name}: {}\n", self.differences));
+        }
+        if self.server_faults > 0 || self.units_unheard_of != 0 {
+            lines.push(format!(
+                "{name}: {} answers were the server's fault or never came, {} units in no reply\n",
+                self.server_faults, self.units_unheard_of
+            ));
+        }
+        lines
+    }
+
+    pub const fn audit(&self) -> &'static str {
+        if self.is_balanced && !self.is_oversold {
+            "balanced"
+        } else {
+            "NOT BALANCED"
+        }
+    }
+
+    /// The round without bots and with the same admission.
+    const fn without_bots(&self) -> &'static str {
+        match (self.round.waiting_room, self.round.admissions_per_second) {
+            (false, _) => "a",
+            (true, None) => "g",
+            (true, Some(_)) => "i",
+        }
     }
 }
 
-/// Server errors and requests without a reply. `overloaded` is a refusal of a guard, and does not count.
-fn faults(counts: &Counts) -> u64 {
-    let is_fault = |name: &str| name == "no answer" || name.starts_with('5') && name != "503 overloaded";
-    counts
-        .answers
-        .iter()
-        .filter(|(name, _)| is_fault(name))
-        .map(|(_, count)| count)
-        .sum()
+/// Whether the name is a server error or no reply. `overloaded` is a refusal of a guard, and does not count.
+fn is_fault(name: &str) -> bool {
+    name == "no answer" || name.starts_with('5') && name != "503 overloaded"
+}
+
+fn filter(answers: &BTreeMap<String, u64>, is_wanted: fn(&str) -> bool) -> BTreeMap<String, u64> {
+    let wanted = answers.iter().filter(|(name, _)| is_wanted(name));
+    wanted.map(|(name, count)| (name.clone(), *count)).collect()
+}
+
+fn seconds_from_first(mut times: Vec<Instant>) -> Vec<f64> {
+    times.sort_unstable();
+    times.iter().map(|at| (*at - times[0]).as_secs_f64()).collect()
 }
 
 impl Report {
@@ -212,7 +233,7 @@ impl Report {
             began: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
             machine: format!(
                 "{}, shared by the generator, the program, Redis and Postgres",
-                Machine::look()
+                Machine::of_this_run()
             ),
             load_before: load_average(),
             load_after: String::new(),
@@ -237,16 +258,7 @@ impl Report {
             .map(|it| (it.round.name, it.sold_at.clone()))
             .collect();
         for measured in self.rounds.iter_mut().filter(|it| it.round.has_bots) {
-            let name = match measured.round {
-                Round {
-                    waiting_room: false, ..
-                } => "a",
-                Round {
-                    admissions_per_second: None,
-                    ..
-                } => "g",
-                _ => "i",
-            };
+            let name = measured.without_bots();
             if let Some(others) = alone.get(name) {
                 let count = others.len().min(measured.sold_at.len());
                 measured.compared_with = Some(name);
@@ -255,39 +267,46 @@ impl Report {
                 measured.pace_ratio = (before > 0.0).then(|| pace(&measured.sold_at, count) / before);
             }
         }
-        let mut goals = Vec::new();
-        if let Some(all) = self.find("f") {
-            goals.push(Goal {
-                goal: format!(
-                    "with all guards, bots that are {:.1} % of the accounts get at most {:.0} % of the units",
-                    self.size.bot_share() * 100.0,
-                    SHARE_MAX * 100.0
-                ),
-                measured: format!("{:.1} %", all.bots_share * 100.0),
-                is_reached: all.bots_share <= SHARE_MAX,
-            });
-        }
-        let guarded: Vec<&Measured> = ["f", "g"].iter().filter_map(|name| self.find(name)).collect();
-        if !guarded.is_empty() {
-            let worst = guarded.iter().map(|it| it.false_share).fold(0.0, f64::max);
-            goals.push(Goal {
-                goal: format!(
-                    "with all guards, at most {:.1} % of the people are refused falsely",
-                    FALSE_MAX * 100.0
-                ),
-                measured: format!("{:.2} %", worst * 100.0),
-                is_reached: worst <= FALSE_MAX,
-            });
-        }
-        // Only h and i have this goal. In f and g, the waiting room's admission rate sets the pace.
-        if let Some(ratio) = self.find("h").and_then(|it| it.pace_ratio) {
-            goals.push(Goal {
-                goal: format!("accepted purchases a second stay at {PACE_MIN} of those without bots (h and i)"),
-                measured: format!("{ratio:.2}"),
-                is_reached: ratio >= PACE_MIN,
-            });
-        }
-        self.goals = goals;
+        self.goals = [self.share_goal(), self.refusals_goal(), self.pace_goal()]
+            .into_iter()
+            .flatten()
+            .collect();
+    }
+
+    fn share_goal(&self) -> Option<Goal> {
+        let share = self.find("f")?.bots_share;
+        Some(Goal {
+            goal: format!(
+                "with all guards, bots that are {:.1} % of the accounts get at most {:.0} % of the units",
+                self.size.bot_share() * 100.0,
+                SHARE_MAX * 100.0
+            ),
+            measured: format!("{:.1} %", share * 100.0),
+            is_reached: share <= SHARE_MAX,
+        })
+    }
+
+    fn refusals_goal(&self) -> Option<Goal> {
+        let guarded = ["f", "g"].iter().filter_map(|name| self.find(name));
+        let worst = guarded.map(|it| it.false_share).reduce(f64::max)?;
+        Some(Goal {
+            goal: format!(
+                "with all guards, at most {:.1} % of the people are refused falsely",
+                FALSE_MAX * 100.0
+            ),
+            measured: format!("{:.2} %", worst * 100.0),
+            is_reached: worst <= FALSE_MAX,
+        })
+    }
+
+    /// Only h and i have this goal. In f and g, the waiting room's admission rate sets the pace.
+    fn pace_goal(&self) -> Option<Goal> {
+        let ratio = self.find("h")?.pace_ratio?;
+        Some(Goal {
+            goal: format!("accepted purchases a second stay at {PACE_MIN} of those without bots (h and i)"),
+            measured: format!("{ratio:.2}"),
+            is_reached: ratio >= PACE_MIN,
+        })
     }
 
     /// Whether every sale balances, none was oversold, and no guard accepted a forbidden request.
@@ -342,20 +361,6 @@ impl Report {
                 probe.let_through, probe.asked, probe.most, probe.broken
             ));
         }
-        for it in &self.rounds {
-            for breach in &it.breaches {
-                text.push_str(&format!("BREACH in {}: {breach}\n", it.round.name));
-            }
-            if !it.is_balanced || it.is_oversold {
-                text.push_str(&format!("NOT BALANCED: {}: {}\n", it.round.name, it.differences));
-            }
-            if it.server_faults > 0 || it.units_unheard_of != 0 {
-                text.push_str(&format!(
-                    "{}: {} answers were the server's fault or never came, {} units nobody was told of\n",
-                    it.round.name, it.server_faults, it.units_unheard_of
-                ));
-            }
-        }
-        text
+        text + &self.rounds.iter().flat_map(Measured::warnings).collect::<String>()
     }
 }

@@ -1,7 +1,7 @@
 //! Renders the report as one HTML file with a picture; it loads no other file.
 
 use super::measure::{Measured, Report};
-use crate::page::STYLE;
+use crate::page::document;
 use crate::plot::escape;
 use serde_json::Value;
 
@@ -16,14 +16,10 @@ const PARTIES: &str = "
 pub fn page(report: &Report) -> String {
     let mut goals = String::new();
     for goal in &report.goals {
-        let (class, word) = if goal.is_reached {
-            ("reached", "reached")
-        } else {
-            ("missed", "missed")
-        };
+        let word = if goal.is_reached { "reached" } else { "missed" };
         let (text, measured) = (escape(&goal.goal), escape(&goal.measured));
         goals.push_str(&format!(
-            "<li><strong class=\"{class}\">{word}</strong>: {text}: {measured}</li>\n"
+            "<li><strong class=\"{word}\">{word}</strong>: {text}: {measured}</li>\n"
         ));
     }
     let probe = report.probe.as_ref().map(|probe| {
@@ -34,16 +30,14 @@ pub fn page(report: &Report) -> String {
         )
     });
     let size = &report.size;
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>Who gets the units</title>\n<style>{STYLE}{PARTIES}</style></head><body>\n\
-         <h1>Who gets the units</h1>\n<p>{} people with an account each and bots with {} accounts on {} addresses want \
+    let body = format!(
+        "<h1>Who gets the units</h1>\n<p>{} people with an account each and bots with {} accounts on {} addresses want \
          {} units. Each row has one guard more. Of all accounts, {:.1} % are the bots' (the broken line).</p>\n{}\n\
          <h2>Goals</h2>\n<ul>\n{goals}</ul>\n{}<h2>Figures</h2>\n{}\n\
-         <h2>What guards stopped, by the sale's stats</h2>\n{}\n\
+         <h2>Refused by guards, by the sale's stats</h2>\n{}\n\
          <h2>Answers</h2>\n{}\n\
          <p class=\"soft\">{}; seed {}; {}. Load average before {}, after {}. The generator, the program, Redis and \
-         Postgres share the processors: the figures of one run are for comparing its rounds.</p>\n</body></html>\n",
+         Postgres share the processors: the figures of one run are for comparing its rounds.</p>\n",
         size.people,
         size.accounts,
         size.bot_addresses,
@@ -64,7 +58,8 @@ pub fn page(report: &Report) -> String {
         escape(&report.machine),
         escape(&report.load_before),
         escape(&report.load_after),
-    )
+    );
+    document("Who gets the units", PARTIES, &body)
 }
 
 /// Draws a bar for each round: the people's units and the bots'.
@@ -112,10 +107,9 @@ fn figures(report: &Report) -> String {
          <th>all p50/p99</th><th>generator's processor</th><th>audit</th></tr>\n",
     );
     for it in &report.rounds {
-        let ratio = match (it.pace_ratio, it.compared_with) {
-            (Some(ratio), Some(with)) => format!("{ratio:.2} of {with} ({} units)", it.compared_units),
-            _ => String::new(),
-        };
+        let ratio = it.pace_ratio.zip(it.compared_with);
+        let ratio = ratio.map(|(ratio, with)| format!("{ratio:.2} of {with} ({} units)", it.compared_units));
+        let ratio = ratio.unwrap_or_default();
         let lots = if it.round.waiting_room {
             format!("{} / {}", it.people_at_start, it.bots_at_start)
         } else {
@@ -140,11 +134,7 @@ fn figures(report: &Report) -> String {
             it.people_p50_ms,
             it.people_p99_ms,
             it.generator_processor_seconds,
-            if it.is_balanced && !it.is_oversold {
-                "balanced"
-            } else {
-                "NOT BALANCED"
-            },
+            it.audit(),
         ));
     }
     table + "</table></div>"

@@ -84,73 +84,30 @@ const OPEN: Round = Round {
 
 /// All rounds; c, d, e, e2 and f each add a guard.
 pub fn rounds() -> Vec<Round> {
-    let b = Round {
-        name: "b",
-        title: "and bots, no guards",
-        has_bots: true,
-        ..OPEN
+    let from = |round: &Round, name, title, change: fn(&mut Round)| {
+        let mut round = Round {
+            name,
+            title,
+            ..round.clone()
+        };
+        change(&mut round);
+        round
     };
-    let b2 = Round {
-        name: "b2",
-        title: "the same, two units an account",
-        per_user_limit: 2,
-        ..b.clone()
-    };
-    let c = Round {
-        name: "c",
-        title: "+ 5 requests a minute an account",
-        window: 5,
-        ..b.clone()
-    };
-    let d = Round {
-        name: "d",
-        title: "+ 20 requests a second an address",
-        address_rate: 20,
-        ..c.clone()
-    };
-    let e = Round {
-        name: "e",
-        title: "+ purchase tokens",
-        purchase_token: true,
-        ..d.clone()
-    };
-    let e2 = Round {
-        name: "e2",
-        title: "+ proof of work for each token",
-        proof_of_work: true,
-        ..e.clone()
-    };
-    let f = Round {
-        name: "f",
-        title: "+ waiting room: all guards",
-        waiting_room: true,
-        ..e2.clone()
-    };
-    let f2 = Round {
-        name: "f2",
-        title: "the same, two units an account",
-        per_user_limit: 2,
-        ..f.clone()
-    };
-    let g = Round {
-        name: "g",
-        title: "people alone, all guards",
-        has_bots: false,
-        ..f.clone()
-    };
+    let two = "the same, two units an account";
+    let b = from(&OPEN, "b", "and bots, no guards", |it| it.has_bots = true);
+    let b2 = from(&b, "b2", two, |it| it.per_user_limit = 2);
+    let c = from(&b, "c", "+ 5 requests a minute an account", |it| it.window = 5);
+    let d = from(&c, "d", "+ 20 requests a second an address", |it| it.address_rate = 20);
+    let e = from(&d, "e", "+ purchase tokens", |it| it.purchase_token = true);
+    let e2 = from(&e, "e2", "+ proof of work for each token", |it| it.proof_of_work = true);
+    let f = from(&e2, "f", "+ waiting room: all guards", |it| it.waiting_room = true);
+    let f2 = from(&f, "f2", two, |it| it.per_user_limit = 2);
+    let g = from(&f, "g", "people alone, all guards", |it| it.has_bots = false);
     // The highest rate that a sale allows, so that only the machine limits the pace.
-    let h = Round {
-        name: "h",
-        title: "with bots, all guards, everybody admitted at once",
-        admissions_per_second: Some(1_000_000),
-        ..f.clone()
-    };
-    let i = Round {
-        name: "i",
-        title: "people alone, the same",
-        has_bots: false,
-        ..h.clone()
-    };
+    let h = from(&f, "h", "with bots, all guards, everybody admitted at once", |it| {
+        it.admissions_per_second = Some(1_000_000);
+    });
+    let i = from(&h, "i", "people alone, the same", |it| it.has_bots = false);
     vec![OPEN, b, b2, c, d, e, e2, f, f2, g, h, i]
 }
 

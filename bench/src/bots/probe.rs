@@ -1,7 +1,7 @@
 //! Bursts at the boundary of the rate window. The sale has a short window, so that a run crosses many boundaries.
 
 use super::crowd::Crowd;
-use super::scene::{path, purchase};
+use super::scene::{are_too_many, path, purchase};
 use crate::operator::Operator;
 use crate::wire::{Request, Wire};
 use anyhow::Result;
@@ -58,17 +58,10 @@ pub async fn run(server: SocketAddr, operator: &mut Operator, crowd: &Arc<Crowd>
         asked: bursts.iter().map(|(asked, _)| asked).sum(),
         let_through: bursts.iter().map(|(_, passed)| passed.len()).sum(),
         most: usize::try_from(windows)? * LIMIT * bursts.len(),
-        broken: bursts.iter().filter(|(_, passed)| is_broken(passed)).count(),
-    })
-}
-
-/// Whether more purchases than the limit passed within one window. It counts the time from the first request to the
-/// last reply. The decisions lie between the two, so the result is certain.
-fn is_broken(passed: &[(Instant, Instant)]) -> bool {
-    passed.windows(LIMIT + 1).any(|some| {
-        let first = some.iter().map(|(asked, _)| *asked).min();
-        let last = some.iter().map(|(_, answered)| *answered).max();
-        matches!((first, last), (Some(first), Some(last)) if last - first < WINDOW)
+        broken: bursts
+            .iter()
+            .filter(|(_, passed)| are_too_many(passed, LIMIT, WINDOW))
+            .count(),
     })
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -61,6 +62,16 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether the status and code are a guard's refusal, for a client that follows the rules.
 pub fn is_refusal(name: &str) -> bool {
     name.starts_with("403 ") || name.starts_with("429 ") || name == "503 overloaded"
+}
+
+/// Whether more requests than the limit lie within one window. The times are those of a request and its reply. Each
+/// decision lies between the two, so the result is certain.
+pub fn are_too_many(times: &[(Instant, Instant)], limit: usize, window: Duration) -> bool {
+    times.windows(limit + 1).any(|some| {
+        let first = some.iter().map(|(asked, _)| *asked).min();
+        let last = some.iter().map(|(_, answered)| *answered).max();
+        matches!((first, last), (Some(first), Some(last)) if last - first < window)
+    })
 }
 
 impl Scene {

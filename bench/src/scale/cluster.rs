@@ -1,11 +1,10 @@
 //! Compares the cost of a purchase on one Redis with the cost on a cluster of three primaries on this machine.
 
-use super::{Cost, Stage, typical};
-use crate::load;
+use super::stage::{Cost, Stage};
 use crate::machine::processor_seconds_of;
-use crate::numbers::{median, ratio};
+use crate::numbers::{median_of, ratio};
 use crate::resp::Resp;
-use crate::shoppers::Question;
+use crate::shoppers::Purchase;
 use crate::world::{OwnRedis, Plan, Terms, free_port};
 use anyhow::{Context as _, Result, bail};
 use flashsale::domain::sale::Sale;
@@ -34,11 +33,10 @@ impl OnCluster {
     pub(super) fn middle(rounds: &[Self]) -> Option<Self> {
         let first = rounds.first()?;
         let costs: Vec<Cost> = rounds.iter().map(|it| it.cost.clone()).collect();
-        let busiest: Vec<f64> = rounds.iter().filter_map(|it| it.busiest).collect();
         Some(Self {
             primaries: first.primaries,
-            cost: typical(&costs),
-            busiest: median(&busiest),
+            cost: Cost::typical(&costs),
+            busiest: median_of(rounds, |it| it.busiest),
         })
     }
 }
@@ -71,21 +69,18 @@ impl Cluster {
         let sale = stage.world.sale(bench, plan.address, &self.database, &terms)?;
         stage.world.calm(bench, &self.database)?;
         let pids = self.nodes.iter().map(OwnRedis::pid).collect::<Result<Vec<_>>>()?;
-        let each = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
-        let (before, before_each) = (stage.world.used(&pids, program.pid()), each());
-        let mut nodes = self.nodes.iter().map(OwnRedis::connect).collect::<Result<Vec<_>>>()?;
-        let reads_before = reads(&mut nodes)?;
-        stage.salt += 1;
+        let spent = || -> Vec<f64> { pids.iter().filter_map(|pid| processor_seconds_of(*pid)).collect() };
+        let before = spent();
         let id = sale.id.to_string();
-        let question = Question::purchases(plan.address, &id, stage.shoppers, stage.salt);
-        let asking = load::closed(plan.address, &question, stage.clients, stage.window, &bench.stop);
-        let tally = bench.wait_for(asking)?;
-        bench.go_on()?;
-        let all_reads = reads(&mut nodes)? - reads_before;
-        bench.poll("the ledger catches up", DRAIN_MAX, || {
-            Ok((backlog(&mut nodes, &sale)? == 0).then_some(()))
+        let question = stage.question(vec![Purchase::of(plan.address, &id, 0)], 0);
+        let load = (plan.address, &question);
+        let what = "a cluster of three primaries";
+        let (_, cost) = stage.purchases((&self.nodes, &program), load, stage.window, what, |nodes| {
+            bench.poll("the ledger catches up", DRAIN_MAX, || {
+                Ok((backlog(nodes, &sale)? == 0).then_some(()))
+            })
         })?;
-        let (after, after_each) = (stage.world.used(&pids, program.pid()), each());
+        let spent: Vec<f64> = spent().iter().zip(&before).map(|(now, then)| now - then).collect();
         let mut operator = stage.world.operator(plan.address);
         let (_, audit) = bench.wait_for(operator.count(&id))?;
         if audit["balanced"] != true {
@@ -93,20 +88,9 @@ impl Cluster {
         }
         stage.world.close(bench, plan.address, &[sale])?;
         program.stop();
-        stage.note(&tally, "a cluster of three primaries");
-        let purchases = tally.of_all_asked(201, "");
-        let spent: Vec<f64> = after_each
-            .iter()
-            .zip(&before_each)
-            .map(|(now, then)| now - then)
-            .collect();
         Ok(OnCluster {
             primaries: self.nodes.len(),
-            cost: Cost {
-                a_second: tally.rate(201, ""),
-                micros: after.micros_since(&before, purchases),
-                reads: ratio(Some(all_reads), Some(purchases)),
-            },
+            cost,
             busiest: ratio(spent.iter().copied().reduce(f64::max), Some(spent.iter().sum())),
         })
     }

@@ -1,19 +1,22 @@
 //! Measures many holds that expire at one moment while other shoppers buy.
 
-use super::{FILLERS, Stage};
+use super::FILLERS;
+use super::stage::Stage;
 use crate::Options;
-use crate::load::{self, Percentiles, Tally, Window, real};
-use crate::numbers::{NOT_MEASURED, cell, median, ratio};
+use crate::cost::{self, Micros};
+use crate::load::{self, ACCEPTED, Percentiles, Tally, Window, real};
+use crate::numbers::{cell, median_of, ratio};
 use crate::program::Program;
-use crate::shoppers::{Purchase, Question};
+use crate::shoppers::Purchase;
 use crate::sql;
-use crate::world::{Micros, Terms, in_words, middle};
+use crate::world::Terms;
 use anyhow::{Result, anyhow};
 use chrono::{TimeDelta, Utc};
 use serde::Serialize;
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 /// The share of the peak rate at which shoppers buy during the expiry.
 const SHARE_OF_PEAK: f64 = 0.5;
@@ -50,21 +53,22 @@ pub(super) struct Expiry {
 
 impl Expiry {
     /// The work of the processors, in words.
-    pub(super) fn in_its_way(expired: &[Self]) -> String {
-        let meanwhile = |of: fn(&Self) -> Option<f64>| median(&expired.iter().filter_map(of).collect::<Vec<_>>());
-        let busy = |of: fn(&Self) -> Micros| {
-            let micros = middle(&expired.iter().map(of).collect::<Vec<_>>());
-            in_words(&micros).unwrap_or_else(|| NOT_MEASURED.to_owned())
-        };
+    pub(super) fn load_in_words(expired: &[Self]) -> String {
+        let middle = |of: fn(&Self) -> Option<f64>| cell(median_of(expired, of), 0);
+        let busy = |of: fn(&Self) -> Micros| cost::in_words(expired.iter().map(of));
         format!(
             "{} purchases a second came meanwhile, and {} holds a second were expired and given back beside them, on the same \
              processors: each millisecond took {}; before, with {} purchases and nothing that expired, {}",
-            cell(meanwhile(|it| it.rate), 0),
-            cell(meanwhile(|it| ratio(Some(real(it.holds)), it.seconds)), 0),
+            middle(|it| it.rate),
+            middle(Self::holds_a_second),
             busy(|it| it.busy_meanwhile),
-            cell(meanwhile(|it| it.rate_before), 0),
+            middle(|it| it.rate_before),
             busy(|it| it.busy_before),
         )
+    }
+
+    pub(super) fn holds_a_second(&self) -> Option<f64> {
+        ratio(Some(real(self.holds)), self.seconds)
     }
 }
 
@@ -80,111 +84,117 @@ fn lead(before: Window, options: &Options) -> (Duration, Duration) {
 pub(super) fn expire(stage: &mut Stage<'_>, program: &Program, peak: Option<f64>) -> Result<Expiry> {
     let bench = stage.bench;
     let holds = bench.options.size(2_000, 200_000);
-    let mut came_to = Expiry {
+    let mut expiry = Expiry {
         holds,
         ..Expiry::default()
     };
     let Some(rate) = peak.map(|peak| peak * SHARE_OF_PEAK) else {
-        return Ok(came_to);
+        return Ok(expiry);
     };
     let (held, bought) = (stage.sale(&Terms::default())?, stage.sale(&Terms::default())?);
     stage.world.fill(bench, &held, FILLERS..FILLERS + holds, 0)?;
-    stage.world.drained(bench, &held)?;
-    let before_window = bench.options.window(BEFORE);
-    let (lead, giving) = lead(before_window, &bench.options);
+    stage.world.redis.drained(bench, &held)?;
+    let before = bench.options.window(BEFORE);
+    let (lead, giving) = lead(before, &bench.options);
     // All holds get one deadline, later than the update of the last hold, so that none expires early.
     let (due, deadline) = (Instant::now() + lead, Utc::now() + TimeDelta::from_std(lead)?);
     bench.wait_for(sql::expire_at(&stage.database, held.id.0, deadline))?;
     stage.calm()?;
-    let is_late = Instant::now() + before_window.warm + before_window.measured + ASIDE > due;
-    if is_late {
-        stage.remark(format!(
+    if Instant::now() + before.warm + before.measured + ASIDE > due {
+        bench.remark(format!(
             "an expiry was not measured: within {:.1} s not all holds had their deadline",
             giving.as_secs_f64()
         ));
     } else {
-        let redis = [stage.world.redis.pid()?];
-        let (began, used) = (Instant::now(), stage.world.used(&redis, program.pid()));
-        let before = ask(stage, (&bought.id.to_string(), 0), rate, before_window, &bench.stop)?;
-        let seconds = began.elapsed().as_secs_f64();
-        came_to.busy_before = stage
-            .world
-            .used(&redis, program.pid())
-            .micros_since(&used, seconds * 1000.0);
+        let load = Load {
+            program,
+            sale: bought.id.to_string(),
+            rate,
+        };
+        load.measure(stage, &mut expiry, (before, due), held.id.0)?;
+    }
+    stage.world.redis.drained(bench, &bought)?;
+    stage.world.close(bench, stage.all.address, &[held, bought])?;
+    Ok(expiry)
+}
+
+/// The shoppers who buy before the expiry and during it.
+struct Load<'a> {
+    program: &'a Program,
+    sale: String,
+    rate: f64,
+}
+
+impl Load<'_> {
+    /// Runs a window before the moment when the holds of the sale `held` are due, and a window from that moment on.
+    fn measure(
+        &self,
+        stage: &mut Stage<'_>,
+        expiry: &mut Expiry,
+        (before, due): (Window, Instant),
+        held: Uuid,
+    ) -> Result<()> {
+        let bench = stage.bench;
+        let tally;
+        (tally, expiry.busy_before) = self.window(stage, 0, before, &bench.stop)?;
         bench.go_on()?;
-        stage.note(&before, "before holds expired");
+        bench.note(&tally, ACCEPTED, "before holds expired");
+        (expiry.rate_before, expiry.before) = (tally.rate(ACCEPTED), tally.percentiles(ACCEPTED));
         let (is_over, database) = (bench.stop.child_token(), stage.database.clone());
         let (meanwhile, ended) = thread::scope(|scope| {
             let watching = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let ended = runtime.block_on(sql::wait_expired(&database, held.id.0, EXPIRY_MAX));
+                let ended = runtime.block_on(sql::wait_expired(&database, held, EXPIRY_MAX));
                 is_over.cancel();
                 ended
             });
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            let (began, used) = (Instant::now(), stage.world.used(&redis, program.pid()));
             let window = Window {
                 warm: Duration::ZERO,
                 measured: ASKED_MAX,
             };
-            let meanwhile = ask(stage, (&bought.id.to_string(), before.asked), rate, window, &is_over);
-            let seconds = began.elapsed().as_secs_f64();
-            came_to.busy_meanwhile = stage
-                .world
-                .used(&redis, program.pid())
-                .micros_since(&used, seconds * 1000.0);
+            let meanwhile = self.window(stage, tally.asked, window, &is_over);
             (meanwhile, watching.join())
         });
-        let ended = ended.map_err(|_panic| anyhow!("who watched the holds panicked"))??;
-        let meanwhile = meanwhile?;
+        let ended = ended.map_err(|_panic| anyhow!("the thread that watches the holds panicked"))??;
+        let tally;
+        (tally, expiry.busy_meanwhile) = meanwhile?;
         bench.go_on()?;
-        stage.note(&meanwhile, "while holds expired");
-        (came_to.rate_before, came_to.rate) = (before.rate(201, ""), meanwhile.rate(201, ""));
-        came_to.before = before.percentiles(201, "");
-        came_to.meanwhile = meanwhile.percentiles(201, "");
-        came_to.seconds = ended.map(|at| at.saturating_duration_since(due).as_secs_f64());
+        bench.note(&tally, ACCEPTED, "while holds expired");
+        (expiry.rate, expiry.meanwhile) = (tally.rate(ACCEPTED), tally.percentiles(ACCEPTED));
+        expiry.seconds = ended.map(|at| at.saturating_duration_since(due).as_secs_f64());
+        Ok(())
     }
-    stage.world.drained(bench, &bought)?;
-    stage.world.close(bench, stage.all.address, &[held, bought])?;
-    Ok(came_to)
-}
 
-/// Purchases of a sale at a rate, by shoppers from this number on.
-fn ask(
-    stage: &mut Stage<'_>,
-    (sale, from): (&str, usize),
-    rate: f64,
-    window: Window,
-    stop: &CancellationToken,
-) -> Result<Tally> {
-    stage.salt += 1;
-    let server = stage.all.address;
-    let question = Question::Purchases {
-        of: vec![Purchase::of(server, sale, 0)],
-        shoppers: stage.shoppers,
-        from,
-        salt: stage.salt,
-    };
-    let asking = load::open(server, &question, rate, CONNECTIONS, window, stop);
-    stage.bench.wait_for(asking)
+    /// Purchases at the rate, by shoppers from this number on. Gives the processor time of each millisecond.
+    fn window(
+        &self,
+        stage: &mut Stage<'_>,
+        from: usize,
+        window: Window,
+        stop: &CancellationToken,
+    ) -> Result<(Tally, Micros)> {
+        let (server, redis) = (stage.all.address, [stage.world.redis.pid()?]);
+        let question = stage.question(vec![Purchase::of(server, &self.sale, 0)], from);
+        let (began, before) = (Instant::now(), stage.world.used(&redis, self.program.pid()));
+        let load = load::open(server, &question, self.rate, CONNECTIONS, window, stop);
+        let tally = stage.bench.wait_for(load)?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+        let used = stage.world.used(&redis, self.program.pid());
+        Ok((tally, used.micros_since(&before, milliseconds)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     #[test]
     fn the_deadline_is_after_what_is_measured_before_it_however_long_that_is() {
-        let options = |is_quick, seconds| Options {
-            quick: is_quick,
+        let options = |quick, seconds| Options {
+            quick,
             seconds,
-            clients: None,
-            rounds: None,
-            seed: 1,
-            out: PathBuf::new(),
-            data: PathBuf::new(),
-            stop: CancellationToken::new(),
+            ..Options::default()
         };
         for (is_quick, seconds, wanted) in [
             (false, None, 20.0),

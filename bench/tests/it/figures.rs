@@ -14,13 +14,16 @@ use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
 use flashsale::stock::keys::ShardKey;
-use flashsale_bench::load::{self, Tally, closed};
+use flashsale_bench::load::{self, Tally, closed, real};
+use flashsale_bench::machine::processor_seconds_of;
+use flashsale_bench::numbers::{median, range};
 use flashsale_bench::shoppers::{self, Question};
 use flashsale_bench::sql;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, Row as _};
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -93,14 +96,22 @@ struct Spread {
 }
 
 fn spread(values: &[f64]) -> Spread {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (below, above) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-    Spread {
-        min: sorted[0],
-        median: f64::midpoint(below, above),
-        max: sorted[sorted.len() - 1],
+    let (min, max) = range(values).unwrap();
+    let median = median(values).unwrap();
+    Spread { min, median, max }
+}
+
+/// The middle one and the range, with the decimals of the format.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, digits) = (f.width().unwrap_or(0), f.precision().unwrap_or(0));
+        let Self { min, median, max } = self;
+        write!(f, "{median:width$.digits$} ({min:.digits$} to {max:.digits$})")
     }
+}
+
+fn ratios(of: &[f64], to: &[f64]) -> Spread {
+    spread(&of.iter().zip(to).map(|(of, to)| of / to).collect::<Vec<_>>())
 }
 
 const fn verdict(reached: bool) -> &'static str {
@@ -155,7 +166,7 @@ async fn drained(redis: &str, sale: &str, shards: u16) {
         shard,
     };
     let waiting = |shard| -> i64 { raw.call(redis::cmd("XLEN").arg(key(shard).events())) };
-    within(PATIENCE, "everything is taken in", async || {
+    within(PATIENCE, "everything is drained", async || {
         (0..shards).map(waiting).sum::<i64>() == 0
     })
     .await;
@@ -244,16 +255,24 @@ async fn a_restarted_redis_sells_again() {
     }
 }
 
+/// The key of the inserted orders.
+const KEY: &str = "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11";
+
+const fn state_of(n: usize) -> &'static str {
+    match n % 10 {
+        0..=6 => "reserved",
+        7 | 8 => "paid",
+        _ => "cancelled",
+    }
+}
+
 /// Puts orders into the ledger as if they had been bought, on shards that know nothing of them: of ten, seven are
 /// reserved, two paid and one is cancelled; each of another shopper.
 async fn insert_orders(database: &str, sale: &str, shards: u16, count: usize) {
     const BATCH: usize = 20_000;
     let mut database = connect(database).await;
     let (number, secret) = secret(&mut database, sale).await;
-    let (key, began) = (
-        "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11",
-        Utc::now() - TimeDelta::minutes(20),
-    );
+    let began = Utc::now() - TimeDelta::minutes(20);
     let mut last = vec![0_i64; usize::from(shards)];
     for from in (0..count).step_by(BATCH) {
         let (mut ids, mut users, mut homes, mut states) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -263,11 +282,11 @@ async fn insert_orders(database: &str, sale: &str, shards: u16, count: usize) {
             let home = home_shard(&secret, &user, shards);
             let seq = &mut last[usize::from(home)];
             *seq += 1;
-            ids.push(OrderId::derive(number, &secret, &user, &key.parse().unwrap()).0);
+            ids.push(OrderId::derive(number, &secret, &user, &KEY.parse().unwrap()).0);
             users.push(name(n));
             homes.push(i16::try_from(home).unwrap());
             seqs.push(*seq);
-            states.push(["reserved", "paid", "cancelled"][usize::from(n % 10 >= 7) + usize::from(n % 10 == 9)]);
+            states.push(state_of(n));
             created.push(began + TimeDelta::microseconds(i64::try_from(n).unwrap() * 500));
         }
         sqlx::query(
@@ -280,7 +299,7 @@ async fn insert_orders(database: &str, sale: &str, shards: u16, count: usize) {
                  as o (id, user_id, shard, state, created, seq)",
         )
         .bind(sale)
-        .bind(key)
+        .bind(KEY)
         .bind(ids)
         .bind(users)
         .bind(homes)
@@ -358,13 +377,12 @@ async fn a_million_orders_are_rebuilt() {
         verdict(max <= GOAL)
     );
     // Every shopper's order is there under its key, as the ledger has it.
-    let (mut database, key) = (connect(&environment.1).await, "0b0e9d5c-7a1d-4c51-8d1f-0f6c1a6f8f11");
+    let mut database = connect(&environment.1).await;
     let (number, secret) = secret(&mut database, &sale).await;
     for n in (0..ORDERS).step_by(ORDERS / 97) {
-        let id = OrderId::derive(number, &secret, &name(n).parse().unwrap(), &key.parse().unwrap());
-        let again = instance.buy(&name(n), &sale, key, 1).await.ok(200);
-        let state = ["reserved", "paid", "cancelled"][usize::from(n % 10 >= 7) + usize::from(n % 10 == 9)];
-        assert_eq!((again.id(), again.text("state")), (id.to_string(), state));
+        let id = OrderId::derive(number, &secret, &name(n).parse().unwrap(), &KEY.parse().unwrap());
+        let again = instance.buy(&name(n), &sale, KEY, 1).await.ok(200);
+        assert_eq!((again.id(), again.text("state")), (id.to_string(), state_of(n)));
     }
     drained(&environment.0, &sale, SHARDS).await;
     instance.assert_balanced(&sale).await;
@@ -498,29 +516,25 @@ async fn what_a_durability_level_costs() {
             let (url, key) = (level.instance.url.clone(), format!("round-{round}"));
             let bought: Bought = shoppers.buy(&url, &level.sale, &key, CLIENTS, TIME).await;
             assert_eq!(bought.refused, 0, "{}", level.name);
-            #[expect(clippy::cast_precision_loss, reason = "some thousands")]
-            level.rates.push(bought.counted as f64 / bought.seconds);
+            level.rates.push(real(bought.counted) / bought.seconds);
             level.orders.extend(bought.orders);
-            // What is left would be taken in at the cost of the next.
+            // What is left would be drained at the cost of the next.
             drained(&level.redis, &level.sale, SHARDS).await;
         }
     }
     println!("level                              a second  of none (range)       of fsync always (range)");
-    let ratios = |level: &Level, to: &Level| -> Vec<f64> {
-        level.rates.iter().zip(&to.rates).map(|(rate, of)| rate / of).collect()
-    };
     for (level, (to_none, to_always)) in levels
         .iter()
         .zip([(1.0, 0.0), (0.7, 1.0), (0.6, 0.0), (0.6, 0.6), (0.3, 0.3)])
     {
         let show = |to: &Level, goal: f64| {
-            let it = spread(&ratios(level, to));
+            let it = ratios(&level.rates, &to.rates);
             let goal = if goal > 0.0 && goal < 1.0 {
                 format!(", goal {goal}: {}", verdict(it.median >= goal))
             } else {
                 String::new()
             };
-            format!("{:.2} ({:.2} to {:.2}){goal}", it.median, it.min, it.max)
+            format!("{it:.2}{goal}")
         };
         println!(
             "{:32} {:10.0}  {:42} {}",
@@ -539,15 +553,6 @@ async fn what_a_durability_level_costs() {
         );
         level.instance.assert_balanced(&level.sale).await;
     }
-}
-
-/// Seconds of processor that a process has used.
-fn processor(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name before it may have spaces. In hundredths of a second, whatever the kernel counts in.
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
-    ticks / 100.0
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -606,41 +611,26 @@ async fn what_traces_cost() {
     for round in 0..ROUNDS {
         for it in &mut exporters {
             let (url, key) = (it.instance.url.clone(), format!("round-{round}"));
-            let before = processor(it.instance.pid());
+            let before = processor_seconds_of(it.instance.pid()).unwrap();
             let bought = shoppers.buy(&url, &it.sale, &key, CLIENTS, TIME).await;
             assert_eq!(bought.refused, 0, "{}", it.name);
             // With all that comes of a purchase until it is in the ledger.
             drained(&it.redis.server.url(), &it.sale, SHARDS).await;
-            let used = processor(it.instance.pid()) - before;
-            #[expect(clippy::cast_precision_loss, reason = "some thousands")]
-            let (rate, cost) = (
-                bought.counted as f64 / bought.seconds,
-                used * 1e6 / bought.orders.len() as f64,
-            );
-            it.rates.push(rate);
-            it.costs.push(cost);
+            let used = processor_seconds_of(it.instance.pid()).unwrap() - before;
+            it.rates.push(real(bought.counted) / bought.seconds);
+            it.costs.push(used * 1e6 / real(bought.orders.len()));
             it.purchases += bought.orders.len();
             it.bytes += it.sent.try_iter().map(|(_, body)| body.len()).sum::<usize>();
         }
     }
     println!("exporter       purchases a second (range)      processor µs a purchase (range)   to no exporter  sent");
-    let ratios = |of: &Exporter, to: &Exporter| -> Vec<f64> {
-        of.costs.iter().zip(&to.costs).map(|(cost, of)| cost / of).collect()
-    };
     for it in &exporters {
-        let (rate, cost, ratio) = (spread(&it.rates), spread(&it.costs), spread(&ratios(it, &exporters[0])));
         println!(
-            "{:14} {:6.0} ({:.0} to {:.0})  {:18.0} ({:.0} to {:.0}) {:20.2} ({:.2} to {:.2})  {} bytes a purchase",
+            "{:14} {:6.0}  {:18.0} {:20.2}  {} bytes a purchase",
             it.name,
-            rate.median,
-            rate.min,
-            rate.max,
-            cost.median,
-            cost.min,
-            cost.max,
-            ratio.median,
-            ratio.min,
-            ratio.max,
+            spread(&it.rates),
+            spread(&it.costs),
+            ratios(&it.costs, &exporters[0].costs),
             it.bytes / it.purchases
         );
     }
@@ -674,15 +664,15 @@ struct Page {
     samples_a_second: Vec<f64>,
     longest_gap_ms: Vec<f64>,
     longest_task_ms: Vec<f64>,
-    /// The part of the time in which its main thread did something.
+    /// The percentage of the time in which its main thread did something.
     busy: Vec<f64>,
 }
 
 impl Page {
     /// Seconds in which the page's main thread has done something.
     async fn worked(window: &Window) -> f64 {
-        let told = window.tell("Performance.getMetrics", json!({})).await;
-        let metrics = told["metrics"].as_array().unwrap().iter();
+        let reply = window.devtools("Performance.getMetrics", json!({})).await;
+        let metrics = reply["metrics"].as_array().unwrap().iter();
         let mut found = metrics.filter(|it| it["name"] == "TaskDuration");
         found.next().unwrap()["value"].as_f64().unwrap()
     }
@@ -704,9 +694,7 @@ impl Page {
             .iter()
             .map(|it| it.as_f64().unwrap());
         let mut times: Vec<f64> = samples.filter(|at| *at > began && *at < ended).collect();
-        #[expect(clippy::cast_precision_loss, reason = "some dozens")]
-        self.samples_a_second
-            .push(times.len() as f64 * 1000.0 / (ended - began));
+        self.samples_a_second.push(real(times.len()) * 1000.0 / (ended - began));
         times.insert(0, began);
         times.push(ended);
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -715,8 +703,19 @@ impl Page {
         let tasks = tasks.filter(|task| task[0].as_f64().unwrap() > began);
         let longest = tasks.map(|task| task[1].as_f64().unwrap()).fold(0.0, f64::max);
         self.longest_task_ms.push(longest);
-        self.busy.push(worked * 1000.0 / (ended - began));
+        self.busy.push(worked * 100_000.0 / (ended - began));
         outcome
+    }
+
+    fn print(&self) {
+        let (samples, busy) = (spread(&self.samples_a_second), spread(&self.busy));
+        let (gap, task) = (spread(&self.longest_gap_ms).max, spread(&self.longest_task_ms).max);
+        println!(
+            "          {samples:.2} samples a second, goal 0.3: {}; longest gap {gap:.0} ms; longest task {task:.0} ms (0: \
+             none over 50), goal 200: {}; main thread busy {busy:.1} %",
+            verdict(samples.min >= 0.3),
+            verdict(task <= 200.0),
+        );
     }
 }
 
@@ -740,9 +739,9 @@ async fn live_page_beside_a_crowd() {
     let shoppers = shoppers::Shoppers::of(480_000, JWT_SECRET).unwrap();
     let window = Window::open(&instance).await;
     window
-        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": NOTES}))
+        .devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": NOTES}))
         .await;
-    window.tell("Performance.enable", json!({})).await;
+    window.devtools("Performance.enable", json!({})).await;
     window.open_console("/console").await;
     let crowd = async |sale: &str| -> Tally {
         let question = Question::purchases(server, sale, &shoppers, 1);
@@ -758,8 +757,8 @@ async fn live_page_beside_a_crowd() {
                 let mut terms = terms(stock, SHARDS, "redis");
                 terms["items"][0]["sku"] = json!(shoppers::sku(0));
                 let sale = instance.load_sale(&terms).await;
-                window.goto("/console/trail").await;
-                window.sees("#view h1", "Trail").await;
+                window.goto("/console/audit-log").await;
+                window.sees("#view h1", "Audit log").await;
                 // After that, nobody counts any more what was watched before.
                 poll::pass(unwatched).await;
                 let (rates, tally) = if is_open {
@@ -768,48 +767,18 @@ async fn live_page_beside_a_crowd() {
                     (&mut without, crowd(&sale).await)
                 };
                 // The one unit of a sale that refuses is sold before anything counts.
-                assert_eq!(tally.others(status, code), None);
-                rates.push(tally.rate(status, code).unwrap());
+                assert_eq!(tally.others((status, code)), None);
+                rates.push(tally.rate((status, code)).unwrap());
                 drained(&redis.url(), &sale, SHARDS).await;
                 instance.assert_balanced(&sale).await;
             }
         }
-        let ratios: Vec<f64> = with
-            .iter()
-            .zip(&without)
-            .map(|(with, without)| with / without)
-            .collect();
-        let (without, with, ratio) = (spread(&without), spread(&with), spread(&ratios));
+        let (ratio, without, with) = (ratios(&with, &without), spread(&without), spread(&with));
         println!(
-            "{name:9} {:7.0} without ({:.0} to {:.0}), {:7.0} with ({:.0} to {:.0}), {:.2} of it ({:.2} to {:.2}); goal 10,000 \
-             with: {}",
-            without.median,
-            without.min,
-            without.max,
-            with.median,
-            with.min,
-            with.max,
-            ratio.median,
-            ratio.min,
-            ratio.max,
+            "{name:9} {without:7.0} without, {with:7.0} with, {ratio:.2} of it; goal 10,000 with: {}",
             verdict(with.median >= 10_000.0)
         );
-        let (samples, gap) = (spread(&page.samples_a_second), spread(&page.longest_gap_ms));
-        let (task, busy) = (spread(&page.longest_task_ms), spread(&page.busy));
-        println!(
-            "          {:.2} samples a second ({:.2} to {:.2}), goal 0.3: {}; longest gap {:.0} ms; longest task {:.0} ms (0: \
-             none over 50), goal 200: {}; main thread busy {:.1} % ({:.1} to {:.1})",
-            samples.median,
-            samples.min,
-            samples.max,
-            verdict(samples.min >= 0.3),
-            gap.max,
-            task.max,
-            verdict(task.max <= 200.0),
-            busy.median * 100.0,
-            busy.min * 100.0,
-            busy.max * 100.0
-        );
+        page.print();
     }
     window.close().await;
 }
@@ -910,7 +879,7 @@ async fn slow_clients_keep_nobody_from_buying() {
             let began = Instant::now();
             // A shopper who comes now, over a connection of their own.
             let shopper = Client::at(&instance.url);
-            let answer = shopper.buy(&name_of(n), &sale, "k", 1).await;
+            let answer = shopper.buy(&format!("honest-{n}"), &sale, "k", 1).await;
             assert_eq!(answer.status, 201, "{answer:?}");
             took.push(began.elapsed().as_secs_f64() * 1000.0);
             least_open = least_open.min(open.load(Ordering::Relaxed));
@@ -928,10 +897,6 @@ async fn slow_clients_keep_nobody_from_buying() {
         );
         instance.assert_balanced(&sale).await;
     }
-}
-
-fn name_of(n: usize) -> String {
-    format!("honest-{n}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -976,14 +941,13 @@ async fn refusals_of_a_sale_that_is_sold_out() {
         let stop = tokio_util::sync::CancellationToken::new();
         let question = Question::purchases(server, &sale, &shoppers, 1);
         let tally = closed(server, &question, clients, time, &stop).await.unwrap();
-        assert_eq!(tally.others(409, "sold_out"), None);
+        assert_eq!(tally.others((409, "sold_out")), None);
         // One in a purchase; the rest are surveys, and reads of shoppers' records.
-        #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
-        let surveys = (calls(&raw, "mget") - before) / tally.asked as f64 - 1.0;
-        let took = tally.percentiles(409, "sold_out");
+        let surveys = (calls(&raw, "mget") - before) / real(tally.asked) - 1.0;
+        let took = tally.percentiles((409, "sold_out"));
         println!(
             "{shards:6} {clients:8} {:11.0} {:7.1} {:7.1} {surveys:8.1}",
-            tally.rate(409, "sold_out").unwrap(),
+            tally.rate((409, "sold_out")).unwrap(),
             took.p50_ms.unwrap(),
             took.p99_ms.unwrap(),
         );

@@ -1,5 +1,5 @@
-//! `flashsale-bench`, as trials of a few seconds: what it writes, that it looks at everything, and that it leaves
-//! nothing behind. Its figures are not looked at.
+//! `flashsale-bench`, as trials of a few seconds: what it writes, that it measures everything, and that it leaves
+//! nothing behind. Its figures are not checked.
 
 use crate::support::app;
 use crate::support::poll::eventually;
@@ -104,7 +104,7 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     assert_eq!(goals.len(), 6);
     for goal in goals {
         let measured = goal["measured"].as_f64();
-        // A backlog as small as a trial's may be gone before anybody has looked.
+        // A backlog as small as a trial's may be gone before the first poll.
         assert!(
             measured.is_some() || goal["figure"].as_str().unwrap().starts_with("drain"),
             "{goal}"
@@ -129,7 +129,7 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     }
     // A worker that starts does not make up for the time in which only something else was measured.
     let notes = report["notes"].to_string();
-    assert!(!notes.contains("extending holds"), "{notes}");
+    assert!(!notes.contains("holds were extended"), "{notes}");
     // A purchase leaves a row, and no more than that.
     let bytes = report["figures"]["memory"]["bytes_a_purchase"].as_f64().unwrap();
     assert!((150.0..350.0).contains(&bytes), "{bytes}");
@@ -186,7 +186,7 @@ fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
             "acknowledged orders lost",
             "sold after \"sold out\"",
             "false \"sold out\"",
-            "told nothing",
+            "no reply",
             "recovery"
         ]
     );
@@ -200,7 +200,7 @@ fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
         let (steady, scarce) = (&way["steady"][0], &way["scarce"][0]);
         assert!(steady["a_second"].as_f64().unwrap() > 0.0, "{way}");
         assert!(steady["p99_ms"].as_f64() >= steady["p50_ms"].as_f64(), "{way}");
-        // Something was killed in the middle of each, and everybody was told in the end.
+        // Something was killed in the middle of each, and all shoppers got a reply in the end.
         let killed = [&scarce["marks"][0][1], &scarce["marks"][1][1]];
         assert_eq!(killed, ["application killed", "Redis killed"], "{way}");
         assert_eq!(scarce["unanswered"], 0, "{way}");
@@ -320,7 +320,7 @@ fn where_no_report_can_be_written_nothing_is_measured() {
 }
 
 #[test]
-fn bad_usage_of_the_benchmark_is_told_in_one_line() {
+fn bad_usage_of_the_benchmark_is_reported_in_one_line() {
     for wrong in [["--seconds", "0"], ["--rounds", "none"], ["--clients", "0"]] {
         let ran = Trial::of("ceiling", &wrong).command.output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();

@@ -1,9 +1,11 @@
 //! The demo sale of a new instance, created over the instance's own HTTP API, as an operator would do it.
 
-use crate::cli::client::trusting_anybody;
+use crate::cli::client::{CallError, Client, sale_path, trusting_anybody};
+use crate::cli::pages;
+use crate::domain::time;
 use crate::embedded::secrets;
-use anyhow::{Context as _, bail};
-use chrono::{SecondsFormat, TimeDelta, Utc};
+use anyhow::Context as _;
+use chrono::{TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
@@ -37,26 +39,26 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
         }
         Err(_) => None,
     };
-    let api = Api::new(url, admin_key);
+    // This process has bound the address, so no other process can answer there.
+    let api = Client::new(trusting_anybody(), url, Some(admin_key.to_owned()), REQUEST_LIMIT)?;
     // If the stats cannot be read, because Redis or Postgres does not answer yet, the remembered sale stays.
     if let Some(sale) = &remembered
         && sells(&api, &sale.id, &sale.sku).unwrap_or(true)
     {
         return Ok(remembered);
     }
-    let sales = api.get("/v1/admin/sales")?;
-    let sales = list(&sales);
+    let sales = pages::all(&api, "/v1/admin/sales", "id")?;
     let begun = begun(&api, &sales)?;
     let has_own = sales.iter().any(|sale| sale["name"] != NAME);
     let id = match begun {
         Some(id) => id,
         None if has_own && remembered.is_none() => return Ok(None),
-        None => id_of(&api.post("/v1/admin/sales", Some(&sale()))?)?,
+        None => id_of(&api.post("/v1/admin/sales", &sale().to_string())?.body)?,
     };
-    api.post(&format!("/v1/admin/sales/{id}/preload"), None)?;
+    api.post(&sale_path(&id, "/preload"), "")?;
     // The preload opens a sale whose start has passed.
-    if api.get(&format!("/v1/admin/sales/{id}"))?["state"] != "open" {
-        api.post(&format!("/v1/admin/sales/{id}/open"), None)?;
+    if api.get(&sale_path(&id, ""))?.body["state"] != "open" {
+        api.post(&sale_path(&id, "/open"), "")?;
     }
     let sale = DemoSale {
         id,
@@ -67,7 +69,7 @@ pub fn ensure(dir: &Path, url: &str, admin_key: &str) -> anyhow::Result<Option<D
 }
 
 /// A demo sale that an earlier start created and that is not over, if there is one.
-fn begun(api: &Api, sales: &[Value]) -> anyhow::Result<Option<String>> {
+fn begun(api: &Client, sales: &[Value]) -> anyhow::Result<Option<String>> {
     for sale in sales.iter().filter(|sale| sale["name"] == NAME) {
         let id = id_of(sale)?;
         if sale["state"] == "draft" || sells(api, &id, SKU)? {
@@ -79,9 +81,10 @@ fn begun(api: &Api, sales: &[Value]) -> anyhow::Result<Option<String>> {
 
 /// Whether a demo sale has free units to sell, now or after an operator opens or resumes it. A sale that is gone, has
 /// ended or is sold out has none.
-fn sells(api: &Api, id: &str, sku: &str) -> anyhow::Result<bool> {
-    let Some(stats) = api.find(&format!("/v1/admin/sales/{id}/stats"))? else {
-        return Ok(false);
+fn sells(api: &Client, id: &str, sku: &str) -> anyhow::Result<bool> {
+    let stats = match api.get(&sale_path(id, "/stats")) {
+        Err(CallError::Refused(refusal)) if refusal.status == 404 => return Ok(false),
+        answer => answer?.body,
     };
     // The stats follow Redis's clock: a sale past its end is `closed` there.
     let items = stats["items"].as_array().into_iter().flatten();
@@ -95,12 +98,11 @@ fn sells(api: &Api, id: &str, sku: &str) -> anyhow::Result<bool> {
 
 fn sale() -> Value {
     let now = Utc::now();
-    let time = |time: chrono::DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
     let item = |sku: &str, name: &str, price: u32, stock: u32, limit: u32| json!({"sku": sku, "name": name, "price_minor": price, "currency": "USD", "stock": stock, "per_user_limit": limit});
     json!({
         "name": NAME,
-        "starts_at": time(now),
-        "ends_at": time(now + TimeDelta::hours(24)),
+        "starts_at": time::format(&now),
+        "ends_at": time::format(&(now + TimeDelta::hours(24))),
         "shards": 4,
         "items": [
             item(SKU, "Demo phone", 49_900, 100, 2),
@@ -109,89 +111,11 @@ fn sale() -> Value {
     })
 }
 
-/// The list in an answer, alone or as a member.
-fn list(answer: &Value) -> Vec<Value> {
-    let members = answer.as_object().into_iter().flat_map(|object| object.values());
-    std::iter::once(answer)
-        .chain(members)
-        .find_map(Value::as_array)
-        .cloned()
-        .unwrap_or_default()
-}
-
 fn id_of(sale: &Value) -> anyhow::Result<String> {
     Ok(sale["id"]
         .as_str()
         .context("the sale in the server's answer has no id")?
         .to_owned())
-}
-
-/// A client of the operators' API.
-struct Api {
-    agent: ureq::Agent,
-    url: String,
-    authorization: String,
-}
-
-impl Api {
-    fn new(url: &str, admin_key: &str) -> Self {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(REQUEST_LIMIT))
-            .http_status_as_error(false)
-            // The instance runs on this machine, so a proxy from the environment does not apply.
-            .proxy(None)
-            // This process has bound the address, so no other process can answer there.
-            .tls_config(trusting_anybody())
-            .build();
-        Self {
-            agent: config.into(),
-            url: url.to_owned(),
-            authorization: format!("Bearer {admin_key}"),
-        }
-    }
-
-    fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.find(path)?.with_context(|| format!("{path} is not there"))
-    }
-
-    /// Like `get`, but `None` on 404.
-    fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let request = self
-            .agent
-            .get(format!("{}{path}", self.url))
-            .header("Authorization", &self.authorization);
-        match request.call() {
-            Ok(response) if response.status() == 404 => Ok(None),
-            outcome => answer(path, outcome).map(Some),
-        }
-    }
-
-    fn post(&self, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-        let request = self
-            .agent
-            .post(format!("{}{path}", self.url))
-            .header("Authorization", &self.authorization);
-        answer(
-            path,
-            match body {
-                Some(body) => request.send_json(body),
-                None => request.send_empty(),
-            },
-        )
-    }
-}
-
-fn answer(path: &str, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Value> {
-    let mut response = outcome.with_context(|| format!("{path} does not answer"))?;
-    let status = response.status();
-    let text = response
-        .body_mut()
-        .read_to_string()
-        .with_context(|| format!("{path} answers with a broken body"))?;
-    if !status.is_success() {
-        bail!("{path} answers {status}: {}", text.trim());
-    }
-    serde_json::from_str(&text).with_context(|| format!("{path} answers with something that is not JSON"))
 }
 
 #[cfg(test)]
@@ -210,13 +134,6 @@ mod tests {
             let taken = TcpListener::bind((host, port)).unwrap_err();
             assert_eq!(taken.kind(), ErrorKind::AddrInUse, "{host}");
         }
-    }
-
-    #[test]
-    fn a_list_is_found_alone_or_as_a_member() {
-        assert_eq!(list(&json!([1])).len(), 1);
-        assert_eq!(list(&json!({"total": 2, "sales": [1, 2]})).len(), 2);
-        assert!(list(&json!({})).is_empty());
     }
 
     const SELLS: (u16, &str) = (

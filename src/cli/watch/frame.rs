@@ -1,126 +1,147 @@
-//! One view of a sale, as a screen for a terminal or as one line.
+//! One view of a sale, as the lines of a screen or as one line.
 
-use super::seconds_until;
-use crate::cli::answer::{ItemStats, LiveSale, LiveShard, Point};
-use crate::cli::duration::countdown;
-use crate::cli::output::{Table, one_line};
-use chrono::{DateTime, Utc};
+use crate::cli::answer::ShownSale;
+use crate::cli::output::one_line;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::report::{Alerts, ItemStats, OrderCounts};
+use crate::domain::sale::SaleState;
+use crate::domain::time::from_millis;
+use crate::http::admin::live_sample::{LivePoint, LiveShard};
+use chrono::{DateTime, TimeDelta, Utc};
+use indicatif::FormattedDuration;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// Up to this many shards are shown as numbers, more of them as a row of blocks.
 const SHARDS_AS_NUMBERS: usize = 8;
 const SHARDS_A_LINE: usize = 64;
-const BAR_WIDTH: u64 = 30;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// The answers to a purchase that are no refusals.
+const GOOD: [&str; 2] = ["reserved", "replayed"];
+
 /// The state of a sale at one moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Frame {
-    pub id: String,
+    pub id: SaleId,
     pub name: String,
-    /// Its units and orders.
-    pub sale: LiveSale,
-    /// The time by Redis's clock.
-    pub now: DateTime<Utc>,
+    pub state: SaleState,
+    pub starts_at: DateTime<Utc>,
+    pub ends_at: DateTime<Utc>,
+    pub items: Vec<ItemStats>,
+    pub shards: Vec<LiveShard>,
+    /// Events that Postgres does not have yet.
+    pub undrained_events: i64,
+    /// What Postgres has; `None` until it has answered.
+    pub findings: Option<(OrderCounts, Alerts)>,
     /// Its purchases and how they were answered.
-    pub point: Point,
+    pub point: LivePoint,
     /// What the view lacks, and why.
     pub troubles: Vec<(String, String)>,
-    /// The sparklines of the last minute; empty if there are none.
-    pub history: String,
 }
 
 impl Frame {
-    /// The view on several lines.
+    /// The view of a sale before the first sample.
+    pub fn of(sale: ShownSale) -> Self {
+        Self {
+            id: sale.id,
+            name: sale.terms.name,
+            state: sale.state,
+            starts_at: sale.terms.starts_at,
+            ends_at: sale.terms.ends_at,
+            items: Vec::new(),
+            shards: Vec::new(),
+            undrained_events: 0,
+            findings: None,
+            point: LivePoint::default(),
+            troubles: Vec::new(),
+        }
+    }
+
+    /// The time by Redis's clock.
+    pub fn now(&self) -> DateTime<Utc> {
+        from_millis(self.point.at)
+    }
+
+    /// What the view begins with: the sale, its state and times, the rates, and the latencies.
     #[must_use]
-    pub fn screen(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "{}  {}", one_line(&self.name), one_line(&self.id));
-        let state = one_line(&self.sale.state).to_uppercase();
-        let _ = writeln!(
-            text,
-            "{state}{}   {}",
-            self.clock(),
-            self.now.format("%Y-%m-%d %H:%M:%S UTC")
-        );
-        let _ = writeln!(
-            text,
-            "purchases a second {}   refused a second {}   undrained events {}",
-            tenths(self.purchases()),
-            tenths(self.refused()),
-            self.sale.undrained_events
-        );
-        let Point { p50, p95, p99, .. } = self.point;
-        let _ = writeln!(
-            text,
-            "milliseconds to answer: p50 {}  p95 {}  p99 {}\n",
-            tenths(p50),
-            tenths(p95),
-            tenths(p99)
-        );
-        for (what, why) in &self.troubles {
-            let _ = writeln!(text, "TROUBLE {what}: {}", one_line(why));
-        }
-        text.push_str(&self.items());
-        for (name, units) in self.by_shard() {
-            text.push_str(&shards(&name, &units));
-        }
-        let orders: Vec<String> = self.orders();
-        let _ = writeln!(text, "\norders  {}", orders.join("  "));
-        if !self.history.is_empty() {
-            let _ = writeln!(text, "\n{}", self.history.trim_end());
-        }
-        for (kind, count) in self.sale.alerts.iter().filter(|(_, count)| **count > 0) {
-            let _ = writeln!(text, "ALERT   {count} {}", kind.replace('_', " "));
-        }
-        text
+    pub fn head(&self) -> [String; 4] {
+        let state = self.state.as_str().to_uppercase();
+        let LivePoint { p50, p95, p99, .. } = self.point;
+        [
+            format!("{}  {}", one_line(&self.name), self.id),
+            format!(
+                "{state}{}   {}",
+                self.clock(),
+                self.now().format("%Y-%m-%d %H:%M:%S UTC")
+            ),
+            format!(
+                "purchases a second {}   refused a second {}   undrained events {}",
+                tenths(purchases_a_second(&self.point)),
+                tenths(refusals_a_second(&self.point)),
+                self.undrained_events
+            ),
+            format!(
+                "milliseconds to answer: p50 {}  p95 {}  p99 {}",
+                tenths(p50),
+                tenths(p95),
+                tenths(p99)
+            ),
+        ]
+    }
+
+    /// What the view lacks and what needs an operator's attention, a line each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let troubles = self.troubles.iter();
+        let troubles = troubles.map(|(what, why)| format!("TROUBLE {what}: {}", one_line(why)));
+        let attention = self
+            .attention()
+            .into_iter()
+            .map(|finding| format!("ATTENTION {finding}"));
+        troubles.chain(attention).collect()
     }
 
     /// The view on one line, without the time.
     #[must_use]
     pub fn line(&self) -> String {
-        let sale = &self.sale;
-        let mut line = format!("{} undrained {}", one_line(&sale.state), sale.undrained_events);
-        if let Some(pace) = self.purchases() {
+        let mut line = format!("{} undrained {}", self.state, self.undrained_events);
+        if let Some(pace) = purchases_a_second(&self.point) {
             let _ = write!(line, " purchases/s {pace:.1}");
         }
-        if let Some(pace) = self.refused() {
+        if let Some(pace) = refusals_a_second(&self.point) {
             let _ = write!(line, " refused/s {pace:.1}");
         }
-        for (reason, count) in self.point.refusals() {
+        for (reason, count) in refusals(&self.point) {
             let _ = write!(line, " {} {count}", one_line(reason));
         }
-        let Point { p50, p95, p99, .. } = self.point;
+        let LivePoint { p50, p95, p99, .. } = self.point;
         if p99.is_some() {
             let _ = write!(line, " p50 {} p95 {} p99 {} ms", tenths(p50), tenths(p95), tenths(p99));
         }
-        for item in &sale.items {
-            let sku = one_line(&item.sku);
+        for item in &self.items {
             let ItemStats {
+                sku,
                 total,
                 available,
                 held,
                 sold,
                 in_transit,
-                ..
             } = item;
             let _ = write!(
                 line,
                 " | {sku} total {total} available {available} held {held} sold {sold} in_transit {in_transit}"
             );
-            let units: Vec<String> = on_shards(&sale.shards, &item.sku)
-                .iter()
-                .map(ToString::to_string)
-                .collect();
+            let units: Vec<String> = on_shards(&self.shards, sku).iter().map(ToString::to_string).collect();
             if !units.is_empty() {
                 let _ = write!(line, " shards {}", units.join(","));
             }
         }
-        if !sale.orders.is_empty() {
+        if self.findings.is_some() {
             let _ = write!(line, " | orders {}", self.orders().join(" "));
         }
-        for (kind, count) in sale.alerts.iter().filter(|(_, count)| **count > 0) {
-            let _ = write!(line, " | ALERT {count} {}", kind.replace('_', " "));
+        for finding in self.attention() {
+            let _ = write!(line, " | ATTENTION {finding}");
         }
         // Without the reason: its words may change each second, and each change would print a line.
         for (what, _) in &self.troubles {
@@ -129,86 +150,85 @@ impl Frame {
         line
     }
 
-    /// Orders accepted a second, if known.
-    fn purchases(&self) -> Option<f64> {
-        self.point.accepted.and_then(|count| self.point.per_second(count))
-    }
-
-    /// Purchases refused a second, if known.
-    fn refused(&self) -> Option<f64> {
-        let refused = self.point.refusals().map(|(_, count)| count).sum();
-        self.point.per_second(refused)
-    }
-
-    /// Each item's free units on each shard. If the server sent no units by item, the units of all items together.
-    fn by_shard(&self) -> Vec<(String, Vec<i64>)> {
-        let sale = &self.sale;
-        if sale.shards.iter().any(|shard| shard.items.is_none()) {
-            return vec![(
-                "all items".to_owned(),
-                sale.shards.iter().map(|it| free(&it.units)).collect(),
-            )];
+    /// An item's free units on each shard, as lines. If the server sent no units by item, those of all items together.
+    #[must_use]
+    pub fn shards_of(&self, sku: &Sku) -> Vec<String> {
+        let all = &self.shards;
+        if all.iter().any(|shard| shard.items.is_none()) {
+            let units: Vec<i64> = all.iter().map(|shard| shard.units[0]).collect();
+            return shards("all items", &units);
         }
-        let items = sale.items.iter();
-        items
-            .map(|item| (one_line(&item.sku), on_shards(&sale.shards, &item.sku)))
-            .collect()
+        shards(sku.as_str(), &on_shards(all, sku))
     }
 
     /// The countdown to the start of the sale, then to its end.
     fn clock(&self) -> String {
-        let left = |time: Option<DateTime<Utc>>| time.and_then(|time| seconds_until(time, self.now));
-        match (
-            self.sale.state.as_str(),
-            left(self.sale.starts_at),
-            left(self.sale.ends_at),
-        ) {
-            ("closed", _, _) => String::new(),
-            ("draft", _, _) => "   does not start before it is preloaded".to_owned(),
-            ("scheduled", Some(seconds), _) => format!("   starts in {}", countdown(seconds)),
-            (_, _, Some(seconds)) => format!("   ends in {}", countdown(seconds)),
-            (_, _, None) if self.sale.ends_at.is_some() => "   its end has passed".to_owned(),
-            _ => String::new(),
+        let (what, then) = match self.state {
+            SaleState::Closed => return String::new(),
+            // A draft does not start by itself, even after its start time.
+            SaleState::Draft => return "   does not start before it is preloaded".to_owned(),
+            SaleState::Scheduled if self.starts_at > self.now() => ("starts", self.starts_at),
+            _ => ("ends", self.ends_at),
+        };
+        let left = then - self.now();
+        if left <= TimeDelta::zero() {
+            return "   its end has passed".to_owned();
         }
+        // Rounded up: it reads 0 only when the time has come.
+        let seconds = u64::try_from((left.num_milliseconds() + 999) / 1000).unwrap_or(0);
+        format!("   {what} in {}", FormattedDuration(Duration::from_secs(seconds)))
     }
 
-    fn items(&self) -> String {
-        let mut table = Table::new(["SKU", "TOTAL", "AVAILABLE", "HELD", "SOLD", "IN TRANSIT", ""]);
-        for item in &self.sale.items {
-            let numbers = [item.total, item.available, item.held, item.sold, item.in_transit];
-            let cells = std::iter::once(item.sku.clone()).chain(numbers.iter().map(ToString::to_string));
-            table.row(cells.chain([bar(item)]));
-        }
-        table.render()
+    /// Orders by state, in the order in which an order passes the states.
+    #[must_use]
+    pub fn orders(&self) -> Vec<String> {
+        let Some((orders, _)) = self.findings else {
+            return Vec::new();
+        };
+        let counts = [
+            ("reserved", orders.reserved),
+            ("paid", orders.paid),
+            ("cancelled", orders.cancelled),
+            ("expired", orders.expired),
+            ("revoked", orders.revoked),
+        ];
+        counts.map(|(state, count)| format!("{state} {count}")).into()
     }
 
-    /// Orders by state: known states in the order in which an order passes them, then unknown states.
-    fn orders(&self) -> Vec<String> {
-        let known = ["reserved", "paid", "cancelled", "expired", "revoked"];
-        let orders = &self.sale.orders;
-        let first = known.iter().filter_map(|state| Some((*state, orders.get(*state)?)));
-        let rest = orders.iter().map(|(state, count)| (state.as_str(), count));
-        let rest = rest.filter(|(state, _)| !known.contains(state));
-        first
-            .chain(rest)
-            .map(|(state, count)| format!("{} {count}", one_line(state)))
-            .collect()
+    /// What needs an operator's attention.
+    fn attention(&self) -> Vec<String> {
+        let alerts = self.findings.map(|(_, alerts)| alerts).unwrap_or_default();
+        let counts = [
+            ("dead letters", alerts.dead_letters),
+            ("refused messages", alerts.failed_releases),
+            ("lost orders", alerts.lost_orders),
+            ("refunds due", alerts.refunds_due),
+            ("unmatched payments", alerts.unmatched_payments),
+        ];
+        let some = counts.iter().filter(|(_, count)| *count > 0);
+        some.map(|(kind, count)| format!("{count} {kind}")).collect()
     }
 }
 
-/// `█` sold, `▒` held, `·` free. Rounding never hides sold or held units.
-fn bar(item: &ItemStats) -> String {
-    let units = |count: i64| u64::try_from(count).unwrap_or(0);
-    let total = units(item.total).max(1);
-    let width = |count: i64| match units(count) {
-        0 => 0,
-        count => (u128::from(count.min(total)) * u128::from(BAR_WIDTH) / u128::from(total)).max(1),
-    };
-    let sold = width(item.sold);
-    let held = width(item.held).min(u128::from(BAR_WIDTH) - sold);
-    let free = u128::from(BAR_WIDTH) - sold - held;
-    let part = |symbol: &str, width: u128| symbol.repeat(usize::try_from(width).unwrap_or(0));
-    format!("{}{}{}", part("█", sold), part("▒", held), part("·", free))
+/// Purchases that were refused, by reason.
+pub fn refusals(point: &LivePoint) -> impl Iterator<Item = (&str, u64)> {
+    let all = point.answers.iter().map(|(reason, count)| (reason.as_str(), *count));
+    all.filter(|(reason, count)| !GOOD.contains(reason) && *count > 0)
+}
+
+/// Purchases refused a second; `None` if the sample covers no time.
+pub fn refusals_a_second(point: &LivePoint) -> Option<f64> {
+    let refused: u64 = refusals(point).map(|(_, count)| count).sum();
+    per_second(point, i64::try_from(refused).unwrap_or(i64::MAX))
+}
+
+/// Orders accepted a second, if known.
+pub fn purchases_a_second(point: &LivePoint) -> Option<f64> {
+    per_second(point, point.accepted?)
+}
+
+fn per_second(point: &LivePoint, count: i64) -> Option<f64> {
+    (point.seconds > 0.0).then(|| real(count) / point.seconds)
 }
 
 /// The value with one digit behind the point, or a dash.
@@ -216,42 +236,31 @@ fn tenths(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
-/// The free units of a shard.
-fn free(units: &[i64]) -> i64 {
-    units.first().copied().unwrap_or(0)
-}
-
 /// An item's free units on each shard; empty if the server sent no units by item.
-fn on_shards(shards: &[LiveShard], sku: &str) -> Vec<i64> {
+fn on_shards(shards: &[LiveShard], sku: &Sku) -> Vec<i64> {
     let items = shards.iter().filter_map(|shard| shard.items.as_ref());
-    items
-        .map(|items| items.get(sku).map_or(0, |units| free(units)))
-        .collect()
+    items.map(|items| items.get(sku).map_or(0, |units| units[0])).collect()
 }
 
 /// Free units on each shard, so that a shard that sells faster than the others stands out.
-fn shards(name: &str, units: &[i64]) -> String {
+fn shards(name: &str, units: &[i64]) -> Vec<String> {
     let (Some(least), Some(most)) = (units.iter().min(), units.iter().max()) else {
-        return String::new();
+        return Vec::new();
     };
     let head = format!("  {name} on {} shards, {least} to {most}:", units.len());
     if units.len() <= SHARDS_AS_NUMBERS {
         let numbers: Vec<String> = units.iter().map(ToString::to_string).collect();
-        return format!("{head} {}\n", numbers.join(" "));
+        return vec![format!("{head} {}", numbers.join(" "))];
     }
-    let mut text = format!("{head}\n");
-    for line in units.chunks(SHARDS_A_LINE) {
-        let blocks: String = line
-            .iter()
-            .map(|count| block(units_of(*count), units_of(*most)))
-            .collect();
-        let _ = writeln!(text, "  {blocks}");
-    }
-    text
+    let blocks = units.chunks(SHARDS_A_LINE).map(|line| {
+        let blocks = line.iter().map(|count| block(real(*count), real(*most)));
+        format!("  {}", blocks.collect::<String>())
+    });
+    std::iter::once(head).chain(blocks).collect()
 }
 
-/// Units as a float. Rounding does not show: a block has eight steps.
-fn units_of(count: i64) -> f64 {
+/// A count as a float. Rounding does not show: a block has eight steps.
+pub fn real(count: i64) -> f64 {
     f64::from(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
@@ -267,72 +276,67 @@ pub fn block(value: f64, most: f64) -> char {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::cli::answer::read;
     use serde_json::json;
 
-    fn frame(state: &str) -> Frame {
-        let sale = json!({"state": state, "starts_at": "2026-11-27T20:00:00Z", "ends_at": "2026-11-28T20:00:00Z",
-            "undrained_events": 7,
-            "items": [{"sku": "a", "total": 90, "available": 50, "held": 9, "sold": 30, "in_transit": 1}],
-            "shards": [{"shard": 0, "units": [30, 5, 9, 0, 1, 1], "items": {"a": [30, 5, 9, 0, 1, 1]}},
-                {"shard": 1, "units": [20, 4, 21, 1, 0, 0], "items": {"a": [20, 4, 21, 1, 0, 0]}}],
-            "orders": {"paid": 30, "reserved": 9, "frozen": 1},
-            "alerts": {"dead_letters": 2, "refunds_due": 0}});
-        let point = json!({"seconds": 2.0, "accepted": 25, "p50": 0.54, "p95": 4.0, "p99": 12.0,
-            "answers": {"reserved": 25, "sold_out": 6, "sale_not_open": 1}});
+    pub fn frame(state: &str) -> Frame {
+        let mut sale = crate::http::admin::sales::example(state);
+        sale["starts_at"] = json!("2026-11-27T20:00:00Z");
+        sale["ends_at"] = json!("2026-11-28T20:00:00Z");
+        let shard = |shard: u16, units: [i64; 6]| json!({"shard": shard, "epoch": 1, "undrained_events": 0, "units": units, "items": {"a": units}});
         Frame {
-            id: "3f2c".to_owned(),
             name: "Launch".to_owned(),
-            sale: read(&sale).unwrap(),
-            now: "2026-11-27T19:59:00Z".parse().unwrap(),
-            point: read(&point).unwrap(),
-            troubles: Vec::new(),
-            history: String::new(),
+            items: read(&json!([{"sku": "a", "total": 90, "available": 50, "held": 9, "sold": 30, "in_transit": 1}]))
+                .unwrap(),
+            shards: read(&json!([shard(0, [30, 5, 9, 0, 1, 1]), shard(1, [20, 4, 21, 1, 0, 0])])).unwrap(),
+            undrained_events: 7,
+            findings: Some((
+                OrderCounts {
+                    reserved: 9,
+                    paid: 30,
+                    ..OrderCounts::default()
+                },
+                Alerts {
+                    dead_letters: 2,
+                    ..Alerts::default()
+                },
+            )),
+            point: read(
+                &json!({"at": at("2026-11-27T19:59:00Z"), "seconds": 2.0, "accepted": 25,
+                "answers": {"reserved": 25, "replayed": 1, "sold_out": 6, "sale_not_open": 1, "unavailable": 0},
+                "p50": 0.54, "p95": 4.0, "p99": 12.0}),
+            )
+            .unwrap(),
+            ..Frame::of(read(&sale).unwrap())
         }
     }
 
-    #[test]
-    fn the_screen_shows_where_every_unit_is_and_how_shoppers_are_answered() {
-        assert_eq!(
-            frame("scheduled").screen(),
-            "\
-Launch  3f2c
-SCHEDULED   starts in 00:01:00   2026-11-27 19:59:00 UTC
-purchases a second 12.5   refused a second 3.5   undrained events 7
-milliseconds to answer: p50 0.5  p95 4.0  p99 12.0
-
-SKU  TOTAL  AVAILABLE  HELD  SOLD  IN TRANSIT
-a       90         50     9    30           1  ██████████▒▒▒·················
-  a on 2 shards, 20 to 30: 30 20
-
-orders  reserved 9  paid 30  frozen 1
-ALERT   2 dead letters
-"
-        );
+    fn at(time: &str) -> i64 {
+        time.parse::<DateTime<Utc>>().unwrap().timestamp_millis()
     }
 
     #[test]
-    fn the_line_says_the_same() {
+    fn the_line_says_where_every_unit_is_and_how_shoppers_are_answered() {
         assert_eq!(
             frame("open").line(),
             "open undrained 7 purchases/s 12.5 refused/s 3.5 sale_not_open 1 sold_out 6 p50 0.5 p95 4.0 p99 12.0 ms \
              | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
-             | orders reserved 9 paid 30 frozen 1 | ALERT 2 dead letters"
+             | orders reserved 9 paid 30 cancelled 0 expired 0 revoked 0 | ATTENTION 2 dead letters"
         );
     }
 
     #[test]
-    fn what_cannot_be_told_is_said_with_its_reason() {
+    fn a_trouble_has_its_reason_on_the_screen_alone() {
         let mut blind = frame("open");
         blind.troubles = vec![("Postgres does not answer".to_owned(), "after\n5 s".to_owned())];
-        assert!(
-            blind
-                .screen()
-                .contains("\nTROUBLE Postgres does not answer: after 5 s\n"),
-            "{}",
-            blind.screen()
+        assert_eq!(
+            blind.warnings(),
+            [
+                "TROUBLE Postgres does not answer: after 5 s",
+                "ATTENTION 2 dead letters"
+            ]
         );
         // The line leaves out the reason: its words change, and each change would print a line.
         assert!(blind.line().ends_with(" | TROUBLE Postgres does not answer"));
@@ -340,47 +344,51 @@ ALERT   2 dead letters
 
     #[test]
     fn the_clock_counts_to_what_comes_next() {
-        assert_eq!(frame("open").clock(), "   ends in 1d 00:01:00");
-        assert_eq!(frame("closed").clock(), "");
-        // A draft does not start by itself, even after its start time.
-        let mut draft = frame("draft");
-        assert_eq!(draft.clock(), "   does not start before it is preloaded");
-        draft.now = "2026-11-28T10:00:00Z".parse().unwrap();
-        assert_eq!(draft.clock(), "   does not start before it is preloaded");
-        let mut over = frame("open");
-        over.now = "2026-11-28T20:00:00Z".parse().unwrap();
-        assert_eq!(over.clock(), "   its end has passed");
+        for (state, now, shown) in [
+            ("open", "2026-11-27T19:59:00Z", "   ends in 1d 00:01:00"),
+            ("scheduled", "2026-11-27T19:59:59.999Z", "   starts in 00:00:01"),
+            ("closed", "2026-11-27T19:59:00Z", ""),
+            // A draft does not start by itself, even after its start time.
+            (
+                "draft",
+                "2026-11-28T10:00:00Z",
+                "   does not start before it is preloaded",
+            ),
+            ("open", "2026-11-28T20:00:00Z", "   its end has passed"),
+        ] {
+            let mut frame = frame(state);
+            frame.point.at = at(now);
+            assert_eq!(frame.clock(), shown, "{state} at {now}");
+        }
     }
 
     #[test]
-    fn an_empty_answer_still_makes_a_view() {
-        let empty = Frame::default();
-        assert!(empty.screen().contains("purchases a second -   refused a second -"));
-        assert_eq!(empty.line(), " undrained 0");
+    fn before_postgres_has_answered_nothing_is_said_of_orders() {
+        let mut first = frame("open");
+        (first.findings, first.point) = (None, LivePoint::default());
+        assert!(first.head()[2].starts_with("purchases a second -   refused a second -"));
+        assert!(!first.line().contains("orders"), "{}", first.line());
     }
 
     #[test]
     fn of_too_many_items_the_shards_are_shown_as_a_whole() {
         let mut many = frame("open");
-        for shard in &mut many.sale.shards {
+        for shard in &mut many.shards {
             shard.items = None;
         }
-        assert!(
-            many.screen().contains("\n  all items on 2 shards, 20 to 30: 30 20\n"),
-            "{}",
-            many.screen()
-        );
+        let sku = many.items[0].sku.clone();
+        assert_eq!(many.shards_of(&sku), ["  all items on 2 shards, 20 to 30: 30 20"]);
         assert!(!many.line().contains("shards"), "{}", many.line());
     }
 
     #[test]
     fn many_shards_are_blocks_with_empty_ones_visible() {
         let many: Vec<i64> = (0..66).map(|shard| i64::from(shard > 0) * 8).collect();
-        let text = shards("a", &many);
-        assert_eq!(text.lines().count(), 3);
+        let lines = shards("a", &many);
+        assert_eq!(lines.len(), 3);
         assert!(
-            text.contains("66 shards, 0 to 8") && text.contains("\n  ·███"),
-            "{text}"
+            lines[0].contains("66 shards, 0 to 8") && lines[1].starts_with("  ·███"),
+            "{lines:?}"
         );
         assert_eq!(
             (
@@ -392,32 +400,5 @@ ALERT   2 dead letters
             ),
             ('▁', '█', '▄', '·', '·')
         );
-    }
-
-    #[test]
-    fn a_bar_is_always_as_wide_and_hides_nothing() {
-        for (total, held, sold) in [
-            (100, 0, 0),
-            (100_000, 1, 1),
-            (10, 0, 10),
-            (10, 10, 10),
-            (0, 0, 0),
-            (5, -1, 9),
-        ] {
-            let item = ItemStats {
-                total,
-                held,
-                sold,
-                ..ItemStats::default()
-            };
-            assert_eq!(bar(&item).chars().count(), 30, "{item:?}");
-        }
-        let item = ItemStats {
-            total: 100_000,
-            held: 1,
-            sold: 1,
-            ..ItemStats::default()
-        };
-        assert!(bar(&item).starts_with("█▒·"));
     }
 }

@@ -1,8 +1,8 @@
 //! The last minute of a sale as sparklines, with about one sample a second.
 
-use super::frame::block;
-use crate::cli::answer::{LiveSale, Point};
+use super::frame::{block, purchases_a_second, real, refusals, refusals_a_second};
 use crate::cli::output::one_line;
+use crate::http::admin::live_sample::{LivePoint, LiveSample};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
@@ -28,15 +28,13 @@ struct Moment {
 }
 
 impl Moment {
-    fn of(point: &Point) -> Self {
-        let refused = point.refusals().map(|(_, count)| count).sum();
+    fn of(point: &LivePoint) -> Self {
         Self {
             at: point.at,
-            purchases: point.accepted.and_then(|count| point.per_second(count)),
-            refused: point.per_second(refused),
+            purchases: purchases_a_second(point),
+            refused: refusals_a_second(point),
             p99: point.p99,
-            refusals: point
-                .refusals()
+            refusals: refusals(point)
                 .map(|(reason, count)| (reason.to_owned(), count))
                 .collect(),
             ..Self::default()
@@ -55,7 +53,7 @@ pub struct History {
 
 impl History {
     /// Adds the server's past samples, except those that the history already has.
-    pub fn course(&mut self, points: &[Point]) {
+    pub fn course(&mut self, points: &[LivePoint]) {
         for point in points {
             if self.moments.back().is_none_or(|newest| newest.at < point.at) {
                 self.push(Moment::of(point));
@@ -64,22 +62,17 @@ impl History {
     }
 
     /// Adds a sample, with the units if the server sent them.
-    pub fn note(&mut self, point: &Point, sale: Option<&LiveSale>) {
-        let units = sale.map(|sale| {
-            let undrained = i64::try_from(sale.undrained_events).unwrap_or(i64::MAX);
-            (
-                real(undrained),
-                real(sale.items.iter().map(|item| item.available).sum()),
-            )
-        });
+    pub fn note(&mut self, sample: &LiveSample) {
+        let sale = sample.sale.as_ref().map(|it| (&it.items, it.undrained_events));
+        let units = sale.or_else(|| sample.stock.as_ref().map(|it| (&it.items, it.undrained_events)));
         // The last point of the course is the same sample, without its units.
-        if self.moments.back().is_some_and(|newest| newest.at == point.at) {
+        if self.moments.back().is_some_and(|newest| newest.at == sample.point.at) {
             self.moments.pop_back();
         }
         self.push(Moment {
-            undrained: units.map(|(undrained, _)| undrained),
-            free: units.map(|(_, free)| free),
-            ..Moment::of(point)
+            undrained: units.map(|(_, undrained)| real(undrained)),
+            free: units.map(|(items, _)| real(items.iter().map(|item| item.available).sum())),
+            ..Moment::of(&sample.point)
         });
     }
 
@@ -93,14 +86,12 @@ impl History {
     /// The sparklines, each with its newest and its highest value, and the reasons for refusals. Empty before the
     /// second sample. If the terminal has too few `columns`, only the newest samples are drawn.
     #[must_use]
-    pub fn lines(&self, columns: Option<usize>) -> String {
+    pub fn lines(&self, columns: usize) -> String {
         let mut text = String::new();
         if self.moments.len() < 2 {
             return text;
         }
-        let drawn = columns.map_or(SAMPLES_MAX, |columns| {
-            columns.saturating_sub(BESIDE).clamp(SAMPLES_MIN, SAMPLES_MAX)
-        });
+        let drawn = columns.saturating_sub(BESIDE).clamp(SAMPLES_MIN, SAMPLES_MAX);
         let kinds: [Kind; 5] = [
             ("purchases a second", 0, |it| it.purchases),
             ("refusals a second", 0, |it| it.refused),
@@ -146,23 +137,25 @@ impl History {
     }
 }
 
-/// A count as a float. Rounding does not show: a sparkline has eight steps.
-fn real(count: i64) -> f64 {
-    f64::from(i32::try_from(count).unwrap_or(i32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::answer::read;
+    use crate::cli::mock_server::live_sample;
     use serde_json::{Value, json};
 
-    fn point(at: i64, accepted: u64, answers: Value) -> Point {
-        read(&json!({"at": at, "seconds": 1.0, "accepted": accepted, "answers": answers, "p99": 12.34})).unwrap()
+    fn point(at: i64, accepted: u64, answers: Value) -> Value {
+        json!({"at": at, "seconds": 1.0, "accepted": accepted, "answers": answers, "p50": null, "p95": null, "p99": 12.34})
     }
 
-    fn sale(free: i64) -> LiveSale {
-        read(&json!({"undrained_events": 3, "items": [{"sku": "a", "available": free}]})).unwrap()
+    /// A sample, with these free units if Postgres answers.
+    fn sample(point: Value, free: Option<i64>) -> LiveSample {
+        let mut sample = live_sample(&[("/point", point), ("/sale/undrained_events", json!(3))]);
+        match free {
+            Some(free) => sample["sale"]["items"][0]["available"] = json!(free),
+            None => sample["sale"] = Value::Null,
+        }
+        read(&sample).unwrap()
     }
 
     fn of<'a>(lines: &'a str, name: &str) -> &'a str {
@@ -176,15 +169,13 @@ mod tests {
     #[test]
     fn a_minute_of_samples_is_drawn_and_no_more() {
         let mut history = History::default();
-        assert_eq!(history.lines(None), "");
+        assert_eq!(history.lines(200), "");
         for second in 0..=120_u32 {
             let refused = json!({"reserved": second, "sold_out": 120 - second});
-            history.note(
-                &point(i64::from(second) * 1000, u64::from(second), refused),
-                Some(&sale(i64::from(120 - second))),
-            );
+            let point = point(i64::from(second) * 1000, u64::from(second), refused);
+            history.note(&sample(point, Some(i64::from(120 - second))));
         }
-        let lines = history.lines(None);
+        let lines = history.lines(200);
         assert_eq!(drawn(of(&lines, "purchases")), 60, "{lines}");
         assert!(of(&lines, "purchases").ends_with("█  now 120, most 120"), "{lines}");
         assert!(of(&lines, "refusals").ends_with("·  now 0, most 59"), "{lines}");
@@ -195,20 +186,20 @@ mod tests {
         );
         assert!(of(&lines, "undrained").ends_with("now 3, most 3"), "{lines}");
         // The text beside the sparkline has room for numbers of seven digits.
-        let narrow = history.lines(Some(80));
+        let narrow = history.lines(80);
         assert!(narrow.lines().all(|line| line.chars().count() <= 76), "{narrow}");
         assert!(narrow.contains("█  now 120, most 120"), "{narrow}");
-        assert_eq!(drawn(history.lines(Some(5)).lines().next().unwrap()), 10);
+        assert_eq!(drawn(history.lines(5).lines().next().unwrap()), 10);
     }
 
     #[test]
     fn the_biggest_reasons_are_numbers_and_the_rest_is_one() {
         let mut history = History::default();
         let many = json!({"reserved": 900, "sold_out": 5, "a": 9, "b": 8, "c": 7, "d": 6, "e": 4, "f": 3});
-        history.note(&point(1, 0, json!({"sold_out": 2})), None);
-        history.note(&point(2, 0, many), None);
+        history.note(&sample(point(1, 0, json!({"sold_out": 2})), None));
+        history.note(&sample(point(2, 0, many), None));
         assert_eq!(
-            of(&history.lines(None), "refused"),
+            of(&history.lines(200), "refused"),
             "refused meanwhile   a 9  b 8  c 7  sold_out 7  d 6  others 7"
         );
     }
@@ -216,16 +207,17 @@ mod tests {
     #[test]
     fn what_came_before_a_connection_is_drawn_once() {
         let mut history = History::default();
-        let before: Vec<Point> = (1..=3).map(|at| point(at, 1, json!({}))).collect();
-        history.course(&before);
+        let course = |from: i64, to: i64| -> Vec<LivePoint> {
+            (from..=to).map(|at| read(&point(at, 1, json!({}))).unwrap()).collect()
+        };
+        history.course(&course(1, 3));
         // The server sends the last point again, now with the units. Older points have no units.
-        history.note(&before[2], Some(&sale(4)));
-        assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 3);
-        assert_eq!(drawn(of(&history.lines(None), "free")), 1);
+        history.note(&sample(point(3, 1, json!({})), Some(4)));
+        assert_eq!(of(&history.lines(200), "purchases").matches('█').count(), 3);
+        assert_eq!(drawn(of(&history.lines(200), "free")), 1);
         // The stream was lost and came back.
-        let after: Vec<Point> = (2..=5).map(|at| point(at, 1, json!({}))).collect();
-        history.course(&after);
-        assert_eq!(of(&history.lines(None), "purchases").matches('█').count(), 5);
-        assert!(of(&history.lines(None), "free").ends_with("now -, most 4"));
+        history.course(&course(2, 5));
+        assert_eq!(of(&history.lines(200), "purchases").matches('█').count(), 5);
+        assert!(of(&history.lines(200), "free").ends_with("now -, most 4"));
     }
 }

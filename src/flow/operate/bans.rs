@@ -9,7 +9,6 @@ use crate::domain::ban::{Ban, EndedSessions, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
-use crate::domain::shard::home_shard;
 use crate::flow::App;
 use crate::flow::settle::release::release_of;
 use crate::ledger::rebuild::RebuildClaim;
@@ -93,7 +92,7 @@ impl Bans {
     /// # Errors
     /// `Overloaded` when all places are taken.
     pub(in crate::flow) fn place(&self) -> Result<Place<'_>, Fault> {
-        let full = |_full| Fault::Overloaded("too many accounts are to be seen to at once".to_owned());
+        let full = |_full| Fault::Overloaded("this process checks too many accounts at once".to_owned());
         Ok(Place {
             turns: &self.turns,
             _held: self.places.try_acquire().map_err(full)?,
@@ -141,7 +140,7 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
 pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
     let ban = app.ledger.ban(new).await?;
     if ban.is_some() {
-        tell(app).await;
+        deliver_now(app).await;
     }
     Ok(ban)
 }
@@ -170,38 +169,38 @@ pub async fn list(
 pub async fn lift(app: &App, user: &UserId) -> Result<Option<Ban>, Fault> {
     let lifted = app.ledger.lift_ban(user).await?;
     if lifted.is_some() {
-        tell(app).await;
+        deliver_now(app).await;
     }
     Ok(lifted)
 }
 
-/// Delivers to the shards of every sale at once; the relay delivers what fails here.
-async fn tell(app: &App) {
+/// Delivers to the shards of every sale at once; the job `release` delivers what fails here.
+async fn deliver_now(app: &App) {
     let Ok(sales) = app.sales.live().await else {
         return;
     };
     for sale in sales.iter() {
         if let Err(fault) = release_of(app, sale.id).await {
-            tracing::debug!(%fault, sale = %sale.id, "the relay delivers this ban");
+            tracing::debug!(%fault, sale = %sale.id, "the job `release` delivers this ban");
         }
     }
 }
 
 /// Delivers every current ban to shards that are being written, in these epochs. A caller with a claim reads by its
 /// own connection: if each needed a second one, all could wait for each other.
-pub(in crate::flow) async fn tell_all(
+pub(in crate::flow) async fn deliver_all(
     app: &App,
     sale: &Sale,
-    lives: &BTreeMap<u16, i64>,
+    epochs: &BTreeMap<u16, i64>,
     mut claim: Option<&mut RebuildClaim>,
 ) -> Result<(), Fault> {
-    let life = |shard: u16| lives.get(&shard).map(|life| Some(*life));
+    let epoch = |shard: u16| epochs.get(&shard).map(|epoch| Some(*epoch));
     // Also bans that were lifted: a shard may still have rows of shoppers without orders from an earlier generation.
     let recent = match &mut claim {
         Some(claim) => claim.recent_bans().await?,
         None => app.ledger.recent_bans().await?,
     };
-    tell_these(app, sale, &recent, life).await?;
+    deliver_decisions(app, sale, &recent, epoch).await?;
     let mut after: Option<UserId> = None;
     loop {
         let page = match &mut claim {
@@ -212,33 +211,33 @@ pub(in crate::flow) async fn tell_all(
             return Ok(());
         };
         after = Some(last.user.clone());
-        tell_these(app, sale, &page, life).await?;
+        deliver_decisions(app, sale, &page, epoch).await?;
     }
 }
 
 /// Delivers the last minutes' decisions to shards that were found intact on another server: if they lost one, no
 /// counter shows it.
-pub(in crate::flow) async fn tell_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
+pub(in crate::flow) async fn deliver_recent(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     let recent = app.ledger.recent_bans().await?;
-    tell_these(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
+    deliver_decisions(app, sale, &recent, |shard| shards.contains(&shard).then_some(None)).await
 }
 
 /// Delivers to a shard, in any epoch, those of these decisions that concern it.
 pub(in crate::flow) async fn deliver_waiting(app: &App, sale: &Sale, shard: u16, waiting: &[Ban]) -> Result<(), Fault> {
-    tell_these(app, sale, waiting, |home| (home == shard).then_some(None)).await
+    deliver_decisions(app, sale, waiting, |home| (home == shard).then_some(None)).await
 }
 
-/// Delivers to the home shards of these accounts, in the epochs that `life` names; shards without one are left out.
-async fn tell_these(
+/// Delivers to the home shards of these accounts, in the epochs that `epoch` returns; shards without one are left out.
+async fn deliver_decisions(
     app: &App,
     sale: &Sale,
     bans: &[Ban],
-    life: impl Fn(u16) -> Option<Option<i64>>,
+    epoch: impl Fn(u16) -> Option<Option<i64>>,
 ) -> Result<(), Fault> {
     let calls = bans.iter().filter_map(|ban| {
-        let shard = home_shard(&sale.secret.0, &ban.user, sale.shards);
-        let life = life(shard)?;
-        Some(app.stock.ban(ShardKey { sale: sale.id, shard }, ban, life))
+        let shard = sale.home_shard(&ban.user);
+        let epoch = epoch(shard)?;
+        Some(app.stock.ban(ShardKey::new(sale.id, shard), ban, epoch))
     });
     try_join_all(calls).await?;
     Ok(())

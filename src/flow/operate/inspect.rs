@@ -4,7 +4,6 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::report::{Counters, ShardStats};
-use crate::domain::shard::home_shard;
 use crate::domain::time;
 use crate::flow::App;
 use crate::flow::settle::order::find_in_stock;
@@ -53,10 +52,10 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
     let readings = app.stock.read_shards(&sale).await?;
     let buyer = match user {
         Some(user) => {
-            let home = home_shard(&sale.secret.0, user, sale.shards);
-            let buyer = app.stock.read_buyer(ShardKey { sale: id, shard: home }, user).await?;
+            let home = ShardKey::home(&sale, user);
+            let buyer = app.stock.read_buyer(home, user).await?;
             Some(Buyer {
-                home_shard: home,
+                home_shard: home.shard,
                 window: buyer
                     .window
                     .into_iter()

@@ -10,6 +10,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::flow::App;
 use crate::flow::operate::bans;
+use crate::flow::operate::drafts::{Lacking, lacking_for};
 use crate::flow::recover::attend::attend;
 use crate::ledger::sale::Loading;
 use crate::stock::read_shard::ShardReading;
@@ -18,11 +19,25 @@ use std::sync::Arc;
 
 const FIRST_EPOCH: i64 = 1;
 
-/// Loads a sale, or finds it loaded; `None` when there is no such sale. Also returns the shards as they are now.
+/// A loaded sale, and its shards as they are now.
+pub type Preloaded = (Arc<Sale>, Vec<ShardReading>);
+
+/// Loads a sale, or finds it loaded, if the servers have what its durability needs; `None` when there is no such sale.
 ///
 /// # Errors
 /// A fault leaves a sale that does not sell yet; preloading again goes on.
-pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<ShardReading>)>, Fault> {
+pub async fn preload(app: &App, id: SaleId) -> Result<Result<Option<Preloaded>, Lacking>, Fault> {
+    match lacking_for(app, id).await? {
+        Some(lacking) => Ok(Err(lacking)),
+        None => Ok(Ok(load(app, id).await?)),
+    }
+}
+
+/// Loads a sale whatever its durability needs.
+///
+/// # Errors
+/// As [`preload`].
+pub async fn load(app: &App, id: SaleId) -> Result<Option<Preloaded>, Fault> {
     let sale = match app.ledger.begin_loading(id).await? {
         Loading::NotFound => return Ok(None),
         Loading::Finished(sale) => sale,
@@ -31,8 +46,8 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
                 app.stock.preload(&sale, shard, FIRST_EPOCH).await?;
                 crash::point("preload.after_shard");
             }
-            let lives = (0..sale.shards).map(|shard| (shard, FIRST_EPOCH)).collect();
-            Box::pin(bans::tell_all(app, &sale, &lives, None)).await?;
+            let epochs = (0..sale.shards).map(|shard| (shard, FIRST_EPOCH)).collect();
+            Box::pin(bans::deliver_all(app, &sale, &epochs, None)).await?;
             crash::point("preload.before_finish");
             let Some(sale) = app.ledger.finish_loading(id).await? else {
                 return Ok(None);
@@ -42,7 +57,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
         }
     };
     let sale = Arc::new(sale);
-    tell_all_shards(app, &sale).await?;
+    deliver_state(app, &sale).await?;
     app.sales.changed(&sale).await;
     Box::pin(attend(app, &sale)).await?;
     let readings = if sale.retired {
@@ -56,14 +71,14 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Option<(Arc<Sale>, Vec<Sha
 /// Delivers the sale's state to all shards at once. A shard that does not answer keeps no other from it.
 ///
 /// # Errors
-/// A fault leaves some to the relay, which has a message for each.
-pub(in crate::flow) async fn tell_all_shards(app: &App, sale: &Sale) -> Result<(), Fault> {
+/// A fault leaves some to the job `release`, which has a message for each.
+pub(in crate::flow) async fn deliver_state(app: &App, sale: &Sale) -> Result<(), Fault> {
     let shards = if sale.is_in_stock() { sale.shards } else { 0 };
-    let told = join_all((0..shards).map(|shard| app.stock.set_state(sale, shard))).await;
+    let delivered = join_all((0..shards).map(|shard| app.stock.set_state(sale, shard))).await;
     let stops = sale.lifecycle != Lifecycle::Active;
-    told.into_iter().try_for_each(|told| match told {
+    delivered.into_iter().try_for_each(|outcome| match outcome {
         // The shard is being rebuilt, or has to be. It does not sell, and gets the state before it does.
         Err(Fault::Incomplete(_)) if stops => Ok(()),
-        told => told,
+        outcome => outcome,
     })
 }

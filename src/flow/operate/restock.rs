@@ -10,11 +10,12 @@ use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::{Sale, SaleState};
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};
 use crate::flow::settle::release::release_of;
-use crate::flow::{App, Tally, sale_book};
+use crate::flow::{App, RunTotals, sale_book};
 use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
@@ -25,13 +26,13 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 /// Attempts of a withdrawal while units are moving.
-const LOOKS_MAX: u16 = 3;
+const ATTEMPTS_MAX: u16 = 3;
 /// The time between two attempts, and the attempts while the same request, which came just before, is being decided.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS_MAX: u32 = 100;
 /// How long a restock waits for its units to reach their shards. A delivery that came too early is repeated a second
 /// later.
-const TELL_MAX: Duration = Duration::from_secs(3);
+const DELIVER_MAX: Duration = Duration::from_secs(3);
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
 
@@ -87,7 +88,7 @@ pub async fn restock(
         RestockState::Refused => false,
         RestockState::Pending => decide(app, &sale, restock).await?,
     };
-    tell(app, id, restock).await?;
+    deliver(app, id, restock).await?;
     if !applied {
         return Ok(RestockOutcome::Insufficient);
     }
@@ -103,17 +104,17 @@ pub async fn restock(
 
 /// Delivers to the shards at once, and waits until they have their parts: until then, shoppers see none of the added
 /// units. Another process may hold the messages, and keeps trying.
-async fn tell(app: &App, sale: SaleId, restock: Uuid) -> Result<(), Fault> {
-    let until = Instant::now() + TELL_MAX;
+async fn deliver(app: &App, sale: SaleId, restock: Uuid) -> Result<(), Fault> {
+    let until = Instant::now() + DELIVER_MAX;
     loop {
-        let told = timeout_at(until, release_of(app, sale)).await;
-        if let Ok(Err(fault)) = &told {
+        let delivered = timeout_at(until, release_of(app, sale)).await;
+        if let Ok(Err(fault)) = &delivered {
             tracing::debug!(%fault, "a restock has not reached its shards yet");
         }
         if !app.ledger.is_restock_on_its_way(sale, restock).await? {
             return Ok(());
         }
-        if told.is_err() || Instant::now() >= until {
+        if delivered.is_err() || Instant::now() >= until {
             return Err(Fault::Unavailable(
                 "the units are on their way to their shards; the same request says when they are there".to_owned(),
             ));
@@ -143,57 +144,23 @@ async fn decide(app: &App, sale: &Sale, id: Uuid) -> Result<bool, Fault> {
 }
 
 async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<bool, Fault> {
-    let (id, sku, wanted) = (
-        pending.restock.id,
-        pending.restock.sku.clone(),
-        -pending.restock.quantity,
-    );
+    let wanted = -pending.restock.quantity;
     // Ask before any unit is taken. The ledger agrees only if it lists the shards on these servers.
-    let keys: Vec<ShardKey> = (0..sale.shards)
-        .map(|shard| ShardKey { sale: sale.id, shard })
-        .collect();
+    let keys: Vec<ShardKey> = ShardKey::all(sale).collect();
     // A shard that does not answer lends nothing, so its server's name may be empty.
-    let servers = app.stock.run_ids(&keys).await.into_iter();
-    let servers: Vec<String> = servers.map(Result::unwrap_or_default).collect();
+    let servers = app.stock.servers(&keys).await.into_iter();
+    let servers: Vec<Server> = servers.map(Result::unwrap_or_default).collect();
+    let withdrawal = Withdrawal {
+        app,
+        sale,
+        restock: pending.restock.id,
+        sku: pending.restock.sku.clone(),
+        wanted,
+    };
     let mut taken: Vec<Taken> = Vec::new();
-    for look in 0..LOOKS_MAX {
-        // Units that an earlier attempt took are in transit to the ledger, so they count first.
-        let known = already_taken(app, sale, id).await?;
-        let is_known = |transfer: Uuid| known.iter().any(|it| it.transfer == transfer);
-        taken = at_most(wanted, known.clone());
-        let mut missing = wanted - taken.iter().map(|taken| taken.units).sum::<i64>();
-        let survey = app.stock.survey(sale.id, sale.shards, &sku).await;
-        let free = |it: &Result<Surveyed, Fault>| it.as_ref().map_or(0, |it| it.counters.available);
-        let silent = survey.iter().find_map(|it| it.as_ref().err().cloned());
-        if let Some(silent) = silent.filter(|_| survey.iter().map(free).sum::<i64>() < missing) {
-            // The silent shards may have enough. Until they answer, units stay where they can be sold.
-            return Err(silent);
-        }
-        for (shard, seen) in (0u16..).zip(survey) {
-            let transfer = transfer_id(id, shard, look);
-            if missing <= 0 {
-                break;
-            }
-            if free(&seen) == 0 || is_known(transfer) {
-                continue;
-            }
-            let from = ShardKey { sale: sale.id, shard };
-            let now = chrono::Utc::now().timestamp_millis();
-            let sent = app
-                .stock
-                .transfer_out(from, transfer, &sku, Destination::Ledger, missing, now)
-                .await?;
-            crash::point("restock.after_take");
-            if let Sent::Out { units, epoch } = sent {
-                taken.push(Taken {
-                    shard,
-                    transfer,
-                    units,
-                    epoch,
-                });
-                missing -= units;
-            }
-        }
+    for attempt in 0..ATTEMPTS_MAX {
+        taken = withdrawal.take(attempt).await?;
+        let missing = wanted - units_of(&taken);
         if missing == 0 {
             return pending.withdraw(&taken, &servers).await;
         }
@@ -201,14 +168,80 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
         match finish_left(app, sale, 0).await {
             Ok(0) if missing > 0 => break,
             Err(fault) if missing > 0 => return Err(fault),
-            _ => {}
+            Ok(_) | Err(_) => {}
         }
     }
-    if taken.iter().map(|taken| taken.units).sum::<i64>() > wanted {
+    if units_of(&taken) > wanted {
         return Err(Fault::Unavailable("more units came than were asked for".to_owned()));
     }
     pending.give_back(&taken, &servers).await?;
     Ok(false)
+}
+
+/// A restock that takes units out of the shards.
+struct Withdrawal<'a> {
+    app: &'a App,
+    sale: &'a Sale,
+    restock: Uuid,
+    sku: Sku,
+    wanted: i64,
+}
+
+impl Withdrawal<'_> {
+    /// Takes the missing units out of the shards at one attempt; returns all that were taken so far.
+    async fn take(&self, attempt: u16) -> Result<Vec<Taken>, Fault> {
+        // Units that an earlier attempt took are in transit to the ledger, so they count first.
+        let known = already_taken(self.app, self.sale, self.restock).await?;
+        let is_known = |transfer: Uuid| known.iter().any(|it| it.transfer == transfer);
+        let mut taken = at_most(self.wanted, known.clone());
+        let mut missing = self.wanted - units_of(&taken);
+        let stock = &self.app.stock;
+        let survey = stock.survey(self.sale.id, self.sale.shards, &self.sku).await;
+        let free = |it: &Result<Surveyed, Fault>| it.as_ref().map_or(0, |it| it.counters.available);
+        let silent = survey.iter().find_map(|it| it.as_ref().err().cloned());
+        if let Some(silent) = silent.filter(|_| survey.iter().map(free).sum::<i64>() < missing) {
+            // The silent shards may have enough. Until they answer, units stay where they can be sold.
+            return Err(silent);
+        }
+        for (shard, seen) in (0u16..).zip(survey) {
+            let transfer = transfer_id(self.restock, shard, attempt);
+            if missing <= 0 {
+                break;
+            }
+            if free(&seen) == 0 || is_known(transfer) {
+                continue;
+            }
+            if let Some(out) = self.take_from(shard, transfer, missing).await? {
+                missing -= out.units;
+                taken.push(out);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes up to `missing` units out of one shard.
+    async fn take_from(&self, shard: u16, transfer: Uuid, missing: i64) -> Result<Option<Taken>, Fault> {
+        let from = ShardKey::new(self.sale.id, shard);
+        let now = chrono::Utc::now().timestamp_millis();
+        let stock = &self.app.stock;
+        let sent = stock
+            .transfer_out(from, transfer, &self.sku, Destination::Ledger, missing, now)
+            .await?;
+        crash::point("restock.after_take");
+        Ok(match sent {
+            Sent::Out { units, epoch } => Some(Taken {
+                shard,
+                transfer,
+                units,
+                epoch,
+            }),
+            Sent::None | Sent::Done => None,
+        })
+    }
+}
+
+fn units_of(taken: &[Taken]) -> i64 {
+    taken.iter().map(|it| it.units).sum()
 }
 
 /// As many of these transfers as make up no more than the wanted units. An earlier attempt that missed a transfer may
@@ -216,7 +249,7 @@ async fn withdraw(app: &App, sale: &Sale, pending: PendingRestock) -> Result<boo
 fn at_most(wanted: i64, mut taken: Vec<Taken>) -> Vec<Taken> {
     taken.sort_by_key(|it| it.units);
     loop {
-        let surplus = taken.iter().map(|it| it.units).sum::<i64>() - wanted;
+        let surplus = units_of(&taken) - wanted;
         if surplus <= 0 {
             return taken;
         }
@@ -243,13 +276,13 @@ async fn already_taken(app: &App, sale: &Sale, restock: Uuid) -> Result<Vec<Take
 
 /// The id of the transfer that takes a withdrawal's units out of a shard at one attempt. A repeated request has the
 /// same ids.
-fn transfer_id(restock: Uuid, shard: u16, look: u16) -> Uuid {
-    Uuid::from_u128(restock.as_u128() ^ (u128::from(look) << 16 | u128::from(shard)))
+fn transfer_id(restock: Uuid, shard: u16, attempt: u16) -> Uuid {
+    Uuid::from_u128(restock.as_u128() ^ (u128::from(attempt) << 16 | u128::from(shard)))
 }
 
 /// The restocks that a transfer out of this shard could belong to, one for each attempt.
 fn restock_of(transfer: Uuid, shard: u16) -> impl Iterator<Item = Uuid> {
-    (0..LOOKS_MAX).map(move |look| transfer_id(transfer, shard, look))
+    (0..ATTEMPTS_MAX).map(move |attempt| transfer_id(transfer, shard, attempt))
 }
 
 /// Gives back units that left for the ledger for nothing: their restock was decided without them, because the call
@@ -268,26 +301,26 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
         .collect();
     // One id stands for several candidates. It is an orphan only if none of them needs it.
     let free = app.ledger.orphans(sale.id, &pairs).await?;
-    let is_orphan = |it: &Transfer| free.iter().filter(|id| **id == it.id).count() == usize::from(LOOKS_MAX);
-    let mut tally = Tally::default();
+    let is_orphan = |it: &Transfer| free.iter().filter(|id| **id == it.id).count() == usize::from(ATTEMPTS_MAX);
+    let mut totals = RunTotals::default();
     for (shard, it) in leaving.iter().filter(|(_, it)| is_orphan(it)) {
         tracing::warn!(sale = %sale.id, shard, units = it.units, "giving back units that a late call took out");
         let back = Transfer {
             to: Destination::Shard(*shard),
             ..it.clone()
         };
-        tally.note(finish(app, sale, *shard, &back).await.map(usize::from));
+        totals.note(finish(app, sale, *shard, &back).await.map(usize::from));
     }
-    tally.note(silent.map_or(Ok(0), Err));
-    tally.finish()
+    totals.note(silent.map_or(Ok(0), Err));
+    totals.finish()
 }
 
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     for id in app.ledger.pending_restocks(PENDING_MAX).await? {
-        tally.note(settle_one(app, id).await);
+        totals.note(settle_one(app, id).await);
     }
-    tally.finish()
+    totals.finish()
 }
 
 async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
@@ -311,7 +344,7 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOOKS_MAX, Taken, at_most, restock_of, transfer_id};
+    use super::{ATTEMPTS_MAX, Taken, at_most, restock_of, transfer_id};
     use std::collections::HashSet;
     use uuid::Uuid;
 
@@ -339,8 +372,12 @@ mod tests {
     #[test]
     fn each_shard_has_its_own_transfer_of_a_withdrawal() {
         let restock = uuid::Uuid::now_v7();
-        let all = |id| (0..256).flat_map(move |shard| (0..LOOKS_MAX).map(move |look| transfer_id(id, shard, look)));
-        assert_eq!(all(restock).collect::<HashSet<_>>().len(), 256 * usize::from(LOOKS_MAX));
+        let all =
+            |id| (0..256).flat_map(move |shard| (0..ATTEMPTS_MAX).map(move |attempt| transfer_id(id, shard, attempt)));
+        assert_eq!(
+            all(restock).collect::<HashSet<_>>().len(),
+            256 * usize::from(ATTEMPTS_MAX)
+        );
         assert!(restock_of(transfer_id(restock, 7, 2), 7).any(|id| id == restock));
         assert!(restock_of(transfer_id(restock, 7, 2), 6).all(|id| id != restock));
     }

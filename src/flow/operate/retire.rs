@@ -1,5 +1,6 @@
 //! Retire: remove a sale's keys from Redis a day after it ended or was closed, when nothing of it is open. From then
-//! on only the ledger has the sale. Postgres's clock decides, and Redis's clock must agree that the sale is over.
+//! on only the ledger has the sale. Postgres's clock decides, once the ledger has a note that the sale is also over by
+//! the slowest clock of Redis. Without that note, a clock of Postgres that is ahead would take an open sale from Redis.
 //!
 //! The shards that answer are removed together, once each of them is drained, has no gap and nothing open in the
 //! ledger. A silent shard is left out: its keys stay until it answers and passes the same checks. The sale is retired
@@ -14,10 +15,11 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
-use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::server::has_taken_over;
+use crate::domain::sale::Sale;
+use crate::domain::time::from_millis;
 use crate::flow::recover::gap;
-use crate::flow::{App, Tally, rotate_start};
+use crate::flow::{App, RunTotals, rotate_start};
+use crate::ledger::rebuild::{ShardStanding, ShardStandings};
 use crate::stock::keys::ShardKey;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, VecDeque};
@@ -52,13 +54,14 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
 /// # Errors
 /// The first fault, or that of a shard that does not answer. The run goes on with the other sales and shards.
 pub async fn retire_by_pages(app: &App, sales_max: i64) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
-    tally.note(app.ledger.forget_alerts().await.map(|()| 0));
-    tally.note(app.ledger.forget_actions().await.map(|()| 0));
-    tally.note(app.ledger.forget_sessions().await.map(|()| 0));
-    tally.note(app.ledger.forget_outages().await.map(|()| 0));
-    tally.note(forget_refused(app).await.map(|()| 0));
-    tally.note(app.ledger.retry_unreadable().await.map(|_| 0));
+    let mut totals = RunTotals::default();
+    totals.note(app.ledger.forget_alerts().await.map(|()| 0));
+    totals.note(app.ledger.forget_actions().await.map(|()| 0));
+    totals.note(app.ledger.forget_sessions().await.map(|()| 0));
+    totals.note(app.ledger.forget_outages().await.map(|()| 0));
+    totals.note(forget_refused(app).await.map(|()| 0));
+    totals.note(app.ledger.retry_unreadable().await.map(|_| 0));
+    totals.note(note_over(app).await.map(|()| 0));
     let run = Instant::now();
     let mut due = Vec::new();
     let mut last = 0;
@@ -72,14 +75,19 @@ pub async fn retire_by_pages(app: &App, sales_max: i64) -> Result<usize, Fault> 
     rotate_start(&mut due);
     let mut due = VecDeque::from(due);
     while let Some(id) = due.pop_front().filter(|_| run.elapsed() < RUN_MAX) {
-        match retire(app, id, &mut tally).await {
-            Ok(Retirement::Done) => tally.note(Ok(1)),
+        match retire(app, id, &mut totals).await {
+            Ok(Retirement::Done) => totals.note(Ok(1)),
             Ok(Retirement::More) => due.push_back(id),
             Ok(Retirement::Later) => {}
-            Err(fault) => tally.note(Err(fault)),
+            Err(fault) => totals.note(Err(fault)),
         }
     }
-    tally.finish()
+    totals.finish()
+}
+
+async fn note_over(app: &App) -> Result<(), Fault> {
+    let now = from_millis(app.stock.slowest_clock().await?);
+    app.ledger.note_over(now).await
 }
 
 /// Drops messages that the stock has refused and no operator has handled for a day, so that they keep no sale in
@@ -91,51 +99,22 @@ async fn forget_refused(app: &App) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes the shards of a sale that answer, as far as one turn goes. Notes the fault of a silent shard in the tally.
-async fn retire(app: &App, id: SaleId, tally: &mut Tally) -> Result<Retirement, Fault> {
+/// Removes the shards of a sale that answer, as far as one turn goes. Notes the fault of a silent shard in the totals.
+async fn retire(app: &App, id: SaleId, totals: &mut RunTotals) -> Result<Retirement, Fault> {
     let Some(sale) = app.sales.fresh(id).await? else {
         return Ok(Retirement::Later);
     };
-    if sale.lifecycle != Lifecycle::Closed && app.stock.now().await? < sale.ends_at.timestamp_millis() {
-        // Postgres's clock is ahead by more than a day: Redis still sells the sale.
-        return Ok(Retirement::Later);
-    }
     let left = app.ledger.unretired(id).await?;
-    let keys: Vec<ShardKey> = left
-        .iter()
-        .map(|(shard, _)| ShardKey {
-            sale: id,
-            shard: *shard,
-        })
-        .collect();
-    let standings = app.ledger.standings(&[id]).await?;
-    let mut answering = Vec::new();
-    for ((key, server), (_, is_open)) in keys.iter().zip(app.stock.run_ids(&keys).await).zip(&left) {
-        let server = match server {
-            Err(fault @ Fault::Unavailable(_)) => {
-                tally.note(Err(fault));
-                continue;
-            }
-            server => server?,
-        };
-        let noted = standings.get(&(id, key.shard)).and_then(|it| it.run_id.clone());
-        if *is_open || has_taken_over(&noted.unwrap_or_default(), &server) {
-            // The shard has to answer for something, or another server has its keys.
-            return Ok(Retirement::Later);
-        }
-        answering.push(*key);
-    }
-    for (key, events) in answering.iter().zip(app.stock.undrained(&answering).await?) {
-        let known = standings.get(&(id, key.shard)).map_or(0, |it| it.epoch);
-        if events > 0 && app.stock.last_event(*key).await?.epoch >= known {
-            app.permits.need(id);
-            return Ok(Retirement::Later);
-        }
-        if events > 0 {
-            // The drain never takes these events in: their units have gone to others.
-            tracing::error!(sale = %id, shard = key.shard, events, "orders of an old generation are lost with the sale");
-            app.stock.forget_buyers(&[(*key, None)]).await?;
-        }
+    let leaving = LeavingSale {
+        app,
+        sale: &sale,
+        standings: app.ledger.standings(&[id]).await?,
+    };
+    let Some(answering) = leaving.answering(&left, totals).await? else {
+        return Ok(Retirement::Later);
+    };
+    if !leaving.are_drained(&answering).await? {
+        return Ok(Retirement::Later);
     }
     let shards: Vec<u16> = answering.iter().map(|key| key.shard).collect();
     if gap::is_any_among(app, &sale, &shards).await? {
@@ -156,18 +135,82 @@ async fn retire(app: &App, id: SaleId, tally: &mut Tally) -> Result<Retirement, 
             tracing::info!(sale = %id, shards = ?removed, "shards of a sale that ended a day ago have left Redis");
             continue;
         }
-        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
-        for (shard, user) in &page.shoppers {
-            by_shard.entry(*shard).or_default().push(user.clone());
-        }
-        futures_util::stream::iter(by_shard)
-            .map(|(shard, users)| async move { app.stock.retire_buyers(ShardKey { sale: id, shard }, &users).await })
-            .buffer_unordered(SHARDS_AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+        leaving.remove_rows(&page.shoppers).await?;
         page.removed().await?;
     }
     Ok(Retirement::More)
+}
+
+/// A sale that leaves Redis.
+struct LeavingSale<'a> {
+    app: &'a App,
+    sale: &'a Sale,
+    standings: ShardStandings,
+}
+
+impl LeavingSale<'_> {
+    fn standing(&self, shard: u16) -> Option<&ShardStanding> {
+        self.standings.get(&(self.sale.id, shard))
+    }
+
+    /// The shards that answer, of those that Redis still has. `left` also says of each whether something of it is open.
+    /// Notes the fault of a silent shard in the totals. `None` if the sale has to wait.
+    async fn answering(&self, left: &[(u16, bool)], totals: &mut RunTotals) -> Result<Option<Vec<ShardKey>>, Fault> {
+        let keys: Vec<ShardKey> = left
+            .iter()
+            .map(|(shard, _)| ShardKey::new(self.sale.id, *shard))
+            .collect();
+        let mut answering = Vec::new();
+        for ((key, server), (_, is_open)) in keys.iter().zip(self.app.stock.servers(&keys).await).zip(left) {
+            let server = match server {
+                Err(fault @ Fault::Unavailable(_)) => {
+                    totals.note(Err(fault));
+                    continue;
+                }
+                server => server?,
+            };
+            let noted = self.standing(key.shard).and_then(|it| it.noted.server());
+            if *is_open || noted.is_some_and(|noted| noted.has_taken_over_from(&server)) {
+                // The shard has to answer for something, or another server has its keys.
+                return Ok(None);
+            }
+            answering.push(*key);
+        }
+        Ok(Some(answering))
+    }
+
+    /// Whether the ledger has all events of these shards that it will store. Removes the rows of a shard whose other
+    /// events it never stores.
+    async fn are_drained(&self, answering: &[ShardKey]) -> Result<bool, Fault> {
+        let (stock, id) = (&self.app.stock, self.sale.id);
+        for (key, events) in answering.iter().zip(stock.undrained(answering).await?) {
+            let known = self.standing(key.shard).map_or(0, |it| it.epoch);
+            if events > 0 && stock.last_event(*key).await?.epoch >= known {
+                self.app.permits.need(id);
+                return Ok(false);
+            }
+            if events > 0 {
+                // The drain never takes these events in: their units have gone to others.
+                tracing::error!(sale = %id, shard = key.shard, events, "orders of an old generation are lost with the sale");
+                stock.forget_buyers(&[(*key, None)]).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes the rows of these shoppers, each with the home shard.
+    async fn remove_rows(&self, shoppers: &[(u16, UserId)]) -> Result<(), Fault> {
+        let (stock, id) = (&self.app.stock, self.sale.id);
+        let mut by_shard: BTreeMap<u16, Vec<UserId>> = BTreeMap::new();
+        for (shard, user) in shoppers {
+            by_shard.entry(*shard).or_default().push(user.clone());
+        }
+        futures_util::stream::iter(by_shard)
+            .map(|(shard, users)| async move { stock.retire_buyers(ShardKey::new(id, shard), &users).await })
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect::<()>()
+            .await
+    }
 }
 
 /// Removes what is left of these shards after their shoppers.
@@ -177,7 +220,7 @@ async fn remove_rest(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault
     let spoilt: Vec<(ShardKey, Option<i64>)> = spoilt
         .into_iter()
         .filter(|shard| shards.contains(shard))
-        .map(|shard| (ShardKey { sale: sale.id, shard }, None))
+        .map(|shard| (ShardKey::new(sale.id, shard), None))
         .collect();
     app.stock.forget_buyers(&spoilt).await?;
     for shard in shards {

@@ -7,29 +7,42 @@ use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Transition;
+use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::flow::operate::preload::tell_all_shards;
+use crate::flow::operate::preload::deliver_state;
 pub use crate::ledger::sale::TransitionOutcome;
 use chrono::Utc;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A silent server delays the pause of the others by this long. The pause must hold within a second.
+const SILENT_MAX: Duration = Duration::from_millis(150);
 
 /// Changes a sale's state, by Redis's clock.
 ///
 /// # Errors
 /// After a fault some shards may lack the new state; the same call again delivers it.
 pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result<TransitionOutcome, Fault> {
-    // An opening sale must be open by every server's clock. To pause or close a sale, no server need answer.
-    let stops = matches!(transition, Transition::Pause | Transition::Close);
-    let now = match app.stock.slowest_clock().await {
-        Err(_) if stops => Utc::now().timestamp_millis(),
-        now => now?,
+    let now = match transition {
+        Transition::Pause | Transition::Close => clock_to_stop(app).await,
+        // An opening sale must be open by every server's clock.
+        Transition::Open | Transition::Resume => app.stock.slowest_clock().await?,
     };
     let outcome = app.ledger.transition(id, transition, now).await?;
     crash::point("transition.after_commit");
     if let TransitionOutcome::Done(sale) = &outcome {
-        let told = tell_all_shards(app, sale).await;
-        app.sales.changed(&Arc::new(sale.clone())).await;
-        told?;
+        let delivered = deliver_state(app, sale).await;
+        app.sales.changed(&Arc::new((**sale).clone())).await;
+        delivered?;
     }
     Ok(outcome)
+}
+
+/// The moment of a pause or a close, for which no server need answer.
+async fn clock_to_stop(app: &App) -> Millis {
+    if let Ok(now) = app.stock.slowest_clock_within(SILENT_MAX).await {
+        return now;
+    }
+    let now = app.stock.slowest_clock().await;
+    now.unwrap_or_else(|_| Utc::now().timestamp_millis())
 }

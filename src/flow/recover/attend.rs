@@ -4,21 +4,21 @@
 //! After a restart, a failover or a flush no process renews. A new server does not even have the script that sells.
 //! Its shards are reconciled first ([`crate::flow::recover::reconcile`]). A crash anywhere leaves shards without permits.
 
+use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::{Sale, SaleState};
-use crate::domain::server::{has_taken_over, process_of};
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::flow::operate::bans;
-use crate::flow::recover::gap;
-use crate::flow::recover::permits::{Finding, Held, MARKED, superseded};
+use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified, superseded};
 use crate::flow::recover::rebuild::make_ready_and_rebuild;
 use crate::flow::recover::reconcile::{reconcile, resume};
 use crate::flow::recover::renew::permit;
 use crate::flow::settle::release::release_of;
-use crate::flow::{App, Tally};
-use crate::ledger::rebuild::{CLAIMED, Standings};
+use crate::flow::{App, RunTotals};
+use crate::ledger::rebuild::ShardStandings;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::Permitted;
 use crate::stock::read_shard::ShardReading;
@@ -51,18 +51,18 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
         |sale| app.permits.is_resting(sale),
         Utc::now().timestamp_millis(),
     );
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let mut attended = futures_util::stream::iter(due)
         .map(|sale| async move { attend_on(app, &sale).await })
         .buffer_unordered(SALES_AT_ONCE);
     while let Some(outcome) = attended.next().await {
-        tally.note(outcome);
+        totals.note(outcome);
     }
     drop(attended);
     // A rebuild may have taken long. Sales that were loaded since may hold permits by now.
     let sales = app.sales.live().await?;
     let sales: Vec<&Arc<Sale>> = sales.iter().filter(|sale| has_keys(sale)).collect();
-    tally.note(rest_when_quiet(app, &sales).await.map(|()| 0));
+    rest_when_quiet(app, &sales, &mut totals).await;
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
     let mut resting = app.permits.resting.write().unwrap_or_else(PoisonError::into_inner);
     resting.retain(|sale| live.contains(sale));
@@ -82,7 +82,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     state.superseded.retain(|shard| live.contains(&shard.sale));
     state.needed.retain(|sale, _| live.contains(sale));
     drop(state);
-    tally.finish()
+    totals.finish()
 }
 
 /// Whether Redis holds the sale's keys and keeps them. The keys of a sale that is leaving Redis are being removed.
@@ -111,12 +111,20 @@ const fn urgency(state: SaleState) -> u8 {
 /// - can write another event,
 /// - has an event that the ledger lacks,
 /// - has a transfer to finish.
-async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
+///
+/// A sale with a silent shard waits; its fault goes into the totals.
+async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>], totals: &mut RunTotals) {
     let now = Utc::now().timestamp_millis();
     let is_over = |sale: &Sale| sale.state_at(now) == SaleState::Closed && !app.permits.is_resting(sale.id);
     for sale in sales.iter().filter(|sale| is_over(sale) && app.permits.is_quiet(sale)) {
         // Each shard's own clock decides whether the sale is over there.
-        let readings = app.stock.read_shards(sale).await?;
+        let readings = match app.stock.read_shards(sale).await {
+            Ok(readings) => readings,
+            Err(fault) => {
+                totals.note(Err(fault));
+                continue;
+            }
+        };
         let is_done = |it: &ShardReading| {
             let ShardRecord {
                 lifecycle,
@@ -131,7 +139,6 @@ async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>]) -> Result<(), Fault> {
             app.permits.rest(sale);
         }
     }
-    Ok(())
 }
 
 /// Lets a sale sell at once after it was loaded or has rested.
@@ -179,10 +186,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     resume(app, id, &shards).await;
     let rebuilt = outcome?;
     for shard in &shards {
-        app.permits.recheck(ShardKey {
-            sale: id,
-            shard: *shard,
-        });
+        app.permits.recheck(ShardKey::new(id, *shard));
     }
     match attend(app, &sale).await {
         // The shards are rebuilt. The next reconcile round lets them sell.
@@ -194,23 +198,18 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
 
 /// Loads the scripts that sell onto the server of this shard. Before that, it takes away the permits of all shards
 /// there that were not reconciled on that server.
-async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
-    if !app.permits.state().admitted.contains(run_id) {
+async fn admit(app: &App, via: ShardKey, server: &Server) -> Result<(), Fault> {
+    if !app.permits.state().admitted.contains(server) {
         // The caller's list does not suffice. A sale that was loaded since may have a permit there from before the
         // server's start.
         let standings = app.ledger.standings_in_stock().await?;
-        let unknown = standings.iter().filter(|(_, it)| it.run_id.as_deref() != Some(run_id));
-        let unknown: Vec<ShardKey> = unknown
-            .map(|((sale, shard), _)| ShardKey {
-                sale: *sale,
-                shard: *shard,
-            })
-            .collect();
+        let unknown = standings.iter().filter(|(_, it)| !it.noted.is_reconciled_on(server));
+        let unknown: Vec<ShardKey> = unknown.map(|((sale, shard), _)| ShardKey::new(*sale, *shard)).collect();
         let here = &OnceCell::new();
-        let mut stopped = futures_util::stream::iter(unknown)
+        let mut halted = futures_util::stream::iter(unknown)
             .map(|shard| async move {
-                match app.stock.run_id(shard).await {
-                    Ok(of) if of == run_id => app.stock.stop(shard).await,
+                match app.stock.server(shard).await {
+                    Ok(of) if of == *server => app.stock.stop(shard).await,
                     Ok(_) => Ok(()),
                     // The shard may be on this server, which was slow to answer.
                     Err(fault) => {
@@ -220,7 +219,7 @@ async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
                 }
             })
             .buffer_unordered(AT_ONCE);
-        while let Some(outcome) = stopped.next().await {
+        while let Some(outcome) = halted.next().await {
             outcome?;
         }
         let mut state = app.permits.state();
@@ -228,17 +227,21 @@ async fn admit(app: &App, via: ShardKey, run_id: &str) -> Result<(), Fault> {
             state.admitted.clear();
         }
         // All sales that are attended to at the same time get here; it is logged once.
-        if state.admitted.insert(run_id.to_owned()) {
-            tracing::info!(%run_id, "admitted a Redis server; reconciling its shards one by one");
+        if state.admitted.insert(server.clone()) {
+            tracing::info!(run_id = %server, "admitted a Redis server; reconciling its shards one by one");
         }
     }
     // Also after a `SCRIPT FLUSH`, which removes nothing else.
-    app.stock.admit(via).await?;
-    if app.stock.run_id(via).await? == run_id {
+    app.stock.admit(via, server).await?;
+    let now = app.stock.server(via).await?;
+    if now == *server {
         return Ok(());
     }
-    // Another server has taken over in between, and its shards are unverified.
-    app.stock.dismiss(via).await?;
+    // The process was demoted and promoted in between, and its shards are unverified. Another process did not get the
+    // scripts from here.
+    if now.run_id() == server.run_id() {
+        app.stock.dismiss(via).await?;
+    }
     Err(Fault::Unavailable(
         "Redis has become another process once more".to_owned(),
     ))
@@ -254,51 +257,51 @@ async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
 }
 
 async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
-    let keys = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
+    let keys = ShardKey::all(sale);
     let missing: Vec<ShardKey> = keys.filter(|key| !app.permits.holds(*key)).collect();
     if missing.is_empty() {
         return Ok(0);
     }
-    let mut tally = Tally::default();
-    let mut servers: BTreeMap<String, Vec<ShardKey>> = BTreeMap::new();
-    for (key, run_id) in missing.iter().zip(app.stock.run_ids(&missing).await) {
-        match run_id {
-            Ok(run_id) => servers.entry(run_id).or_default().push(*key),
-            Err(fault) => tally.note(Err(fault)),
+    let mut totals = RunTotals::default();
+    let mut servers: BTreeMap<Server, Vec<ShardKey>> = BTreeMap::new();
+    for (key, server) in missing.iter().zip(app.stock.servers(&missing).await) {
+        match server {
+            Ok(server) => servers.entry(server).or_default().push(*key),
+            Err(fault) => totals.note(Err(fault)),
         }
     }
     // Let the known shards sell first. The reconcile of the others needs them to sell, and a rebuild may take long.
     let mut left = Vec::new();
-    for (run_id, shards) in servers {
+    for (server, shards) in servers {
         let checked = Instant::now();
-        match check_on_server(app, sale, &run_id, &shards).await {
+        match check_on_server(app, sale, &server, &shards).await {
             Ok((known, unknown, standings)) => {
-                tally.note(let_sell(app, sale, &run_id, &known, &standings, checked).await);
-                left.push((run_id, unknown));
+                totals.note(let_sell(app, sale, &server, &known, &standings, checked).await);
+                left.push((server, unknown));
             }
-            Err(fault) => tally.note(Err(fault)),
+            Err(fault) => totals.note(Err(fault)),
         }
     }
     let mut is_fresh = true;
-    for (run_id, mut unknown) in left.into_iter().filter(|(_, unknown)| !unknown.is_empty()) {
+    for (server, mut unknown) in left.into_iter().filter(|(_, unknown)| !unknown.is_empty()) {
         // The reconcile on the server before may have taken long. Another process may have made some of these shards
         // sell since; those must not be halted.
         if !std::mem::take(&mut is_fresh) {
             let checked = Instant::now();
-            match check_on_server(app, sale, &run_id, &unknown).await {
+            match check_on_server(app, sale, &server, &unknown).await {
                 Ok((known, still_unknown, standings)) => {
-                    tally.note(let_sell(app, sale, &run_id, &known, &standings, checked).await);
+                    totals.note(let_sell(app, sale, &server, &known, &standings, checked).await);
                     unknown = still_unknown;
                 }
                 Err(fault) => {
-                    tally.note(Err(fault));
+                    totals.note(Err(fault));
                     continue;
                 }
             }
         }
-        tally.note(Box::pin(reconcile_on_server(app, sale, &run_id, &unknown)).await);
+        totals.note(Box::pin(reconcile_on_server(app, sale, &server, &unknown)).await);
     }
-    tally.finish()
+    totals.finish()
 }
 
 /// Splits a server's shards into those that the ledger lists as reconciled there and the others. On success the server
@@ -306,40 +309,44 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
 async fn check_on_server(
     app: &App,
     sale: &Arc<Sale>,
-    run_id: &str,
+    server: &Server,
     shards: &[ShardKey],
-) -> Result<(Vec<ShardKey>, Vec<ShardKey>, Standings), Fault> {
+) -> Result<(Vec<ShardKey>, Vec<ShardKey>, ShardStandings), Fault> {
     let Some(via) = shards.first() else {
-        return Ok((Vec::new(), Vec::new(), Standings::new()));
+        return Ok((Vec::new(), Vec::new(), ShardStandings::new()));
     };
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.run_id.as_deref();
+    let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.noted.server();
     // A server's name shows only for a while from which server it took over. The ledger keeps them all.
-    let was_superseded = app.ledger.superseded_servers().await?.contains(process_of(run_id));
-    let is_taken = |noted: &str| {
-        let noted = noted.trim_start_matches(CLAIMED);
-        has_taken_over(noted, run_id) || (was_superseded && noted != run_id && !has_taken_over(run_id, noted))
+    let was_superseded = app.ledger.superseded_servers().await?.contains(server.run_id());
+    let is_taken = |noted: Server| {
+        noted.has_taken_over_from(server) || (was_superseded && noted != *server && !server.has_taken_over_from(&noted))
     };
     let taken: Vec<&ShardKey> = shards.iter().filter(|key| noted(key).is_some_and(is_taken)).collect();
     if !taken.is_empty() {
         taken.into_iter().for_each(|key| app.permits.supersede(*key));
         return Err(superseded());
     }
-    admit(app, *via, run_id).await?;
+    admit(app, *via, server).await?;
     let marks = app.permits.state().marks.clone();
     let standings = app.ledger.standings(&[sale.id]).await?;
     let is_known = |key: &ShardKey| {
         // Another process, or this one earlier, has reconciled the shard on this very server.
         let standing = standings.get(&(key.sale, key.shard));
         standing.is_some_and(|it| {
-            it.run_id.as_deref() == Some(run_id) && marks.get(key).is_none_or(|doubted| it.epoch > doubted.epoch)
+            it.noted.is_reconciled_on(server) && marks.get(key).is_none_or(|marked| it.epoch > marked.epoch)
         })
     };
     let (known, unknown) = shards.iter().copied().partition(is_known);
     Ok((known, unknown, standings))
 }
 
-async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown: &[ShardKey]) -> Result<usize, Fault> {
+async fn reconcile_on_server(
+    app: &App,
+    sale: &Arc<Sale>,
+    server: &Server,
+    unknown: &[ShardKey],
+) -> Result<usize, Fault> {
     if unknown.is_empty() {
         return Ok(0);
     }
@@ -350,15 +357,15 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
         let standings = app.ledger.standings(&[sale.id]).await?;
         for (key, standing) in &standings {
             let (sale, shard) = *key;
-            app.permits.mark(ShardKey { sale, shard }, standing.epoch);
+            app.permits.mark(ShardKey::new(sale, shard), standing.epoch);
         }
     }
     let checked = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let sells = let_sell(app, sale, run_id, unknown, &standings, checked).await;
-    // The relay has skipped these shards meanwhile. It delivers what fails here.
+    let sells = let_sell(app, sale, server, unknown, &standings, checked).await;
+    // The job `release` has skipped these shards meanwhile. It delivers what fails here.
     if let Err(fault) = release_of(app, sale.id).await {
-        tracing::debug!(%fault, sale = %sale.id, "the relay delivers the rest");
+        tracing::debug!(%fault, sale = %sale.id, "the job `release` delivers the rest");
     }
     sells
 }
@@ -372,9 +379,9 @@ async fn reconcile_on_server(app: &App, sale: &Arc<Sale>, run_id: &str, unknown:
 async fn let_sell(
     app: &App,
     sale: &Arc<Sale>,
-    run_id: &str,
+    server: &Server,
     shards: &[ShardKey],
-    standings: &Standings,
+    standings: &ShardStandings,
     checked: Instant,
 ) -> Result<usize, Fault> {
     if shards.is_empty() {
@@ -388,61 +395,25 @@ async fn let_sell(
     for key in shards {
         let standing = standings.get(&(key.sale, key.shard));
         // The shard is on another server by now. The next attempt finds it there.
-        let Some((standing, of)) = standing.and_then(|it| Some((it, it.run_id.clone().filter(|of| of == run_id)?)))
-        else {
+        let Some(standing) = standing.filter(|it| it.noted.is_reconciled_on(server)) else {
             again = Some("a shard is on another server by now");
             continue;
         };
         let held = Held {
             sale: Arc::clone(sale),
             epoch: standing.epoch,
-            run_id: of,
+            server: server.clone(),
             permitted: Instant::now(),
         };
-        // The process that rebuilt the shard may have known the sale as it was before an operator changed it.
-        let mut told = Box::pin(bans::deliver_waiting(app, &now, key.shard, &waiting)).await;
-        if told.is_ok() {
-            told = app.stock.set_state(&now, key.shard).await;
-        }
-        if app.permits.is_marked_since(checked, *key, held.epoch) {
-            again = Some(MARKED);
-            continue;
-        }
-        let permitted = match told {
-            Ok(()) => permit(&app.stock, *key, &held, false).await,
-            Err(fault) => Err(fault),
-        };
-        match permitted {
-            Ok(Permitted::Yes { last, .. }) if !last.is_of(held.epoch) => {
-                gap::mark_unverified(app, *key, held.epoch, Finding::ForeignEntry);
-                again = Some("a shard's stream has a foreign entry");
-            }
-            Ok(Permitted::Yes { last, .. }) => {
-                if !app.permits.grant(*key, held, last, checked) {
-                    // The shard was marked unverified during the permit call.
-                    again = Some(MARKED);
-                    if let Err(fault) = app.stock.stop(*key).await {
-                        failed = Some(fault);
-                        break;
-                    }
-                }
-            }
-            Ok(Permitted::Halted) => again = Some("others look at these shards, or rebuild them"),
-            not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
-                app.permits.mark(*key, standing.epoch);
-                app.permits.wanted.notify_one();
-                again = Some("a shard was not what the ledger says it is");
-                if let Err(fault) = not {
-                    tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
-                }
-            }
+        match let_shard_sell(app, &now, *key, held, &waiting, checked).await {
+            Ok(why) => again = why.or(again),
             Err(fault) => {
                 failed = Some(fault);
                 break;
             }
         }
     }
-    // The relay has postponed all other messages to these shards, each time for longer.
+    // The job `release` has postponed all other messages to these shards, each time for longer.
     if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
         shards.iter().for_each(|key| app.permits.recheck(*key));
         return Err(fault);
@@ -451,6 +422,54 @@ async fn let_sell(
         return Err(fault);
     }
     again.map_or(Ok(shards.len()), |why| Err(Fault::Unavailable(why.to_owned())))
+}
+
+/// [`let_sell`] for one shard. `now` is the sale as the ledger has it, and `waiting` are the bans that shards missed.
+/// Returns why the shard does not sell, if it has to be checked again.
+async fn let_shard_sell(
+    app: &App,
+    now: &Sale,
+    key: ShardKey,
+    held: Held,
+    waiting: &[Ban],
+    checked: Instant,
+) -> Result<Option<&'static str>, Fault> {
+    // The process that rebuilt the shard may have known the sale as it was before an operator changed it.
+    let mut delivered = Box::pin(bans::deliver_waiting(app, now, key.shard, waiting)).await;
+    if delivered.is_ok() {
+        delivered = app.stock.set_state(now, key.shard).await;
+    }
+    if app.permits.is_marked_since(checked, key, held.epoch) {
+        return Ok(Some(MARKED));
+    }
+    let permitted = match delivered {
+        Ok(()) => permit(&app.stock, key, &held, false).await,
+        Err(fault) => Err(fault),
+    };
+    match permitted {
+        Ok(Permitted::Yes { last, .. }) if !last.is_of(held.epoch) => {
+            mark_unverified(app, key, held.epoch, Finding::ForeignEntry);
+            Ok(Some("a shard's stream has a foreign entry"))
+        }
+        Ok(Permitted::Yes { last, .. }) => {
+            if app.permits.grant(key, held, last, checked) {
+                return Ok(None);
+            }
+            // The shard was marked unverified during the permit call.
+            app.stock.stop(key).await?;
+            Ok(Some(MARKED))
+        }
+        Ok(Permitted::Halted) => Ok(Some("others reconcile or rebuild these shards")),
+        not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
+            app.permits.mark(key, held.epoch);
+            app.permits.wanted.notify_one();
+            if let Err(fault) = not {
+                tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
+            }
+            Ok(Some("a shard was not what the ledger says it is"))
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 #[cfg(test)]

@@ -4,20 +4,19 @@
 //! commits: an asynchronous standby was promoted, or a backup was restored. The shoppers' rows have the orders and the
 //! decisions about them, and a recovery brings both back into the ledger. A crash leaves the gap, or a shard that is
 //! reconciled.
-//!
-//! A number out of sequence shows a gap only if a script wrote its entry. Any other entry becomes a dead letter.
 
 use crate::bugs;
-use crate::domain::event::{Event, Position, Reserved, Unreadable};
+use crate::domain::event::{Event, Position, Reserved};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::shard::home_shard;
+use crate::domain::server::Server;
 use crate::flow::App;
-use crate::flow::recover::permits::{Finding, check_server};
-use crate::ledger::drain::{Claim, RowOrder};
-use crate::ledger::rebuild::{CLAIMED, Standing};
+use crate::flow::recover::permits::{Finding, check_server, mark_unverified};
+use crate::flow::recover::sequence::{UNSEEN, is_ours};
+use crate::ledger::drain::{DrainClaim, RowOrder};
+use crate::ledger::rebuild::ShardStanding;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::ShardRecord;
 use crate::stock::restore::{Buyer, Stream};
@@ -28,9 +27,6 @@ use std::time::Duration;
 /// Attempts at claiming a shard that another process drains, and the time between them.
 const CLAIMS_MAX: u32 = 50;
 const CLAIM_AGAIN: Duration = Duration::from_millis(20);
-
-/// With this bug the ledger loses events by itself, and no process notices.
-const UNSEEN: &str = "the drain trims before it commits";
 
 /// The last event before a stream's first one. It was trimmed, so the ledger had it. `None` where the stream does not
 /// show it.
@@ -61,7 +57,7 @@ struct Gap {
 
 /// Up to where the ledger has lost events of a shard in this epoch, if it has. A rebuild begins an epoch at number 0,
 /// and the shoppers' rows keep the positions of earlier epochs.
-fn gap(stream: &Stream, epoch: i64, standing: &Standing) -> Option<Position> {
+fn gap(stream: &Stream, epoch: i64, standing: &ShardStanding) -> Option<Position> {
     let until = trimmed(stream, epoch)?;
     let is_ahead = epoch > standing.epoch && until > standing.position;
     let is_beyond = epoch == standing.epoch && until.seq > standing.position.drained_of(epoch);
@@ -91,10 +87,7 @@ pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]
         gaps.retain(|shard, _| lost.contains(shard));
     }
     for (shard, gap) in gaps.iter().filter(|(_, gap)| !gap.is_loading) {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
+        let key = ShardKey::new(sale.id, *shard);
         mark_unverified(app, key, gap.until.epoch, Finding::LostCommits);
     }
     Ok(!gaps.is_empty())
@@ -110,10 +103,7 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, Ga
     // Read after the streams: an event that was trimmed by then is committed by now.
     let standings = app.ledger.standings(&[sale.id]).await?;
     for (shard, record, stream) in streams.iter().flatten() {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
+        let key = ShardKey::new(sale.id, *shard);
         let Some(standing) = standings.get(&(sale.id, *shard)) else {
             continue;
         };
@@ -140,7 +130,7 @@ async fn find(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, Ga
 /// The orders and decisions in one shard's rows that the ledger lacks.
 struct FromRows {
     key: ShardKey,
-    server: String,
+    server: Server,
     /// The ledger's position when the rows were read.
     position: Position,
     /// Up to where the ledger has lost events, if it has.
@@ -190,7 +180,7 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
 }
 
 /// Claims a shard that no other process drains, on the server on which its rows were read.
-async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
+async fn claim(app: &App, shard: &FromRows) -> Result<DrainClaim, Fault> {
     for _ in 0..CLAIMS_MAX {
         if let Some(claim) = app.ledger.claim_shard(shard.key.sale, shard.key.shard).await? {
             check_server(app, &claim, &shard.server)?;
@@ -205,19 +195,14 @@ async fn claim(app: &App, shard: &FromRows) -> Result<Claim, Fault> {
 /// be read and shards on a server that the ledger does not list.
 async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, Gap>) -> Result<Vec<FromRows>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let keys: Vec<ShardKey> = (0..sale.shards)
-        .map(|shard| ShardKey { sale: sale.id, shard })
-        .collect();
-    let mut servers: BTreeMap<String, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
-    for (key, server) in keys.iter().zip(app.stock.run_ids(&keys).await) {
+    let keys: Vec<ShardKey> = ShardKey::all(sale).collect();
+    let mut servers: BTreeMap<Server, BTreeMap<u16, (Position, Position)>> = BTreeMap::new();
+    for (key, server) in keys.iter().zip(app.stock.servers(&keys).await) {
         if let Some(gap) = gaps.get(&key.shard) {
             let reach = (gap.until, gap.position);
             servers.entry(server?).or_default().insert(key.shard, reach);
         } else if let (Ok(server), Some(standing)) = (server, standings.get(&(sale.id, key.shard)))
-            && standing
-                .run_id
-                .as_ref()
-                .is_some_and(|noted| noted.trim_start_matches(CLAIMED) == server)
+            && standing.noted.server().as_ref() == Some(&server)
         {
             // At its position and before, the ledger can lack only decisions.
             let reach = (standing.position, standing.position);
@@ -239,7 +224,7 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, Gap>) -> Result<
             let orders = orders.remove(&shard).unwrap_or_default();
             let gap = gaps.get(&shard).filter(|gap| gap.is_proven || !orders.is_empty());
             FromRows {
-                key: ShardKey { sale: sale.id, shard },
+                key: ShardKey::new(sale.id, shard),
                 server: server.clone(),
                 position,
                 until: gap.map(|gap| gap.until),
@@ -253,7 +238,7 @@ async fn read_sale(app: &App, sale: &Sale, gaps: &BTreeMap<u16, Gap>) -> Result<
 /// A shard's record and its stream; `None` for a shard that is incomplete: a rebuild restores it. A rebuild that broke
 /// off leaves the shoppers' rows as they were, or as the ledger had them. So they show lost commits all the same.
 async fn stream(app: &App, sale: &Sale, shard: u16) -> Result<Option<(u16, ShardRecord, Stream)>, Fault> {
-    let key = ShardKey { sale: sale.id, shard };
+    let key = ShardKey::new(sale.id, shard);
     let record = app.stock.read_shard(sale, shard, 0).await.map(|reading| reading.record);
     let seen = match record {
         Ok(record) => app.stock.stream(key).await.map(|stream| (shard, record, stream)),
@@ -271,7 +256,7 @@ async fn read_orders(
     sale: SaleId,
     reaches: &BTreeMap<u16, (Position, Position)>,
 ) -> Result<HashMap<u16, Vec<RowOrder>>, Fault> {
-    let shards: Vec<ShardKey> = reaches.keys().map(|shard| ShardKey { sale, shard: *shard }).collect();
+    let shards: Vec<ShardKey> = reaches.keys().map(|shard| ShardKey::new(sale, *shard)).collect();
     let mut found: HashMap<u16, Vec<RowOrder>> = HashMap::new();
     let mut at = 0;
     loop {
@@ -338,95 +323,12 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
     })
 }
 
-/// Where these events, in order, depart from the sequence of numbers after a position. `epoch` is the ledger's. The
-/// ledger takes in a newer epoch only from the position at which a recovery has put it.
-fn out_of_sequence(before: Position, epoch: i64, events: &[Event]) -> Vec<usize> {
-    let mut last = before;
-    let mut found = Vec::new();
-    for (at, event) in events.iter().enumerate().filter(|(_, event)| event.position > before) {
-        let position = event.position;
-        let is_known = position.epoch == last.epoch || position.epoch == epoch;
-        if !is_known || position.seq != last.drained_of(position.epoch).saturating_add(1) {
-            found.push(at);
-        }
-        last = position;
-    }
-    found
-}
-
-/// How many of these events the ledger may take in after a position: those before a gap. Foreign entries among them
-/// become dead letters. The shard is marked unverified because of either.
-///
-/// # Errors
-/// `Unavailable` when the row of an event's shopper, or the ledger, cannot be read.
-pub(in crate::flow) async fn follow(
-    app: &App,
-    sale: &Sale,
-    key: ShardKey,
-    (before, epoch): (Position, i64),
-    events: &mut [Event],
-) -> Result<usize, Fault> {
-    if bugs::has(UNSEEN) {
-        return Ok(events.len());
-    }
-    for at in out_of_sequence(before, epoch, events) {
-        let Some(event) = events.get_mut(at) else { continue };
-        if is_ours(app, sale, key, event).await? {
-            mark_unverified(app, key, epoch, Finding::LostCommits);
-            return Ok(at);
-        }
-        mark_unverified(app, key, epoch, Finding::ForeignEntry);
-        if event.reserved.is_ok() {
-            event.reserved = Err(Unreadable::Damaged(
-                "a copy of an event, which no script wrote".to_owned(),
-            ));
-        }
-    }
-    Ok(events.len())
-}
-
-/// Whether a script of this shard wrote an entry that is out of sequence. The shopper's row has the position of each of
-/// its orders. If neither the row nor the ledger knows the order, the entry counts as ours, so that no order is lost.
-async fn is_ours(app: &App, sale: &Sale, key: ShardKey, event: &Event) -> Result<bool, Fault> {
-    let Ok(Reserved { order, user, .. }) = &event.reserved else {
-        return Ok(false);
-    };
-    if order.sale_number() != sale.number || home_shard(&sale.secret.0, user, sale.shards) != key.shard {
-        return Ok(false);
-    }
-    let rows = match app.stock.read_buyers(key, &[user]).await {
-        // The row is damaged.
-        Err(Fault::Incomplete(_) | Fault::Bug(_)) => Vec::new(),
-        rows => rows?,
-    };
-    let noted = rows.iter().flat_map(|row| &row.orders).find(|(id, _)| id == order);
-    if let Some(noted) = noted.and_then(|(_, order)| order.event) {
-        return Ok(noted == event.position);
-    }
-    let accepted = app.ledger.accepted(&[*order]).await?;
-    Ok(accepted.iter().all(|it| it.event == event.position))
-}
-
-/// The first of these events that a newer version of the program has written. An entry out of sequence is a foreign
-/// one, even if it claims a newer version.
-pub(in crate::flow) fn first_newer(before: Position, epoch: i64, events: &[Event]) -> Option<usize> {
-    let mut last = before;
-    for (at, event) in events.iter().enumerate() {
-        let is_next = event.position.seq == last.drained_of(epoch).saturating_add(1);
-        if event.newer().is_some() && event.position.is_of(epoch) && is_next {
-            return Some(at);
-        }
-        last = event.position;
-    }
-    None
-}
-
 /// Marks shards unverified whose numbers are ahead of the ledger. The reconcile finds out whether the ledger has lost
 /// events or a foreign entry took the numbers. `trimmed` is what each shard reported before the ledger was read.
 pub(in crate::flow) fn notice(
     app: &App,
     trimmed: &HashMap<ShardKey, Position>,
-    standings: &BTreeMap<(SaleId, u16), Standing>,
+    standings: &BTreeMap<(SaleId, u16), ShardStanding>,
 ) {
     for (shard, until) in trimmed {
         if let Some(standing) = standings.get(&(shard.sale, shard.shard))
@@ -439,47 +341,17 @@ pub(in crate::flow) fn notice(
     }
 }
 
-/// Marks a shard unverified, and counts and logs the finding if it is new.
-pub(in crate::flow) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
-    if app.permits.mark_unverified_in(shard, epoch, finding) {
-        app.metrics.unverified_shards.of([finding.as_str()]).inc();
-        tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::event::Unreadable;
-
-    const fn at(epoch: i64, seq: i64) -> Position {
-        Position { epoch, seq }
-    }
-
-    fn event(position: Position, is_ours: bool) -> Event {
-        let reserved = Reserved {
-            order: crate::domain::ids::OrderId(uuid::Uuid::nil()),
-            user: "ada".parse().unwrap(),
-            key: "k".parse().unwrap(),
-            item: 0,
-            quantity: 1,
-            created_at: 1,
-        };
-        Event {
-            position,
-            raw: Vec::new(),
-            reserved: is_ours
-                .then_some(reserved)
-                .ok_or_else(|| Unreadable::Damaged(String::new())),
-            origin: None,
-        }
-    }
+    use crate::flow::recover::sequence::tests::{at, event};
+    use crate::ledger::rebuild::NotedServer;
 
     #[test]
     fn a_gap_is_what_was_trimmed_and_is_not_in_the_ledger() {
-        let standing = |epoch, position| Standing {
+        let standing = |epoch, position| ShardStanding {
             epoch,
-            run_id: None,
+            noted: NotedServer::default(),
             position,
         };
         let stream = |first: Option<Event>, last| Stream { last, first };
@@ -512,32 +384,6 @@ mod tests {
                 gap(&stream, epoch, &standing),
                 expected,
                 "{stream:?}, {epoch}, {standing:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_event_departs_from_the_sequence_by_its_number_or_by_an_epoch_that_the_ledger_does_not_list() {
-        type Case<'a> = (Position, i64, &'a [(i64, i64)], &'a [usize]);
-        let cases: [Case<'_>; 10] = [
-            (at(2, 3), 2, &[(2, 4), (2, 5)], &[]),
-            (at(2, 4), 2, &[(2, 3), (2, 4), (2, 5)], &[]),
-            (at(1, 9), 2, &[(2, 1), (2, 2)], &[]),
-            (at(2, 3), 2, &[(2, 5)], &[0]),
-            (at(2, 3), 2, &[(2, 4), (2, 6)], &[1]),
-            (at(2, 3), 2, &[(2, 4), (2, 900), (2, 901)], &[1]),
-            (at(2, 3), 2, &[(2, i64::MAX)], &[0]),
-            (at(2, 3), 2, &[(2, 4), (99, 1)], &[1]),
-            // The ledger has lost a rebuild; then a recovery has moved its position.
-            (at(1, 9), 1, &[(2, 1), (2, 2)], &[0]),
-            (at(2, 0), 1, &[(2, 1), (2, 2)], &[]),
-        ];
-        for (before, epoch, them, expected) in cases {
-            let events: Vec<Event> = them.iter().map(|(of, seq)| event(at(*of, *seq), true)).collect();
-            assert_eq!(
-                out_of_sequence(before, epoch, &events),
-                expected,
-                "{before:?} {epoch} {them:?}"
             );
         }
     }

@@ -5,10 +5,9 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
-use crate::domain::server::has_taken_over;
+use crate::domain::server::Server;
 use crate::flow::App;
-use crate::ledger::drain::Claim;
-use crate::ledger::rebuild::CLAIMED;
+use crate::ledger::drain::DrainClaim;
 use crate::stock::keys::ShardKey;
 use moka::future::Cache;
 use std::collections::{HashMap, HashSet};
@@ -109,8 +108,8 @@ pub(super) struct Mark {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Servers that this process has admitted, by run id.
-    pub(super) admitted: HashSet<String>,
+    /// Servers that this process has admitted.
+    pub(super) admitted: HashSet<Server>,
     /// The shards that were reconciled, with the contents of their permits.
     pub(super) held: HashMap<ShardKey, Held>,
     /// Shards that are marked unverified.
@@ -148,8 +147,8 @@ impl State {
 
     pub(super) fn is_quiet(&mut self, sale: &Sale) -> bool {
         let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
-        let mut shards = (0..sale.shards).map(|shard| ShardKey { sale: sale.id, shard });
-        needed.elapsed() >= QUIET && shards.all(|key| self.held.contains_key(&key))
+        let mut shards = ShardKey::all(sale);
+        needed.elapsed() >= QUIET && shards.all(|key| self.held.get(&key).is_some_and(Held::has_permit))
     }
 
     pub(super) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
@@ -166,7 +165,7 @@ pub struct ShardCounts {
     /// With a permit, but the brake holds.
     pub braked: usize,
     /// Not reconciled, or not renewed before the permit ran out.
-    pub stopped: usize,
+    pub halted: usize,
     /// Taken over by a promoted replica.
     pub superseded: usize,
     /// The highest epoch of the shards that this process knows as reconciled.
@@ -178,8 +177,8 @@ pub struct ShardCounts {
 pub(super) struct Held {
     pub(super) sale: Arc<Sale>,
     pub(super) epoch: i64,
-    /// The server on which it was reconciled, by run id.
-    pub(super) run_id: String,
+    /// The server on which it was reconciled.
+    pub(super) server: Server,
     /// When this process asked for the shard's current permit.
     pub(super) permitted: Instant,
 }
@@ -282,7 +281,7 @@ impl Permits {
         let mut state = self.state();
         let now = Instant::now();
         let since = shards.iter().map(|shard| {
-            let key = ShardKey { sale, shard: *shard };
+            let key = ShardKey::new(sale, *shard);
             if fresh.contains(shard) {
                 state.set_aside.remove(&key);
             }
@@ -316,7 +315,7 @@ impl Permits {
             selling: permitted - braked,
             braked,
             // A sale that was loaded a moment ago is not in `live` yet.
-            stopped: state.live.saturating_sub(known) + (state.held.len() - permitted),
+            halted: state.live.saturating_sub(known) + (state.held.len() - permitted),
             superseded: state.superseded.len(),
             epoch_max: state.held.values().map(|held| held.epoch).max().unwrap_or_default(),
         }
@@ -454,18 +453,26 @@ pub(in crate::flow) fn superseded() -> Fault {
     )
 }
 
+/// Marks a shard unverified, and counts and logs the finding if it is new.
+pub(in crate::flow) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
+    if app.permits.mark_unverified_in(shard, epoch, finding) {
+        app.metrics.unverified_shards.of([finding.as_str()]).inc();
+        tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
+    }
+}
+
 /// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
 /// claim stands.
-pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> Result<(), Fault> {
-    let Some(noted) = claim.run_id.as_ref().map(|noted| noted.trim_start_matches(CLAIMED)) else {
+pub(in crate::flow) fn check_server(app: &App, claim: &DrainClaim, server: &Server) -> Result<(), Fault> {
+    let Some(noted) = claim.noted.server() else {
         return Ok(());
     };
-    if has_taken_over(noted, server) {
+    if noted.has_taken_over_from(server) {
         Err(superseded())
-    } else if noted == server {
+    } else if noted == *server {
         Ok(())
     } else {
-        // This server may lack events that the ledger has taken in.
+        // This server may lack events that the ledger has stored.
         app.permits.need(claim.sale);
         Err(Fault::Unavailable(
             "the shard has not been reconciled on the server that has it now".to_owned(),
@@ -476,55 +483,70 @@ pub(in crate::flow) fn check_server(app: &App, claim: &Claim, server: &str) -> R
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::domain::sale::{Durability, Lifecycle, PurchaseRate, SaleSecret};
-    use crate::domain::sale_guards::SaleGuards;
+    use crate::domain::sale::NewSale;
     use chrono::Utc;
-    use uuid::Uuid;
 
     pub fn sale() -> Sale {
         let now = Utc::now();
         Sale {
-            id: SaleId(Uuid::from_u128(1)),
-            number: 1,
-            name: "A sale".to_owned(),
-            lifecycle: Lifecycle::Active,
-            state_version: 1,
-            starts_at: now,
-            ends_at: now,
             shards: 4,
-            payment_window_seconds: 900,
-            purchase_rate: PurchaseRate { limit: 1, window_ms: 1 },
-            durability: Durability::Redis,
-            guards: SaleGuards::default(),
-            items: Vec::new(),
-            secret: SaleSecret([7; 32]),
-            created_at: now,
-            retired: false,
-            leaving: false,
+            ..NewSale::plain(Vec::new(), now, now).unstored()
+        }
+    }
+
+    /// A shard that was permitted so long ago.
+    fn held(sale: &Arc<Sale>, since: Duration) -> Held {
+        Held {
+            sale: Arc::clone(sale),
+            epoch: 3,
+            server: "a".into(),
+            permitted: Instant::now().checked_sub(since).unwrap(),
         }
     }
 
     #[test]
-    fn a_shard_whose_server_lets_nobody_renew_is_stopped_when_its_permit_is_over() {
+    fn a_sale_rests_only_when_each_shard_has_a_permit() {
         let permits = Permits::default();
         let sale = Arc::new(sale());
-        let held = |since: Duration| Held {
-            sale: Arc::clone(&sale),
-            epoch: 3,
-            run_id: "a".to_owned(),
-            permitted: Instant::now().checked_sub(since).unwrap(),
-        };
-        let shard = |shard| ShardKey { sale: sale.id, shard };
         let (checked, first) = (Instant::now(), Position { epoch: 1, seq: 0 });
-        permits.grant(shard(0), held(Duration::ZERO), first, checked);
-        permits.grant(shard(1), held(HOLDS + Duration::from_millis(1)), first, checked);
-        permits.grant(shard(2), held(HOLDS * 20), first, checked);
+        assert!(!permits.is_quiet(&sale), "needed until now");
+        permits
+            .state()
+            .needed
+            .insert(sale.id, Instant::now().checked_sub(QUIET).unwrap());
+        for shard in 0..sale.shards {
+            assert!(!permits.is_quiet(&sale), "shard {shard} has no permit yet");
+            permits.grant(
+                ShardKey::new(sale.id, shard),
+                held(&sale, Duration::ZERO),
+                first,
+                checked,
+            );
+        }
+        assert!(permits.is_quiet(&sale));
+        permits.grant(ShardKey::new(sale.id, 3), held(&sale, HOLDS), first, checked);
+        permits.rest(&sale);
+        assert!(!permits.is_resting(sale.id), "a permit is over");
+        permits.grant(ShardKey::new(sale.id, 3), held(&sale, Duration::ZERO), first, checked);
+        permits.rest(&sale);
+        assert!(permits.is_resting(sale.id));
+    }
+
+    #[test]
+    fn a_shard_whose_server_lets_nobody_renew_is_halted_when_its_permit_is_over() {
+        let permits = Permits::default();
+        let sale = Arc::new(sale());
+        let shard = |shard| ShardKey::new(sale.id, shard);
+        let (checked, first) = (Instant::now(), Position { epoch: 1, seq: 0 });
+        permits.grant(shard(0), held(&sale, Duration::ZERO), first, checked);
+        permits.grant(shard(1), held(&sale, HOLDS + Duration::from_millis(1)), first, checked);
+        permits.grant(shard(2), held(&sale, HOLDS * 20), first, checked);
         let last = Position { epoch: 3, seq: 1 };
         permits.state().live = 4;
-        let count = |selling, braked, stopped| ShardCounts {
+        let count = |selling, braked, halted| ShardCounts {
             selling,
             braked,
-            stopped,
+            halted,
             superseded: 0,
             epoch_max: 3,
         };
@@ -546,16 +568,10 @@ pub(super) mod tests {
         let held = |epoch| Held {
             sale: Arc::clone(&sale),
             epoch,
-            run_id: "a".to_owned(),
+            server: "a".into(),
             permitted: Instant::now(),
         };
-        let (shard, last) = (
-            ShardKey {
-                sale: sale.id,
-                shard: 0,
-            },
-            Position { epoch: 3, seq: 0 },
-        );
+        let (shard, last) = (ShardKey::new(sale.id, 0), Position { epoch: 3, seq: 0 });
         assert!(permits.grant(shard, held(3), last, Instant::now()));
         let checked = Instant::now();
         permits.mark_unverified(shard);
@@ -578,14 +594,11 @@ pub(super) mod tests {
     fn a_mark_of_a_shard_that_was_never_seen_holds_in_every_epoch() {
         let permits = Permits::default();
         let sale = Arc::new(sale());
-        let shard = ShardKey {
-            sale: sale.id,
-            shard: 0,
-        };
+        let shard = ShardKey::new(sale.id, 0);
         let held = || Held {
             sale: Arc::clone(&sale),
             epoch: 7,
-            run_id: "a".to_owned(),
+            server: "a".into(),
             permitted: Instant::now(),
         };
         let (checked, last) = (Instant::now(), Position { epoch: 7, seq: 0 });

@@ -7,7 +7,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::sale::{Item, Sale};
 use crate::flow::sell::borrow::transfer;
-use crate::flow::{App, Tally};
+use crate::flow::{App, RunTotals};
 use crate::stock::read_shard::ShardReading;
 use std::time::Duration;
 
@@ -28,22 +28,22 @@ pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 {
         return Ok(0);
     }
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let (planned, unread) = plans(app, sale).await;
-    tally.note(unread.map_or(Ok(0), Err));
+    totals.note(unread.map_or(Ok(0), Err));
     if planned.is_empty() {
-        return tally.finish();
+        return totals.finish();
     }
     let Some(turn) = app.ledger.turn_to_rebalance(sale.id).await? else {
-        return tally.finish();
+        return totals.finish();
     };
     // Another process may have evened them out since the first reading.
     let (planned, _) = plans(app, sale).await;
     for (sku, (from, to, units)) in planned {
-        tally.note(transfer(app, sale, sku, (from, to), units).await.map(|()| 1));
+        totals.note(transfer(app, sale, sku, (from, to), units).await.map(|()| 1));
     }
     turn.end().await?;
-    tally.finish()
+    totals.finish()
 }
 
 /// The moves of every item, by the units that the shards have now, and the fault of a shard that could not be read.

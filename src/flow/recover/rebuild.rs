@@ -13,7 +13,7 @@ mod shoppers;
 mod units;
 
 use self::shoppers::restore_buyers;
-use self::units::{Others, divide, look_at_others};
+use self::units::{OtherShards, divide, read_other_shards};
 use crate::crash;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -21,14 +21,14 @@ use crate::domain::ids::SaleId;
 use crate::domain::order::OrderState;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::Sale;
-use crate::domain::server::has_taken_over;
+use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
 use crate::flow::recover::permits::superseded;
 use crate::flow::settle::drain::drain_to_now;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{RebuildClaim, Standing};
+use crate::ledger::rebuild::{RebuildClaim, ShardStanding};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
 use crate::stock::record::BuyerRecord;
@@ -52,7 +52,7 @@ pub(in crate::flow) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shar
     rebuild(app, sale, &seen).await
 }
 
-/// Halts shards and takes in their remaining events, so that they may be rebuilt. Returns the epochs that the ledger
+/// Halts shards and drains their remaining events, so that they may be rebuilt. Returns the epochs that the ledger
 /// listed before.
 ///
 /// # Errors
@@ -62,10 +62,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
     let seen = standings.into_iter().map(|((_, shard), it)| (shard, it.epoch));
     let seen: BTreeMap<u16, i64> = seen.filter(|(shard, _)| shards.contains(shard)).collect();
     // Halt all at once, so that the first halt still holds when the last shard has been drained.
-    let keys = shards.iter().map(|shard| ShardKey {
-        sale: sale.id,
-        shard: *shard,
-    });
+    let keys = shards.iter().map(|shard| ShardKey::new(sale.id, *shard));
     try_join_all(keys.map(|key| app.stock.halt(key))).await?;
     Box::pin(gap::recover(app, sale, shards)).await?;
     let drains = futures_util::stream::iter(shards.to_vec())
@@ -75,9 +72,9 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
 }
 
 async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> Result<(), Fault> {
-    let key = ShardKey { sale: sale.id, shard };
+    let key = ShardKey::new(sale.id, shard);
     if (1..known).contains(&app.stock.epoch(key).await.unwrap_or_default()) {
-        // Events of an earlier generation are never taken in.
+        // Events of an earlier generation are never drained.
         return Ok(());
     }
     match drain(app, sale, &[shard]).await {
@@ -87,7 +84,7 @@ async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> R
     }
 }
 
-/// Takes in all events that shards have written by now.
+/// Drains all events that shards have written by now.
 ///
 /// # Errors
 /// A fault leaves events to be drained.
@@ -96,7 +93,7 @@ pub(in crate::flow) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Re
         Ok(())
     } else {
         Err(Fault::Unavailable(
-            "the shards' events could not be taken in in time".to_owned(),
+            "the shards' events were not drained in time".to_owned(),
         ))
     }
 }
@@ -112,7 +109,7 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             "somebody drains or rebuilds shards of this sale, or takes units out of them".to_owned(),
         ));
     };
-    let outcome = write_anew(app, sale, seen, &mut claim).await;
+    let outcome = rewrite_shards(app, sale, seen, &mut claim).await;
     match outcome {
         Ok(Written::Whole {
             epochs,
@@ -125,10 +122,7 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             claim.finish(&epochs, &servers, &lost).await?;
             crash::point("rebuild.after_commit");
             for (shard, epoch) in &epochs {
-                let key = ShardKey {
-                    sale: sale.id,
-                    shard: *shard,
-                };
+                let key = ShardKey::new(sale.id, *shard);
                 app.permits.begin_epoch(key, *epoch);
             }
             tracing::info!(sale = %sale.id, shards = ?epochs, orders, "shards were rebuilt from the ledger");
@@ -163,7 +157,7 @@ enum Written {
     /// The shards are rebuilt, in these epochs and on these servers.
     Whole {
         epochs: BTreeMap<u16, i64>,
-        servers: BTreeMap<u16, String>,
+        servers: BTreeMap<u16, Server>,
         orders: usize,
         /// Orders that each shard had accepted in an earlier generation, and that the ledger never took in.
         left_out: BTreeMap<u16, i64>,
@@ -172,87 +166,19 @@ enum Written {
     TooMuchElsewhere,
 }
 
-async fn write_anew(
+async fn rewrite_shards(
     app: &App,
     sale: &Sale,
     seen: &BTreeMap<u16, i64>,
     claim: &mut RebuildClaim,
 ) -> Result<Written, Fault> {
-    let is_as_seen = |shard: &u16, epoch: &i64| claim.standings.get(shard).is_some_and(|it| it.epoch == *epoch);
-    if !seen.iter().all(|(shard, epoch)| is_as_seen(shard, epoch)) {
-        return Err(Fault::Unavailable(
-            "somebody has rebuilt these shards meanwhile".to_owned(),
-        ));
-    }
-    let (mut lives, mut servers) = (BTreeMap::new(), BTreeMap::new());
-    for (shard, standing) in seen {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
-        let server = app.stock.run_id(key).await?;
-        let noted = claim.standings.get(shard).and_then(|it| it.run_id.as_ref());
-        // No process can list another server while the claim stands.
-        if noted.is_some_and(|noted| has_taken_over(noted, &server)) {
-            return Err(superseded());
-        }
-        servers.insert(*shard, server);
-        app.stock.halt(key).await?;
-        let epoch = app.stock.epoch(key).await?;
-        lives.insert(*shard, (epoch, epoch.max(*standing) + 1));
-    }
-    let epochs: BTreeMap<u16, i64> = lives.iter().map(|(shard, (_, next))| (*shard, *next)).collect();
-    let fences: Vec<(u16, i64)> = claim
-        .standings
-        .iter()
-        .map(|(shard, standing)| (*shard, epochs.get(shard).copied().unwrap_or(standing.epoch)))
-        .collect();
-    let (mut without_events, mut left_out) = (Vec::new(), BTreeMap::new());
-    // Before the other shards get their fences: a fence must not keep out what a shard sends in the epoch that ends
-    // here.
-    for (shard, life) in &lives {
-        let known = seen.get(shard).copied().unwrap_or_default();
-        let unknown = unknown_events(
-            app,
-            claim,
-            ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            },
-            known,
-        )
-        .await?;
-        if unknown > 0 {
-            left_out.insert(*shard, unknown);
-        }
-        // A shard without a stream has lost its events, which `begin_restore` reports below.
-        let wrote = app
-            .stock
-            .last_event(ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            })
-            .await
-            .ok();
-        let is_ahead = wrote
-            .zip(claim.standings.get(shard))
-            .is_some_and(|(wrote, it)| is_ahead(wrote, it));
-        let begun = app.stock.begin_restore(sale, *shard, *life, known, &fences).await?;
-        if begun.lost_events || is_ahead {
-            let key = ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            };
-            without_events.push((key, Some(life.1)));
-        }
-    }
-    crash::point("rebuild.after_begin");
-    // The ledger will never have some of their orders: the events are gone, or the ledger is a copy of an earlier day.
-    app.stock.forget_buyers(&without_events).await?;
+    let halted = halt_as_seen(app, sale, seen, claim).await?;
+    let epochs: BTreeMap<u16, i64> = halted.iter().map(|(shard, it)| (*shard, it.next_epoch)).collect();
+    let left_out = begin(app, sale, seen, claim, &halted).await?;
     forget_revoked(app, sale, claim, &epochs).await?;
-    let others = look_at_others(app, sale, claim, &epochs).await?;
+    let others = read_other_shards(app, sale, claim, &epochs).await?;
     let live = restore_buyers(app, sale, claim, &epochs).await?;
-    Box::pin(bans::tell_all(app, sale, &epochs, Some(claim))).await?;
+    Box::pin(bans::deliver_all(app, sale, &epochs, Some(claim))).await?;
     crash::point("rebuild.after_buyers");
     let Some(units) = divide(sale, claim, &others, &live, &epochs) else {
         return Ok(Written::TooMuchElsewhere);
@@ -264,10 +190,94 @@ async fn write_anew(
     }
     Ok(Written::Whole {
         epochs,
-        servers,
+        servers: halted.into_iter().map(|(shard, it)| (shard, it.server)).collect(),
         orders: live.orders,
         left_out,
     })
+}
+
+/// A halted shard that is about to be rebuilt.
+struct HaltedShard {
+    server: Server,
+    epoch: i64,
+    next_epoch: i64,
+}
+
+/// Halts the shards, if the ledger still lists the epochs that were `seen`.
+async fn halt_as_seen(
+    app: &App,
+    sale: &Sale,
+    seen: &BTreeMap<u16, i64>,
+    claim: &RebuildClaim,
+) -> Result<BTreeMap<u16, HaltedShard>, Fault> {
+    let is_as_seen = |shard: &u16, epoch: &i64| claim.standings.get(shard).is_some_and(|it| it.epoch == *epoch);
+    if !seen.iter().all(|(shard, epoch)| is_as_seen(shard, epoch)) {
+        return Err(Fault::Unavailable(
+            "somebody has rebuilt these shards meanwhile".to_owned(),
+        ));
+    }
+    let mut halted = BTreeMap::new();
+    for (shard, known) in seen {
+        let key = ShardKey::new(sale.id, *shard);
+        let server = app.stock.server(key).await?;
+        let noted = claim.standings.get(shard).and_then(|it| it.noted.server());
+        // No process can list another server while the claim stands.
+        if noted.is_some_and(|noted| noted.has_taken_over_from(&server)) {
+            return Err(superseded());
+        }
+        app.stock.halt(key).await?;
+        let epoch = app.stock.epoch(key).await?;
+        let next_epoch = epoch.max(*known) + 1;
+        halted.insert(
+            *shard,
+            HaltedShard {
+                server,
+                epoch,
+                next_epoch,
+            },
+        );
+    }
+    Ok(halted)
+}
+
+/// Begins the next generation of each shard. Forgets the shoppers of a shard with orders that the ledger will never
+/// have. Returns how many orders of an earlier generation each shard had and the ledger never took in.
+async fn begin(
+    app: &App,
+    sale: &Sale,
+    seen: &BTreeMap<u16, i64>,
+    claim: &mut RebuildClaim,
+    halted: &BTreeMap<u16, HaltedShard>,
+) -> Result<BTreeMap<u16, i64>, Fault> {
+    let fences: Vec<(u16, i64)> = claim
+        .standings
+        .iter()
+        .map(|(shard, standing)| (*shard, halted.get(shard).map_or(standing.epoch, |it| it.next_epoch)))
+        .collect();
+    let (mut without_events, mut left_out) = (Vec::new(), BTreeMap::new());
+    // Before the other shards get their fences: a fence must not keep out what a shard sends in the epoch that ends
+    // here.
+    for (shard, it) in halted {
+        let key = ShardKey::new(sale.id, *shard);
+        let known = seen.get(shard).copied().unwrap_or_default();
+        let unknown = unknown_events(app, claim, key, known).await?;
+        if unknown > 0 {
+            left_out.insert(*shard, unknown);
+        }
+        // A shard without a stream has lost its events, which `begin_restore` reports below.
+        let wrote = app.stock.last_event(key).await.ok();
+        let standing = claim.standings.get(shard);
+        let is_ahead = wrote.zip(standing).is_some_and(|(wrote, it)| is_ahead(wrote, it));
+        let epochs = (it.epoch, it.next_epoch);
+        let begun = app.stock.begin_restore(sale, *shard, epochs, known, &fences).await?;
+        if begun.lost_events || is_ahead {
+            without_events.push((key, Some(it.next_epoch)));
+        }
+    }
+    crash::point("rebuild.after_begin");
+    // The ledger will never have some of their orders: the events are gone, or the ledger is a copy of an earlier day.
+    app.stock.forget_buyers(&without_events).await?;
+    Ok(left_out)
 }
 
 /// Counts orders in a shard's stream that the ledger does not know, of generations before the one that it lists. There
@@ -285,7 +295,7 @@ async fn unknown_events(app: &App, claim: &mut RebuildClaim, key: ShardKey, know
 }
 
 /// Whether a shard has written events, or had a generation, that the ledger does not know.
-fn is_ahead(wrote: Position, standing: &Standing) -> bool {
+fn is_ahead(wrote: Position, standing: &ShardStanding) -> bool {
     wrote.epoch > standing.epoch || (wrote.seq > 0 && wrote > standing.position)
 }
 
@@ -301,10 +311,7 @@ async fn forget_revoked(
         if let (Some(epoch), Message::Resolve { user, state, .. }) = (epochs.get(shard), message)
             && state == OrderState::Revoked.as_str()
         {
-            let key = ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            };
+            let key = ShardKey::new(sale.id, *shard);
             let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
             let begins = [(user, BuyerRecord::default())];
             app.stock.restore_buyers(key, *epoch, &begins).await?;
@@ -314,9 +321,9 @@ async fn forget_revoked(
 }
 
 /// How many events the ledger lacks up to the one that was `seen`, in the epoch that it lists. It has no position in an
-/// epoch before it takes in the epoch's first events. A position in a later epoch comes from a recovery, which has
+/// epoch before it stores the epoch's first events. A position in a later epoch comes from a recovery, which has
 /// brought the earlier orders back.
-fn behind(standing: &Standing, seen: Position) -> i64 {
+fn behind(standing: &ShardStanding, seen: Position) -> i64 {
     if standing.epoch == seen.epoch && standing.position.epoch <= seen.epoch {
         (seen.seq - standing.position.drained_of(seen.epoch)).max(0)
     } else {
@@ -333,7 +340,7 @@ fn lost(
     left_out: BTreeMap<u16, i64>,
 ) -> BTreeMap<u16, i64> {
     let known = epochs.keys().filter_map(|shard| {
-        let seen = app.permits.last_seen(ShardKey { sale, shard: *shard })?;
+        let seen = app.permits.last_seen(ShardKey::new(sale, *shard))?;
         let lost = behind(claim.standings.get(shard)?, seen);
         (lost > 0).then_some((*shard, lost))
     });
@@ -342,18 +349,26 @@ fn lost(
         *known.entry(shard).or_default() += orders;
     }
     if !known.is_empty() {
-        tracing::error!(%sale, shards = ?known, "Redis has lost orders that it had accepted; at least so many");
+        tracing::error!(
+            %sale, shards = ?known,
+            "Redis has lost accepted orders; `shards` has the least number of each"
+        );
     }
     known
 }
 
 /// The ids that a rebuilt shard must not apply, because their units are counted as its own already.
-fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
+fn applied(shard: u16, others: &OtherShards, claim: &RebuildClaim) -> Vec<Uuid> {
     let mut applied = others.on_their_way.get(&shard).cloned().unwrap_or_default();
     applied.extend(claim.waiting.iter().filter_map(|(of, message)| match message {
         Message::GiveBack { transfer, .. } if *of == shard => Some(*transfer),
         Message::Restock { id, .. } if *of == shard => Some(*id),
-        _ => None,
+        Message::GiveBack { .. }
+        | Message::Restock { .. }
+        | Message::State
+        | Message::Resolve { .. }
+        | Message::Ban { .. }
+        | Message::Withdrawn { .. } => None,
     }));
     applied
 }
@@ -362,7 +377,7 @@ fn applied(shard: u16, others: &Others, claim: &RebuildClaim) -> Vec<Uuid> {
 mod tests {
     use super::behind;
     use crate::domain::event::Position;
-    use crate::ledger::rebuild::Standing;
+    use crate::ledger::rebuild::{NotedServer, ShardStanding};
 
     #[test]
     fn events_that_were_seen_and_are_not_in_the_ledger_are_lost_in_its_own_epoch_only() {
@@ -378,9 +393,9 @@ mod tests {
             // A recovery has moved the position into an epoch that the ledger had lost.
             (1, (2, 0), (1, 12), 0),
         ] {
-            let standing = Standing {
+            let standing = ShardStanding {
                 epoch,
-                run_id: None,
+                noted: NotedServer::default(),
                 position: at(position),
             };
             assert_eq!(behind(&standing, at(seen)), expected, "{standing:?} {seen:?}");

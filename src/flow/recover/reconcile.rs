@@ -2,7 +2,7 @@
 //!
 //! Redis loses data from the end: after a restart or a failover its data are as they were a moment earlier. So a shard
 //! is intact if both hold:
-//! - it still has the last event that was taken in,
+//! - it still has the last event that was drained,
 //! - after the drain, its units are where the ledger expects them, except for decisions that it has not got yet.
 //!
 //! A crash on the way leaves shards without permits, and the next reconcile starts over.
@@ -13,6 +13,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
@@ -21,7 +22,7 @@ use crate::flow::watch::audit::shard_differences;
 use crate::flow::watch::balance::{fits_without, is_even};
 use crate::ledger::audit::ShardBooks;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{CLAIMED, Found, Moved, Standing};
+use crate::ledger::rebuild::{MovedShard, NotedServer, ShardStanding, WholeShard};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::record::BuyerRecord;
@@ -31,7 +32,8 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// Rounds of comparing shards with the ledger before a difference counts as damage. Others may be changing the shards.
-const LOOKS_MAX: u32 = 6;
+const ROUNDS_MAX: u32 = 6;
+
 /// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when the check of the
 /// intact shards began: marks from before it are settled.
 ///
@@ -45,100 +47,114 @@ pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant
 
 /// Ends the halts of these shards, as far as their servers answer. Each halt also ends by itself.
 pub(in crate::flow) async fn resume(app: &App, sale: SaleId, shards: &[u16]) {
-    let keys = shards.iter().map(|shard| ShardKey { sale, shard: *shard });
+    let keys = shards.iter().map(|shard| ShardKey::new(sale, *shard));
     let _ended = join_all(keys.map(|key| app.stock.resume(key))).await;
 }
 
 async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let mut servers = BTreeMap::new();
-    for shard in shards {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
-        // Ask before anything is read: a server that takes over meanwhile has another name.
-        servers.insert(*shard, app.stock.run_id(key).await?);
-        app.stock.halt(key).await?;
+    let noted = |shard: u16| {
+        let standing = standings.get(&(sale.id, shard));
+        standing.map(|it| it.noted.clone()).unwrap_or_default()
+    };
+    let servers = halt_on_servers(app, sale, shards).await?;
+    let moved = servers.iter().map(|(shard, server)| MovedShard {
+        shard: *shard,
+        before: noted(*shard),
+        server: server.clone(),
+    });
+    let is_new = |it: &MovedShard| it.before.server().as_ref() != Some(&it.server);
+    let moved: Vec<MovedShard> = moved.filter(is_new).collect();
+    for it in &moved {
+        // Other servers must not lose their shards to one that takes no writes.
+        app.stock.try_write(ShardKey::new(sale.id, it.shard)).await?;
     }
     // Deliveries to earlier servers before this claim count, and are in the ledger. Later deliveries to them do not
     // count.
-    let noted = |shard: u16| standings.get(&(sale.id, shard)).and_then(|it| it.run_id.clone());
-    let moved = servers.iter().map(|(shard, run_id)| Moved {
-        shard: *shard,
-        before: noted(*shard),
-        run_id: run_id.clone(),
-    });
-    let is_new = |it: &Moved| it.before.as_ref().map(|before| before.trim_start_matches(CLAIMED)) != Some(&it.run_id);
-    let moved: Vec<Moved> = moved.filter(is_new).collect();
-    for it in &moved {
-        // Other servers must not lose their shards to one that takes no writes.
-        let (sale, shard) = (sale.id, it.shard);
-        app.stock.try_write(ShardKey { sale, shard }).await?;
-    }
     app.ledger.claim_for(sale.id, &moved).await?;
     let recovered = Box::pin(gap::recover(app, sale, shards)).await?;
-    let before = |shard: u16, run_id: &str| {
-        let claimed = moved.iter().any(|it| it.shard == shard) || recovered.contains(&shard);
-        if claimed {
-            Some(format!("{CLAIMED}{run_id}"))
+    let (mut damaged, checked) = damaged(app, sale, shards).await?;
+    let whole = servers.into_iter().filter(|(shard, _)| !damaged.contains(shard));
+    let whole = whole.map(|(shard, server)| {
+        let is_claimed = moved.iter().any(|it| it.shard == shard) || recovered.contains(&shard);
+        let before = if is_claimed {
+            NotedServer::claimed_for(&server)
         } else {
             noted(shard)
-        }
-    };
-    let (damaged, looked) = damaged(app, sale, shards).await?;
-    servers.retain(|shard, _| !damaged.contains(shard));
-    let mut forgetful = Vec::new();
-    if !servers.is_empty() {
-        // If Redis lost the sale's state, no counter shows it.
-        let Some(now) = app.ledger.sale(sale.id).await? else {
-            return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
         };
-        let standings = app.ledger.standings(&[sale.id]).await?;
-        try_join_all(servers.keys().map(|shard| app.stock.set_state(&now, *shard))).await?;
-        // Include shards that another process has claimed: it may not have got this far.
-        let is_claimed = |(shard, run_id): &(&u16, &String)| before(**shard, run_id).as_ref() != Some(*run_id);
-        let claimed: Vec<u16> = servers.iter().filter(is_claimed).map(|(shard, _)| *shard).collect();
-        if !claimed.is_empty() {
-            Box::pin(bans::tell_recent(app, &now, &claimed)).await?;
-        }
-        let mut found = Vec::new();
-        for (shard, run_id) in servers {
-            let key = ShardKey { sale: sale.id, shard };
-            let wrote = app.stock.last_event(key).await?;
-            // If Redis lost equal numbers of reserves and releases since the check, the counters still agree. Only the
-            // stream position shows the loss.
-            if standings.get(&(sale.id, shard)).is_none_or(|it| wrote < it.position) {
-                forgetful.push(shard);
-                continue;
-            }
-            found.push(Found {
-                shard,
-                before: before(shard, &run_id),
-                run_id,
-                wrote,
-                lost: app.permits.lost_since(key, wrote),
-            });
-        }
-        app.ledger.note_reconciled(sale.id, &found).await?;
-        app.metrics.reconciled_shards.of(["whole"]).inc_by(found.len() as u64);
-    }
+        (shard, server, before)
+    });
+    let forgetful = note_whole(app, sale, whole.collect()).await?;
     if !damaged.is_empty() {
         // A damaged shard gets the units that no other shard accounts for, so no other shard may have lost any.
-        let mut damaged = damaged;
         damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
         tracing::warn!(sale = %sale.id, shards = ?damaged, "shards lack data that the ledger has; rebuilding them");
         let damaged: Vec<u16> = damaged.into_iter().collect();
         make_ready_and_rebuild(app, sale, &damaged).await?;
     }
     if forgetful.is_empty() {
-        Ok(looked)
+        Ok(checked)
     } else {
         Err(Fault::Unavailable(format!(
-            "shards {forgetful:?} of sale {} have lost events while they were looked at",
+            "shards {forgetful:?} of sale {} have lost events while they were compared",
             sale.id
         )))
     }
+}
+
+/// Halts the shards; returns their servers.
+async fn halt_on_servers(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, Server>, Fault> {
+    let mut servers = BTreeMap::new();
+    for shard in shards {
+        let key = ShardKey::new(sale.id, *shard);
+        // Ask before anything is read: a server that takes over meanwhile has another name.
+        servers.insert(*shard, app.stock.server(key).await?);
+        app.stock.halt(key).await?;
+    }
+    Ok(servers)
+}
+
+/// Delivers to complete shards the sale's state and the bans that they missed. Then notes their servers in the ledger,
+/// each in place of the server noted before. Returns the shards that have lost events since the check.
+async fn note_whole(app: &App, sale: &Sale, whole: Vec<(u16, Server, NotedServer)>) -> Result<Vec<u16>, Fault> {
+    if whole.is_empty() {
+        return Ok(Vec::new());
+    }
+    // If Redis lost the sale's state, no counter shows it.
+    let Some(now) = app.ledger.sale(sale.id).await? else {
+        return Err(Fault::Bug(format!("sale {} has gone from the ledger", sale.id)));
+    };
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    try_join_all(whole.iter().map(|(shard, ..)| app.stock.set_state(&now, *shard))).await?;
+    // Include shards that another process has claimed: it may not have got this far.
+    let claimed = whole
+        .iter()
+        .filter(|(_, server, before)| !before.is_reconciled_on(server));
+    let claimed: Vec<u16> = claimed.map(|(shard, ..)| *shard).collect();
+    if !claimed.is_empty() {
+        Box::pin(bans::deliver_recent(app, &now, &claimed)).await?;
+    }
+    let (mut found, mut forgetful) = (Vec::new(), Vec::new());
+    for (shard, server, before) in whole {
+        let key = ShardKey::new(sale.id, shard);
+        let wrote = app.stock.last_event(key).await?;
+        // If Redis lost equal numbers of reserves and releases since the check, the counters still agree. Only the
+        // stream position shows the loss.
+        if standings.get(&(sale.id, shard)).is_none_or(|it| wrote < it.position) {
+            forgetful.push(shard);
+            continue;
+        }
+        found.push(WholeShard {
+            shard,
+            server,
+            before,
+            wrote,
+            lost: app.permits.lost_since(key, wrote),
+        });
+    }
+    app.ledger.note_reconciled(sale.id, &found).await?;
+    app.metrics.reconciled_shards.of(["whole"]).inc_by(found.len() as u64);
+    Ok(forgetful)
 }
 
 /// Those of the shards that have lost something, and when the check of the others began.
@@ -156,62 +172,75 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
         return Ok((damaged, Instant::now()));
     }
     drain(app, sale, &whole).await?;
-    let looked = Instant::now();
-    let mut open: BTreeSet<u16> = whole.iter().copied().collect();
+    let checked = Instant::now();
+    damaged.extend(differing(app, sale, &whole).await?);
+    if damaged.is_empty() && !is_even_with_others(app, sale, shards).await? {
+        damaged.extend(whole);
+    }
+    Ok((damaged, checked))
+}
+
+/// Those of these shards that differ from the ledger while nothing changes them.
+async fn differing(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u16>, Fault> {
+    let mut open: BTreeSet<u16> = shards.iter().copied().collect();
     let mut differ = BTreeSet::new();
-    for look in 1..=LOOKS_MAX {
-        let readings = read(app, sale, &whole, EVENTS_MAX).await?;
-        if readings.iter().any(|it| it.record.permit_until > it.now) {
-            return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
-        }
-        let mut books = app.ledger.shard_books(sale.id, sale.shards).await?;
-        for shard in &open {
-            if let Some(books) = books.get_mut(usize::from(*shard)) {
-                leave_out_delivered(app, sale, *shard, books).await?;
-            }
-        }
-        // If both readings agree, nothing was delivered between them.
-        let after = read(app, sale, &whole, 0).await?;
-        differ.clear();
-        for (reading, after) in readings.iter().zip(&after) {
-            let stood_still = reading.items == after.items && reading.record.epoch == after.record.epoch;
-            let books = books.get(usize::from(reading.shard));
-            if stood_still && books.is_some_and(|books| shard_differences(sale, books, reading).is_empty()) {
-                open.remove(&reading.shard);
-            } else if stood_still && open.contains(&reading.shard) {
-                differ.insert(reading.shard);
-            }
-        }
-        if open.is_empty() || look == LOOKS_MAX {
+    for round in 1..=ROUNDS_MAX {
+        differ = compare(app, sale, shards, &mut open).await?;
+        if open.is_empty() || round == ROUNDS_MAX {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(20) * look).await;
+        tokio::time::sleep(Duration::from_millis(20) * round).await;
     }
     if open != differ {
         return Err(Fault::Unavailable(
             "decisions reach these shards all the while".to_owned(),
         ));
     }
-    damaged.extend(differ);
-    // Lost transfers and lost grants show only over all shards together. A rebuild puts them right anyway.
-    if damaged.is_empty() {
-        let sighted = sight(app, sale, &others(sale, shards)).await?;
-        if !sighted.damaged.is_empty() {
-            return Err(Fault::Unavailable(
-                "other shards of this sale are not whole yet".to_owned(),
-            ));
-        }
-        let is_even = if sighted.silent.is_empty() {
-            is_even(app, sale).await?
-        } else {
-            set_aside(app, sale, &sighted.silent).await?;
-            fits_without(app, sale, &sighted.silent).await?
-        };
-        if !is_even {
-            damaged.extend(whole);
+    Ok(differ)
+}
+
+/// Compares shards with the ledger. Removes those that agree from the `open` ones, and returns those of them that
+/// differ. A shard that changes meanwhile does neither.
+async fn compare(app: &App, sale: &Sale, shards: &[u16], open: &mut BTreeSet<u16>) -> Result<BTreeSet<u16>, Fault> {
+    let readings = read(app, sale, shards, EVENTS_MAX).await?;
+    if readings.iter().any(|it| it.record.permit_until > it.now) {
+        return Err(Fault::Unavailable("another process lets these shards sell".to_owned()));
+    }
+    let mut books = app.ledger.shard_books(sale.id, sale.shards).await?;
+    for shard in &*open {
+        if let Some(books) = books.get_mut(usize::from(*shard)) {
+            leave_out_delivered(app, sale, *shard, books).await?;
         }
     }
-    Ok((damaged, looked))
+    // If both readings agree, nothing was delivered between them.
+    let after = read(app, sale, shards, 0).await?;
+    let mut differ = BTreeSet::new();
+    for (reading, after) in readings.iter().zip(&after) {
+        let stood_still = reading.items == after.items && reading.record.epoch == after.record.epoch;
+        let books = books.get(usize::from(reading.shard));
+        if stood_still && books.is_some_and(|books| shard_differences(sale, books, reading).is_empty()) {
+            open.remove(&reading.shard);
+        } else if stood_still && open.contains(&reading.shard) {
+            differ.insert(reading.shard);
+        }
+    }
+    Ok(differ)
+}
+
+/// Whether all shards together have what the sale owns. Lost transfers and lost grants show only there. A rebuild puts
+/// them right anyway.
+async fn is_even_with_others(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
+    let sighted = sight(app, sale, &others(sale, shards)).await?;
+    if !sighted.damaged.is_empty() {
+        return Err(Fault::Unavailable(
+            "other shards of this sale are not whole yet".to_owned(),
+        ));
+    }
+    if sighted.silent.is_empty() {
+        return is_even(app, sale).await;
+    }
+    set_aside(app, sale, &sighted.silent).await?;
+    fits_without(app, sale, &sighted.silent).await
 }
 
 fn others(sale: &Sale, shards: &[u16]) -> Vec<u16> {
@@ -225,8 +254,8 @@ async fn read(app: &App, sale: &Sale, shards: &[u16], events_max: usize) -> Resu
     try_join_all(readings).await
 }
 
-/// Removes decisions that a shard has applied from its waiting messages: the relay has not marked them delivered yet.
-/// Otherwise a decision that Redis has lost could pass for one that is still to be delivered.
+/// Removes decisions that a shard has applied from its waiting messages: the job `release` has not marked them
+/// delivered yet. Otherwise a decision that Redis has lost could pass for one that is still to be delivered.
 async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut ShardBooks) -> Result<(), Fault> {
     let mut orders = Vec::new();
     for message in &books.waiting {
@@ -236,7 +265,7 @@ async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut Sha
         }
     }
     let users: Vec<&UserId> = orders.iter().map(|(_, user)| user).collect();
-    let buyers = app.stock.read_buyers(ShardKey { sale: sale.id, shard }, &users).await?;
+    let buyers = app.stock.read_buyers(ShardKey::new(sale.id, shard), &users).await?;
     let knows = |order: Uuid, buyer: &BuyerRecord| {
         let found = buyer.orders.iter().find(|(id, _)| id.0 == order);
         found.map_or(buyer.elsewhere, |(_, order)| order.state != OrderState::Reserved)
@@ -253,7 +282,7 @@ async fn leave_out_delivered(app: &App, sale: &Sale, shard: u16, books: &mut Sha
 }
 
 /// Whether a stream has all events that the ledger took in, and its shard can go on writing.
-fn is_whole(last: Position, standing: &Standing) -> bool {
+fn is_whole(last: Position, standing: &ShardStanding) -> bool {
     last.is_of(standing.epoch) && last >= standing.position
 }
 
@@ -306,7 +335,7 @@ async fn sight(app: &App, sale: &Sale, shards: &[u16]) -> Result<Sighted, Fault>
     let seen = shards.iter().map(|shard| async move {
         let (sale_id, shard) = (sale.id, *shard);
         let reading = app.stock.read_shard(sale, shard, 0).await?;
-        let last = app.stock.last_event(ShardKey { sale: sale_id, shard }).await?;
+        let last = app.stock.last_event(ShardKey::new(sale_id, shard)).await?;
         Ok::<_, Fault>((reading.record, last))
     });
     for (shard, seen) in shards.iter().zip(join_all(seen).await) {

@@ -3,10 +3,9 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::has_taken_over;
 use crate::flow::recover::gap;
-use crate::flow::recover::permits::{Finding, HOLDS, Held};
-use crate::flow::{App, Tally};
+use crate::flow::recover::permits::{Finding, HOLDS, Held, mark_unverified};
+use crate::flow::{App, RunTotals};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
@@ -44,12 +43,14 @@ async fn let_go(app: &App) -> bool {
         let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
             continue;
         };
-        match &standing.run_id {
-            Some(noted) if has_taken_over(noted, &held.run_id) => app.permits.supersede(shard),
-            noted if noted.as_ref() != Some(&held.run_id) || standing.epoch != held.epoch => {
-                app.permits.recheck(shard);
-            }
-            _ => {}
+        let noted = &standing.noted;
+        if noted
+            .server()
+            .is_some_and(|noted| noted.has_taken_over_from(&held.server))
+        {
+            app.permits.supersede(shard);
+        } else if !noted.is_reconciled_on(&held.server) || standing.epoch != held.epoch {
+            app.permits.recheck(shard);
         }
     }
     gap::notice(app, &trimmed, &standings);
@@ -79,7 +80,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
 async fn renew_all(app: &App) -> Result<usize, Fault> {
     let held = app.permits.state().held.clone();
     let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let mut renewals = futures_util::stream::iter(held)
         .map(|(shard, held)| async move {
             let asked = Instant::now();
@@ -93,12 +94,12 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
         match permitted {
             Ok(Permitted::Yes { last, .. }) if !last.is_of(epoch) => {
                 renewed.of(["damaged"]).inc();
-                gap::mark_unverified(app, shard, epoch, Finding::ForeignEntry);
+                mark_unverified(app, shard, epoch, Finding::ForeignEntry);
             }
             Ok(Permitted::Yes { waiting, last, brake }) => {
                 app.permits.note(shard, asked, last, brake, waiting);
                 renewed.of(["renewed"]).inc();
-                tally.note(Ok(1));
+                totals.note(Ok(1));
             }
             // Another process is about to reconcile or rebuild the shard. Afterwards it has a new epoch, or is as it
             // was.
@@ -115,18 +116,18 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
             }
             Err(fault) => {
                 renewed.of(["failed"]).inc();
-                tally.note(Err(fault));
+                totals.note(Err(fault));
             }
         }
     }
     app.metrics.permit_round_duration.observe(began.elapsed());
-    tally.finish()
+    totals.finish()
 }
 
 pub(super) async fn permit(stock: &Stock, shard: ShardKey, held: &Held, renewal: bool) -> Result<Permitted, Fault> {
     let permit = Permit {
         epoch: held.epoch,
-        run_id: &held.run_id,
+        server: &held.server,
         holds: HOLDS,
         memory_max: MEMORY_MAX,
         age_max: AGE_MAX,

@@ -8,7 +8,7 @@ use crate::flow::operate::{preload, restock};
 use crate::flow::recover::rebalance as even;
 use crate::flow::sell::borrow;
 use crate::flow::settle::pay;
-use crate::flow::{App, Tally, rotate_start};
+use crate::flow::{App, RunTotals, rotate_start};
 use std::sync::Arc;
 
 /// Transfers younger than this may still be in progress.
@@ -20,7 +20,7 @@ const ORPHANED_AFTER: Millis = 30_000;
 /// Finishes transfers that were left between two shards, and gives back units that left for nothing. Also wakes sales
 /// whose reconcile was broken off. Returns the number of transfers.
 pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     // The process that reconciled these sales may be gone. Their messages wait for the end of the reconcile.
     for sale in app.ledger.claimed_sales().await? {
         app.permits.need(sale);
@@ -32,10 +32,10 @@ pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
         .collect();
     rotate_start(&mut sales);
     for sale in sales {
-        tally.note(borrow::finish_left(app, sale, LEFT_AFTER).await);
-        tally.note(restock::give_back_orphans(app, sale, ORPHANED_AFTER).await);
+        totals.note(borrow::finish_left(app, sale, LEFT_AFTER).await);
+        totals.note(restock::give_back_orphans(app, sale, ORPHANED_AFTER).await);
     }
-    tally.finish()
+    totals.finish()
 }
 
 /// Evens out the shards of sales that are scheduled or open; returns the number of moves.
@@ -49,11 +49,11 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     let mut sales: Vec<&Arc<Sale>> = sales.iter().filter(is_on).collect();
     // Sales with a silent shard take longer, and the run ends in time.
     rotate_start(&mut sales);
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     for sale in sales {
-        tally.note(even::rebalance(app, sale).await);
+        totals.note(even::rebalance(app, sale).await);
     }
-    tally.finish()
+    totals.finish()
 }
 
 /// Settles payments and restocks that were left pending; returns how many.
@@ -61,20 +61,20 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
 /// # Errors
 /// The first fault; the other kind is settled all the same.
 pub async fn settle(app: &App) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     // Side by side: payments that wait for silent shards take their time.
     let (payments, restocks) = tokio::join!(
         Box::pin(pay::settle_pending(app)),
         Box::pin(restock::settle_pending(app))
     );
-    tally.note(payments);
-    tally.note(restocks);
-    tally.finish()
+    totals.note(payments);
+    totals.note(restocks);
+    totals.finish()
 }
 
 /// Finishes the loading of sales whose loading was broken off; returns how many.
 pub async fn finish_loading(app: &App) -> Result<usize, Fault> {
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     for sale in app
         .sales
         .live()
@@ -82,7 +82,7 @@ pub async fn finish_loading(app: &App) -> Result<usize, Fault> {
         .iter()
         .filter(|sale| sale.lifecycle == Lifecycle::Loading)
     {
-        tally.note(preload::preload(app, sale.id).await.map(|_| 1));
+        totals.note(preload::load(app, sale.id).await.map(|_| 1));
     }
-    tally.finish()
+    totals.finish()
 }

@@ -6,11 +6,11 @@
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::ids::OrderId;
 use crate::domain::order::{Accepted, Order, OrderState};
-use crate::domain::sale::{Durability, Lifecycle, Sale};
+use crate::domain::sale::{Durability, Sale};
 use crate::flow::App;
-use crate::ledger::news::Told;
+use crate::ledger::news::Notification;
 use crate::stock::keys::ShardKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,15 @@ const WAIT_MAX: Duration = Duration::from_millis(1500);
 /// Without a notification for this long, awaited orders are read all the same: notifications can be lost.
 const NEWS_MAX: Duration = Duration::from_millis(500);
 /// How long one reading may take.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Orders whose shoppers wait until the ledger has them, and the notifications of commits.
 pub struct Arrivals {
     waiting: Mutex<HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>>,
     /// Wakes the reading: another process may have committed some of them.
-    look: Notify,
+    wanted: Notify,
     /// Wakes the notification of other processes: this one has committed.
-    tell: Notify,
+    has_committed: Notify,
     /// The name of this process in notifications.
     process: Uuid,
 }
@@ -41,8 +41,8 @@ impl Default for Arrivals {
     fn default() -> Self {
         Self {
             waiting: Mutex::default(),
-            look: Notify::default(),
-            tell: Notify::default(),
+            wanted: Notify::default(),
+            has_committed: Notify::default(),
             process: Uuid::new_v4(),
         }
     }
@@ -61,7 +61,7 @@ impl Expected {
         match timeout(WAIT_MAX, &mut self.arrival).await {
             Ok(Ok(accepted)) => Ok(accepted),
             _ => Err(Fault::Unavailable(
-                "the order is not in the ledger yet; the same key tells later".to_owned(),
+                "the order is not in the ledger yet; repeat with the same key".to_owned(),
             )),
         }
     }
@@ -86,9 +86,9 @@ impl Arrivals {
         orders.iter().for_each(|accepted| self.arrived(accepted));
         if orders.len() < events {
             // The other orders were there before, or were refused.
-            self.look.notify_one();
+            self.wanted.notify_one();
         }
-        self.tell.notify_one();
+        self.has_committed.notify_one();
     }
 
     /// Whether a shopper waits for an order.
@@ -159,7 +159,7 @@ pub(in crate::flow) async fn kept(
             let expected = expected.unwrap_or_else(|| {
                 let expected = app.arrivals.anticipate(order.id);
                 // The ledger may have it by now.
-                app.arrivals.look.notify_one();
+                app.arrivals.wanted.notify_one();
                 expected
             });
             let found = expected.arrived().await?;
@@ -176,54 +176,30 @@ pub(in crate::flow) fn upheld(sale: &Sale, order: Order) -> Option<Order> {
     (!refused).then_some(order)
 }
 
-/// What these servers lack for a durability, and how an operator can provide it.
-pub async fn lacking(app: &App, durability: Durability) -> Result<Option<String>, Fault> {
-    if durability != Durability::Replica || app.stock.replicas().await? > 0 {
-        return Ok(None);
-    }
-    Ok(Some(
-        "durability \"replica\" needs a replica of Redis, on a cluster one of each primary that has slots, and INFO \
-         replication shows none online; connect one with REPLICAOF or CLUSTER REPLICATE, or choose \"redis\" or \
-         \"postgres\""
-            .to_owned(),
-    ))
-}
-
-/// What these servers lack for a sale that is to be loaded.
-///
-/// # Errors
-/// `Unavailable` when a server does not answer.
-pub async fn lacking_for(app: &App, id: SaleId) -> Result<Option<String>, Fault> {
-    match app.ledger.sale(id).await? {
-        Some(sale) if sale.lifecycle == Lifecycle::Draft => lacking(app, sale.durability).await,
-        _ => Ok(None),
-    }
-}
-
 /// Answers shoppers who wait once the ledger has their orders, for as long as the process runs.
 pub async fn watch(app: &App) {
-    tokio::join!(hear(app), look(app));
+    tokio::join!(hear(app), poll(app));
 }
 
 /// Listens to the notifications of other processes, and wakes the tasks that they concern.
 async fn hear(app: &App) {
-    let wake = |told| {
-        if matches!(told, Told::Committed | Told::Anything) {
-            app.arrivals.look.notify_one();
+    let wake = |notification| {
+        if matches!(notification, Notification::Committed | Notification::Anything) {
+            app.arrivals.wanted.notify_one();
         }
-        if matches!(told, Told::Changed | Told::Anything) {
+        if matches!(notification, Notification::Changed | Notification::Anything) {
             app.settings_changed.notify_one();
         }
-        if matches!(told, Told::Raised | Told::Anything) {
+        if matches!(notification, Notification::Raised | Notification::Anything) {
             app.alert_feed.wanted.notify_one();
         }
     };
     loop {
         if let Ok(mut news) = app.ledger.news().await {
             // Notifications from before this connection were missed.
-            wake(Told::Anything);
-            while let Ok(told) = news.next(app.arrivals.process).await {
-                wake(told);
+            wake(Notification::Anything);
+            while let Ok(notification) = news.next(app.arrivals.process).await {
+                wake(notification);
             }
         }
         sleep(NEWS_MAX).await;
@@ -232,25 +208,25 @@ async fn hear(app: &App) {
 
 /// Notifies other processes of this one's commits, for as long as it runs. Commits that follow each other closely
 /// share a notification.
-pub async fn tell(app: &App) {
+pub async fn notify(app: &App) {
     loop {
-        app.arrivals.tell.notified().await;
+        app.arrivals.has_committed.notified().await;
         // A process that misses it reads after a moment.
-        let _untold = timeout(LOOK_MAX, app.ledger.tell_committed(app.arrivals.process)).await;
+        let _missed = timeout(ANSWER_MAX, app.ledger.notify_committed(app.arrivals.process)).await;
     }
 }
 
 /// Reads all awaited orders in one query, whenever the ledger may have some of them.
-async fn look(app: &App) {
+async fn poll(app: &App) {
     loop {
         // Without a notification, read now and then all the same.
-        let _no_news = timeout(NEWS_MAX, app.arrivals.look.notified()).await;
+        let _no_news = timeout(NEWS_MAX, app.arrivals.wanted.notified()).await;
         let wanted = app.arrivals.wanted();
         if wanted.is_empty() {
             continue;
         }
         // Without an answer the shoppers go on waiting, each up to the limit.
-        if let Ok(Ok(orders)) = timeout(LOOK_MAX, app.ledger.accepted(&wanted)).await {
+        if let Ok(Ok(orders)) = timeout(ANSWER_MAX, app.ledger.accepted(&wanted)).await {
             orders.iter().for_each(|accepted| app.arrivals.arrived(accepted));
         }
     }

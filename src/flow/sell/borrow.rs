@@ -21,7 +21,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::Millis;
-use crate::flow::{App, Tally};
+use crate::flow::{App, RunTotals};
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
 use crate::stock::transfer::{Destination, Sent, Transfer};
@@ -36,7 +36,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 /// Attempts of one shortage while units are moving.
-const LOOKS_MAX: u32 = 12;
+const SURVEYS_MAX: u32 = 12;
 
 /// The pause after a survey of an item before the next one begins. A survey that brought units needs none.
 const PACE: Duration = Duration::from_millis(4);
@@ -86,7 +86,7 @@ impl Shortages {
 /// mostly on another thread.
 struct Desk {
     /// The results of the surveys.
-    told: watch::Sender<Told>,
+    results: watch::Sender<SurveyResults>,
     /// The shortage that holds the lock surveys. The value says when the next survey may begin.
     next: Mutex<Instant>,
 }
@@ -94,7 +94,7 @@ struct Desk {
 impl Default for Desk {
     fn default() -> Self {
         Self {
-            told: watch::Sender::new(Told::default()),
+            results: watch::Sender::new(SurveyResults::default()),
             next: Mutex::new(Instant::now()),
         }
     }
@@ -102,36 +102,40 @@ impl Default for Desk {
 
 /// The results of surveys, each with the number of its survey.
 #[derive(Default)]
-struct Told {
+struct SurveyResults {
     /// The newest proof: so few units were free.
     proof: Option<(u64, i64)>,
     /// The newest survey that brought units, by shard.
     brought: HashMap<u16, u64>,
     /// The newest survey that failed, and why.
-    failed: Option<(Look, Fault)>,
+    failed: Option<(Survey, Fault)>,
 }
 
-impl Told {
+impl SurveyResults {
     /// The answer to a purchase whose shard was short since `short_since`, a number of surveys.
     fn answer(&self, shortage: &Shortage<'_>, short_since: u64) -> Option<Result<Cover, Fault>> {
         let quantity = i64::from(shortage.quantity);
         // Others have bought what was brought before the shard reported the shortage.
-        if self.brought.get(&shortage.home).is_some_and(|look| *look > short_since) {
+        if self
+            .brought
+            .get(&shortage.home)
+            .is_some_and(|survey| *survey > short_since)
+        {
             return Some(Ok(Cover::Brought));
         }
         // Too few units were free at a moment since the purchase arrived. That is an answer even if the survey had
         // ended before the shard reported the shortage.
         if self
             .proof
-            .is_some_and(|(look, free)| look > shortage.came.0 && free < quantity)
+            .is_some_and(|(survey, free)| survey > shortage.came.0 && free < quantity)
         {
             return Some(Ok(Cover::SoldOut));
         }
         // The survey failed for all that waited for it. If each repeated it, one after the other, all would wait for a
         // hanging node as often as there are shoppers. A request that arrived during the survey may find the node well
         // again.
-        let (look, fault) = self.failed.as_ref()?;
-        (look.number > short_since && look.free < quantity).then(|| Err(fault.clone()))
+        let (survey, fault) = self.failed.as_ref()?;
+        (survey.number > short_since && survey.free < quantity).then(|| Err(fault.clone()))
     }
 }
 
@@ -152,10 +156,10 @@ impl Turn<'_> {
     }
 
     /// Notes the result. The others read it once the turn is over and one of them can have the next.
-    fn note(&self, note: impl FnOnce(&mut Told)) {
-        self.desk.told.send_if_modified(|told| {
-            told.failed = None;
-            note(told);
+    fn note(&self, note: impl FnOnce(&mut SurveyResults)) {
+        self.desk.results.send_if_modified(|results| {
+            results.failed = None;
+            note(results);
             false
         });
     }
@@ -166,13 +170,13 @@ impl Drop for Turn<'_> {
         if let Some(mut next) = self.next.take() {
             *next = Instant::now() + self.pace;
         }
-        self.desk.told.send_modify(|_| ());
+        self.desk.results.send_modify(|_| ());
     }
 }
 
 /// A survey that has begun.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Survey {
     number: u64,
     /// The units that it has found free, at least. Its failure is no answer to those who want no more than that.
     free: i64,
@@ -223,9 +227,9 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
         .get_with((shortage.sale.id, shortage.sku.clone()), async { Arc::default() });
     let desk = desk.await;
     let short_since = shortages.begun.load(Ordering::SeqCst);
-    let mut told = desk.told.subscribe();
+    let mut results = desk.results.subscribe();
     let mut turn = loop {
-        if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
+        if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
             return answer;
         }
         if let Ok(next) = desk.next.try_lock() {
@@ -235,33 +239,38 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
                 pace: PACE,
             };
             // The turn before may have ended since.
-            if let Some(answer) = told.borrow_and_update().answer(shortage, short_since) {
+            if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
                 return answer;
             }
             break turn;
         }
         // The desk holds the sender, so there is no error.
-        let _told = told.changed().await;
+        let _changed = results.changed().await;
     };
-    let mut look = Look {
+    let mut survey = Survey {
         number: 0,
         free: i64::MAX,
     };
-    let covered = look_around(app, shortage, &mut turn, &mut look).await;
+    let covered = survey_shards(app, shortage, &mut turn, &mut survey).await;
     if let Err(fault) = &covered {
-        turn.note(|told| told.failed = Some((look, fault.clone())));
+        turn.note(|results| results.failed = Some((survey, fault.clone())));
     }
     covered
 }
 
 /// Surveys all shards until the result is certain. Leaves the last survey's number and what it found free in `at`.
-async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at: &mut Look) -> Result<Cover, Fault> {
+async fn survey_shards(
+    app: &App,
+    shortage: &Shortage<'_>,
+    turn: &mut Turn<'_>,
+    at: &mut Survey,
+) -> Result<Cover, Fault> {
     let Shortage { sale, sku, home, .. } = *shortage;
     let quantity = i64::from(shortage.quantity);
     turn.begin().await;
-    for round in 0..LOOKS_MAX {
-        let look = app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        at.number = look;
+    for round in 0..SURVEYS_MAX {
+        let number = app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        at.number = number;
         let first = app.stock.survey_soon(sale.id, sale.shards, sku, quantity).await;
         // A silent shard keeps no other from lending. It only keeps *sold out* from being certain.
         let seen: Vec<i64> = first
@@ -273,8 +282,8 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
             // A failed transfer says nothing to others: they may have another home shard, or find another lender.
             at.free = i64::MAX;
             bring(app, sale, sku, home, quantity, &seen).await?;
-            turn.note(|told| {
-                told.brought.insert(home, look);
+            turn.note(|results| {
+                results.brought.insert(home, number);
             });
             turn.pace = Duration::ZERO;
             return Ok(Cover::Brought);
@@ -290,7 +299,7 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
         // Units that leave the sale come back if the withdrawal is refused, so they count as free here.
         let free = free(&first) + leaving;
         if is_still(&first, &second, leaving) && free < quantity {
-            turn.note(|told| told.proof = Some((look, free)));
+            turn.note(|results| results.proof = Some((number, free)));
             return Ok(Cover::SoldOut);
         }
         // Units are moving: let them arrive. The random pause keeps processes that survey the same item out of step.
@@ -299,7 +308,7 @@ async fn look_around(app: &App, shortage: &Shortage<'_>, turn: &mut Turn<'_>, at
     // The failure is no answer to others: their attempts may succeed.
     at.free = i64::MAX;
     Err(Fault::Unavailable(
-        "units of this item are on the move; try again".to_owned(),
+        "the last units are in transit; try again".to_owned(),
     ))
 }
 
@@ -343,17 +352,8 @@ async fn bring(app: &App, sale: &Sale, sku: &Sku, home: u16, quantity: i64, seen
 /// # Errors
 /// A fault leaves the units where they are, or in transit.
 pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16), units: i64) -> Result<(), Fault> {
-    let (lender, id) = (
-        ShardKey {
-            sale: sale.id,
-            shard: from,
-        },
-        Uuid::now_v7(),
-    );
-    let borrower = ShardKey {
-        sale: sale.id,
-        shard: to,
-    };
+    let (lender, id) = (ShardKey::new(sale.id, from), Uuid::now_v7());
+    let borrower = ShardKey::new(sale.id, to);
     let server = app.stock.server_of_both(lender, borrower).await?;
     let to_epoch = app.stock.epoch(borrower).await?;
     let sent_at = chrono::Utc::now().timestamp_millis();
@@ -401,14 +401,8 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
     let Destination::Shard(to) = transfer.to else {
         return Ok(false);
     };
-    let lending = ShardKey {
-        sale: sale.id,
-        shard: lender,
-    };
-    let borrower = ShardKey {
-        sale: sale.id,
-        shard: to,
-    };
+    let lending = ShardKey::new(sale.id, lender);
+    let borrower = ShardKey::new(sale.id, to);
     if sale.durability == Durability::Replica {
         app.stock.replicate_transfer(lending, transfer.id).await?;
     }
@@ -421,17 +415,17 @@ pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) ->
 /// Finishes transfers between two shards that are older than `age`; returns how many.
 pub async fn finish_left(app: &App, sale: &Sale, age: Millis) -> Result<usize, Fault> {
     let now = chrono::Utc::now().timestamp_millis();
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let (transfers, silent) = app.stock.transfers_each(sale.id, sale.shards).await?;
     for (lender, transfer) in transfers {
         // A clock that went back must not keep a transfer open for ever.
         let left = now - transfer.sent_at >= age || transfer.sent_at > now;
         if left {
-            tally.note(finish(app, sale, lender, &transfer).await.map(usize::from));
+            totals.note(finish(app, sale, lender, &transfer).await.map(usize::from));
         }
     }
-    tally.note(silent.map_or(Ok(0), Err));
-    tally.finish()
+    totals.note(silent.map_or(Ok(0), Err));
+    totals.finish()
 }
 
 #[cfg(test)]

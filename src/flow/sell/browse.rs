@@ -12,7 +12,7 @@ use crate::domain::guard::GuardSettings;
 use crate::domain::ids::UserId;
 use crate::flow::App;
 use crate::flow::operate::bans;
-use crate::stock::limit::{Asking, Limit, Verdict};
+use crate::stock::limit::{Limit, LimitedRequest, Verdict};
 use std::time::Duration;
 
 /// The window in which page views are counted.
@@ -24,7 +24,7 @@ const NONE: u32 = 1_000_000_000;
 ///
 /// # Errors
 /// After a fault the view may not be counted; it is no reason to refuse the shopper.
-pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Result<(), Fault> {
+pub async fn count_page_view(app: &App, user: &UserId, settings: &GuardSettings) -> Result<(), Fault> {
     let (alert_above, ban_above) = (settings.browsing_alert_above, settings.browsing_ban_above);
     if alert_above == 0 && ban_above == 0 {
         return Ok(());
@@ -33,16 +33,16 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
         limit: if ban_above == 0 { NONE } else { ban_above.min(NONE) },
         window: WINDOW,
     };
-    let asking = Asking {
+    let limited = LimitedRequest {
         id: &format!("browsing:{}", user.as_str()),
         request: [0; 16],
         now: None,
     };
-    match app.stock.pass(&limit, &asking).await? {
+    match app.stock.pass(&limit, &limited).await? {
         Verdict::Passed { count } if alert_above > 0 && count == i64::from(alert_above) + 1 => {
             let place = app.bans.place()?;
             let _turn = place.turn().await?;
-            let detail = format!("more than {alert_above} looks within a minute");
+            let detail = format!("more than {alert_above} page views within a minute");
             app.ledger.raise_alert(AlertKind::Browsing, user, &detail).await
         }
         Verdict::Passed { .. } => Ok(()),
@@ -53,7 +53,7 @@ pub async fn looked(app: &App, user: &UserId, settings: &GuardSettings) -> Resul
                 return Ok(());
             }
             let _turn = place.turn().await?;
-            let reason = format!("more than {ban_above} looks within a minute");
+            let reason = format!("more than {ban_above} page views within a minute");
             let new = NewBan {
                 user: user.clone(),
                 reason: reason.clone(),

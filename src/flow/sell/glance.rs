@@ -91,13 +91,13 @@ struct Rereading {
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     app.glances
         .0
-        .try_get_with(id, Box::pin(look(app, id)))
+        .try_get_with(id, Box::pin(take_glance(app, id)))
         .await
         .map_err(shared)
 }
 
 /// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
-pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
     let begun = rereadings.begun.load(Ordering::SeqCst);
     let mut last = rereadings.last.lock().await;
@@ -108,7 +108,7 @@ pub async fn glance_anew(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, F
         tokio::time::sleep(PACE.saturating_sub(last.ended.elapsed())).await;
     }
     let number = rereadings.begun.fetch_add(1, Ordering::SeqCst) + 1;
-    let glance = Box::pin(look(app, id)).await;
+    let glance = Box::pin(take_glance(app, id)).await;
     if let Ok(glance) = &glance {
         app.glances.0.insert(id, glance.clone()).await;
     }
@@ -131,11 +131,11 @@ pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, F
             Some(glance) => Ok(Some(glance)),
             None => Err(fault),
         },
-        told => told,
+        read => read,
     }
 }
 
-async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let Some(sale) = app.sales.latest(id).await? else {
         return Ok(None);
     };
@@ -155,7 +155,7 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
         Some(fault) => Some(app.glances.1.get(&id).await.ok_or(fault)?),
         None => None,
     };
-    let sale = as_told_to_shards(sale, &readings);
+    let sale = as_shards_have_it(sale, &readings);
     let read_at = match readings.first() {
         Some(reading) => reading.now,
         None => app.stock.now().await?,
@@ -184,10 +184,10 @@ async fn look(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
 
 /// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed
 /// the sale since this one read it.
-fn as_told_to_shards(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
+fn as_shards_have_it(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
     let records = readings.iter().map(|reading| &reading.record);
-    let told = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
-    match told.max_by_key(|record| record.state_version) {
+    let newer = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
+    match newer.max_by_key(|record| record.state_version) {
         Some(record) => Arc::new(Sale {
             lifecycle: record.lifecycle,
             state_version: record.state_version,
@@ -208,11 +208,11 @@ pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Ve
     let mut sales = app.sales.newest(max + 1, after).await?;
     let has_more = sales.len() > max;
     sales.truncate(max);
-    let looks = join_all(sales.iter().map(|sale| glance(app, sale.id))).await;
-    let mut found = Vec::with_capacity(looks.len());
+    let glances = join_all(sales.iter().map(|sale| glance(app, sale.id))).await;
+    let mut found = Vec::with_capacity(glances.len());
     let mut fault = None;
-    for (sale, look) in sales.iter().zip(looks) {
-        match look {
+    for (sale, glance) in sales.iter().zip(glances) {
+        match glance {
             Ok(glance) => found.extend(glance),
             Err(why) => {
                 found.extend(app.glances.1.get(&sale.id).await);

@@ -10,16 +10,16 @@ use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
-use crate::domain::shard::home_shard;
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::await_durability::{Expected, kept, upheld};
 use crate::flow::sell::borrow::{Arrival, Cover, Shortage, cover};
 use crate::flow::sell::waiting_room::leave;
 use crate::stock::keys::ShardKey;
-use crate::stock::purchase::{Asking, ShardAnswer};
+use crate::stock::purchase::{PurchaseArguments, ShardAnswer};
 use crate::stock::record::OrderRecord;
 use crate::{bugs, crash, telemetry};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,16 +46,10 @@ pub async fn purchase(
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::Refused(Refusal::SaleNotFound));
     };
-    if let Some(refusal) = refused_by(&sale.guards) {
-        if let Some(wait) = app.replay_probes.take(&request.user) {
-            let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
-            return Ok(PurchaseOutcome::Unprobed(Refusal::RateLimited { wait_ms }));
-        }
-        match Box::pin(is_known(app, &sale, request)).await? {
-            Some(true) => {}
-            Some(false) => return Ok(PurchaseOutcome::Refused(refusal)),
-            None => return Ok(PurchaseOutcome::Unprobed(refusal)),
-        }
+    if let Some(refusal) = refused_by(&sale.guards)
+        && let Some(outcome) = refuse_unless_known(app, &sale, request, refusal).await?
+    {
+        return Ok(outcome);
     }
     let Some((_, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;
@@ -65,68 +59,110 @@ pub async fn purchase(
             state: SaleState::Draft,
         }));
     }
-    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
-    let home = ShardKey {
-        sale: sale.id,
-        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
+    let order = sale.order_id(&request.user, &request.key);
+    let mut purchase = Purchase {
+        app,
+        sale: &sale,
+        item,
+        request,
+        order,
+        home: ShardKey::home(&sale, &request.user),
+        arguments: arguments(&sale),
+        expected: (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order)),
+        has_waited: false,
     };
-    let mut expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order));
     crash::point("purchase.before_script");
-    let mut asking = Asking {
+    // While the sale rested, its Redis may have lost something that no process has noticed.
+    if app.permits.is_resting(sale.id) {
+        purchase.wait_for_permit().await;
+    }
+    purchase.decide(began, app.shortages.came()).await
+}
+
+/// The arguments of a sale's purchases at the first attempt.
+fn arguments(sale: &Sale) -> PurchaseArguments {
+    PurchaseArguments {
         holds_max: sale.guards.holds_max,
         cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
         origin: telemetry::origin(),
-        ..Asking::default()
-    };
-    // While the sale rested, its Redis may have lost something that no process has noticed.
-    let mut waited = app.permits.is_resting(sale.id);
-    if waited {
-        Box::pin(app.permits.sells_again(home, PATIENCE)).await;
+        ..PurchaseArguments::default()
     }
-    let came = app.shortages.came();
-    let attempt = Attempt {
-        app,
-        sale: &sale,
-        request,
-        order,
-        home,
-    };
-    for _ in 0..TRIES_MAX {
-        if began.elapsed() >= ASKED_MAX {
-            return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
-        }
-        let answer = match app.stock.purchase(home, order, request, asking).await {
-            // The shard is not missing: its sale ended long ago, and leaves Redis.
-            Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if sale.leaving => {
-                return Ok(PurchaseOutcome::Unprobed(Refusal::NotOpen {
-                    state: SaleState::Closed,
-                }));
+}
+
+/// A purchase at its home shard.
+struct Purchase<'a> {
+    app: &'a App,
+    sale: &'a Arc<Sale>,
+    item: &'a Item,
+    request: &'a PurchaseRequest,
+    order: OrderId,
+    home: ShardKey,
+    /// The arguments of the next attempt.
+    arguments: PurchaseArguments,
+    /// The registration for the ledger's answer, until the order is reserved.
+    expected: Option<Expected>,
+    /// Whether the purchase has waited for a permit of its shard.
+    has_waited: bool,
+}
+
+impl Purchase<'_> {
+    /// Asks the home shard until it decides.
+    async fn decide(&mut self, began: Instant, arrival: Arrival) -> Result<PurchaseOutcome, Fault> {
+        let Self { app, sale, request, .. } = *self;
+        for _ in 0..TRIES_MAX {
+            if began.elapsed() >= ASKED_MAX {
+                return Err(Fault::Unavailable("the stock could not be asked in time".to_owned()));
             }
-            Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if !waited => {
-                waited = true;
-                // The number is of the old epoch and means nothing in a new one.
-                asking.ledger_asked = None;
-                Box::pin(app.permits.sells_again(home, PATIENCE)).await;
-                continue;
-            }
-            Err(Fault::Unavailable(_)) if bugs::has("an unknown outcome is a refusal") => {
-                return Ok(PurchaseOutcome::Refused(Refusal::SoldOut));
-            }
-            answer => answer?,
-        };
-        crash::point("purchase.after_script");
-        return Ok(match answer {
-            ShardAnswer::Reserved(record) => attempt.reserved(record, expected.take()).await?,
-            ShardAnswer::Replayed { record, drained } => attempt.replayed(record, drained).await?,
-            ShardAnswer::AskLedger { number } => {
-                match Box::pin(replay_from_ledger(app, &sale, order, request)).await? {
-                    Some(outcome) => outcome,
-                    None => {
-                        asking.ledger_asked = Some(number);
-                        continue;
-                    }
+            let asked = app.stock.purchase(self.home, self.order, request, self.arguments);
+            let answer = match asked.await {
+                // The shard is not missing: its sale ended long ago, and leaves Redis.
+                Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if sale.leaving => {
+                    return Ok(PurchaseOutcome::Unprobed(Refusal::NotOpen {
+                        state: SaleState::Closed,
+                    }));
                 }
+                Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if !self.has_waited => {
+                    self.wait_for_permit().await;
+                    continue;
+                }
+                Err(Fault::Unavailable(_)) if bugs::has("an unknown outcome is a refusal") => {
+                    return Ok(PurchaseOutcome::Refused(Refusal::SoldOut));
+                }
+                answer => answer?,
+            };
+            crash::point("purchase.after_script");
+            if let ControlFlow::Break(outcome) = self.conclude(answer, arrival).await? {
+                return Ok(outcome);
             }
+        }
+        Err(Fault::Unavailable(
+            "the last units are in transit; try again".to_owned(),
+        ))
+    }
+
+    /// Waits, once, until the home shard sells.
+    async fn wait_for_permit(&mut self) {
+        self.has_waited = true;
+        // The number is of the old epoch and means nothing in a new one.
+        self.arguments.ledger_asked = None;
+        Box::pin(self.app.permits.sells_again(self.home, PATIENCE)).await;
+    }
+
+    /// The outcome by the shard's answer. `Continue` if the shard has to be asked again.
+    async fn conclude(&mut self, answer: ShardAnswer, arrival: Arrival) -> Result<ControlFlow<PurchaseOutcome>, Fault> {
+        Ok(ControlFlow::Break(match answer {
+            ShardAnswer::Reserved(record) => {
+                let expected = self.expected.take();
+                self.reserved(record, expected).await?
+            }
+            ShardAnswer::Replayed { record, drained } => self.replayed(record, drained).await?,
+            ShardAnswer::AskLedger { number } => match Box::pin(self.replay_from_ledger()).await? {
+                Some(outcome) => outcome,
+                None => {
+                    self.arguments.ledger_asked = Some(number);
+                    return Ok(ControlFlow::Continue(()));
+                }
+            },
             ShardAnswer::Halted => return Err(Fault::Incomplete("the shard has no permit to sell".to_owned())),
             ShardAnswer::Overloaded => {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
@@ -138,35 +174,21 @@ pub async fn purchase(
                         state: SaleState::Closed
                     }
                 ) {
-                    app.permits.need(sale.id);
+                    self.app.permits.need(self.sale.id);
                 }
                 PurchaseOutcome::Refused(refusal)
             }
             ShardAnswer::LimitReached => PurchaseOutcome::Refused(Refusal::LimitReached {
-                limit: item.per_user_limit,
+                limit: self.item.per_user_limit,
             }),
             ShardAnswer::Short { .. } if bugs::has("no shard borrows") => PurchaseOutcome::Refused(Refusal::SoldOut),
-            ShardAnswer::Short { .. } => match Box::pin(attempt.is_sold_out(item, came, asking.ledger_asked)).await? {
+            ShardAnswer::Short { .. } => match Box::pin(self.is_sold_out(arrival)).await? {
                 true => PurchaseOutcome::Refused(Refusal::SoldOut),
-                false => continue,
+                false => return Ok(ControlFlow::Continue(())),
             },
-        });
+        }))
     }
-    Err(Fault::Unavailable(
-        "the last units are changing hands; try again".to_owned(),
-    ))
-}
 
-/// A purchase at its home shard.
-struct Attempt<'a> {
-    app: &'a App,
-    sale: &'a Arc<Sale>,
-    request: &'a PurchaseRequest,
-    order: OrderId,
-    home: ShardKey,
-}
-
-impl Attempt<'_> {
     /// The answer to a new order, once the sale's durability covers it.
     async fn reserved(&self, record: OrderRecord, expected: Option<Expected>) -> Result<PurchaseOutcome, Fault> {
         let Self { app, sale, request, .. } = *self;
@@ -204,55 +226,74 @@ impl Attempt<'_> {
     }
 
     /// Brings units from other shards. `false` if the script has to decide again.
-    async fn is_sold_out(&self, item: &Item, came: Arrival, ledger_asked: Option<i64>) -> Result<bool, Fault> {
+    async fn is_sold_out(&self, arrival: Arrival) -> Result<bool, Fault> {
         let shortage = Shortage {
             sale: self.sale,
-            sku: &item.sku,
+            sku: &self.item.sku,
             home: self.home.shard,
             quantity: self.request.quantity,
-            came,
+            came: arrival,
         };
         match cover(self.app, &shortage).await? {
             Cover::Brought => Ok(false),
-            Cover::SoldOut => Ok(!has_changed(self.app, self.home, self.order, self.request, ledger_asked).await?),
+            Cover::SoldOut => Ok(!self.has_changed().await?),
         }
+    }
+
+    /// Whether the shopper's row has changed since the script refused the request, so that the script must decide
+    /// again. A copy of the request may have got the order, or an operator may have banned the account.
+    ///
+    /// Call this after the proof that nothing is free. It then finds a copy that got an order before the proof. A copy
+    /// that gets an order later buys units that came back.
+    async fn has_changed(&self) -> Result<bool, Fault> {
+        let stock = &self.app.stock;
+        match stock.buyer_standing(self.home, &self.request.user, self.order).await {
+            Ok(standing) => {
+                Ok(standing.has_order || standing.is_banned || standing.left != self.arguments.ledger_asked)
+            }
+            // The next call waits until the shard sells again.
+            Err(Fault::Incomplete(_)) => Ok(true),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The answer if the key has an order in the ledger.
+    async fn replay_from_ledger(&self) -> Result<Option<PurchaseOutcome>, Fault> {
+        let order = self.app.ledger.order(self.order).await?;
+        Ok(order.map(|order| again(self.sale, order, self.request)))
     }
 }
 
-/// Whether the shopper's row has changed since the script refused a request, so that the script must decide again. A
-/// copy of the request may have got the order, or an operator may have banned the account.
-///
-/// Call this after the proof that nothing is free. It then finds a copy that got an order before the proof. A copy
-/// that gets an order later buys units that came back.
-async fn has_changed(
+/// Refuses a request that lacks what its sale asks for. `None` if its key has an order: then the refusal does not
+/// hold.
+async fn refuse_unless_known(
     app: &App,
-    home: ShardKey,
-    order: OrderId,
+    sale: &Sale,
     request: &PurchaseRequest,
-    ledger_asked: Option<i64>,
-) -> Result<bool, Fault> {
-    match app.stock.buyer_standing(home, &request.user, order).await {
-        Ok(standing) => Ok(standing.has_order || standing.is_banned || standing.left != ledger_asked),
-        // The next call waits until the shard sells again.
-        Err(Fault::Incomplete(_)) => Ok(true),
-        Err(fault) => Err(fault),
+    refusal: Refusal,
+) -> Result<Option<PurchaseOutcome>, Fault> {
+    if let Some(wait) = app.replay_probes.take(&request.user) {
+        let wait_ms = Millis::try_from(wait.as_millis()).unwrap_or(Millis::MAX).max(1);
+        return Ok(Some(PurchaseOutcome::Unprobed(Refusal::RateLimited { wait_ms })));
     }
+    Ok(match Box::pin(is_known(app, sale, request)).await? {
+        Some(true) => None,
+        Some(false) => Some(PurchaseOutcome::Refused(refusal)),
+        None => Some(PurchaseOutcome::Unprobed(refusal)),
+    })
 }
 
 /// Whether a request's key has an order. Then the request needs neither token nor admission, which may have expired
 /// since. `None` when Redis no longer has the sale.
 async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<Option<bool>, Fault> {
-    let order = OrderId::derive(sale.number, &sale.secret.0, &request.user, &request.key);
+    let order = sale.order_id(&request.user, &request.key);
     if sale.retired || sale.leaving {
         return Ok(None);
     }
     if !sale.is_in_stock() {
         return Ok(Some(false));
     }
-    let home = ShardKey {
-        sale: sale.id,
-        shard: home_shard(&sale.secret.0, &request.user, sale.shards),
-    };
+    let home = ShardKey::home(sale, &request.user);
     let mut standing = app.stock.buyer_standing(home, &request.user, order).await;
     if matches!(standing, Err(Fault::Incomplete(_))) {
         // Redis may have forgotten the order; a rebuild brings it back.
@@ -263,9 +304,9 @@ async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<O
     if standing.has_order || standing.left.is_none() {
         return Ok(Some(standing.has_order));
     }
-    if !app.sales.may_doubt() {
+    if !app.sales.may_ask_ledger() {
         return Err(Fault::Unavailable(
-            "too many orders of long ago are asked for".to_owned(),
+            "too many requests ask the ledger for old orders; try again".to_owned(),
         ));
     }
     Ok(Some(app.ledger.order(order).await?.is_some()))
@@ -274,7 +315,7 @@ async fn is_known(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<O
 /// The answer to a request for an item that the sale does not have. Its key is checked first here, too. A flood of
 /// such requests is answered without a probe.
 async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Result<PurchaseOutcome, Fault> {
-    if !app.sales.may_doubt() {
+    if !app.sales.may_ask_ledger() {
         return Ok(PurchaseOutcome::Unprobed(Refusal::ItemNotFound));
     }
     Ok(match is_known(app, sale, request).await? {
@@ -282,17 +323,6 @@ async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Resu
         Some(false) => PurchaseOutcome::Refused(Refusal::ItemNotFound),
         None => PurchaseOutcome::Unprobed(Refusal::ItemNotFound),
     })
-}
-
-/// The answer to a request whose key may have an order in the ledger; `None` when it has none.
-async fn replay_from_ledger(
-    app: &App,
-    sale: &Sale,
-    id: OrderId,
-    request: &PurchaseRequest,
-) -> Result<Option<PurchaseOutcome>, Fault> {
-    let order = app.ledger.order(id).await?;
-    Ok(order.map(|order| again(sale, order, request)))
 }
 
 /// The answer to a request whose key has a revoked order: it got no unit, and the key stays used.

@@ -73,7 +73,7 @@ pub async fn add_up(app: &App) -> Result<usize, Fault> {
     if counts.is_empty() {
         return Ok(0);
     }
-    let added = timeout(ADD_MAX, app.ledger.add_stopped(&counts)).await;
+    let added = timeout(ADD_MAX, app.ledger.add_refusal_counts(&counts)).await;
     let added = added.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
     if added.is_err() {
         app.refusal_counts.give_back(counts);

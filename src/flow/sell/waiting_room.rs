@@ -6,14 +6,14 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Sale, SaleState};
-use crate::domain::shard::home_shard;
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Member, Place, ROOM_MAX, RoomCount, Turn};
 use crate::flow::App;
-use crate::flow::sell::glance::{glance_anew, last_glance};
+use crate::flow::sell::glance::{Glance, fresh_glance, last_glance};
 use crate::stock::keys::ShardKey;
 use crate::stock::room::{RoomAnswer, Waiting};
 use futures_util::future::try_join_all;
+use std::sync::Arc;
 
 /// How long after the start the recent admissions show the line's speed.
 const SPEED_KNOWN_AFTER: Millis = 10_000;
@@ -44,12 +44,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     if !sale.guards.waiting_room {
         return Ok(WaitOutcome::NoRoom);
     }
-    let mut glance = last_glance(app, id).await?;
-    // The last unit may have been sold since. A shopper who asks after that is not admitted.
-    if glance.as_ref().is_some_and(|glance| !glance.is_sold_out()) {
-        glance = glance_anew(app, id).await?;
-    }
-    let Some(glance) = glance else {
+    let Some(glance) = recent_glance(app, id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
     let state = glance.sale.state_at(glance.now());
@@ -57,12 +52,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         return Ok(WaitOutcome::NotOpen(state));
     }
     let shards = f64::from(sale.shards);
-    let free: i64 = glance.free.values().copied().filter(|units| *units > 0).sum();
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a sale has fewer units than a double is exact for"
-    )]
-    let free = free as f64;
+    let free = free_units(&glance);
     let waiting = Waiting {
         member: Member::of(&sale.secret, user),
         rate: f64::from(sale.guards.admissions_per_second) / shards,
@@ -72,7 +62,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         place: ticket,
         now: None,
     };
-    let answer = app.stock.wait(home(&sale, user), user, &waiting).await?;
+    let answer = app.stock.wait(ShardKey::home(&sale, user), user, &waiting).await?;
     Ok(match answer {
         RoomAnswer::Admitted { .. } if free <= 0.0 => WaitOutcome::Turn(Turn::SoldOut),
         RoomAnswer::Admitted { until } => WaitOutcome::Turn(Turn::Admitted { until }),
@@ -86,49 +76,72 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
             rate_milli,
         } => {
             let to_start = glance.sale.starts_at.timestamp_millis() - glance.now();
-            let has_speed = to_start < -SPEED_KNOWN_AFTER;
-            let fastest = (waiting.rate * 1000.0).ceil();
-            #[expect(clippy::cast_possible_truncation, reason = "at most a thousand million")]
-            let rate = if has_speed {
-                rate_milli
-            } else {
-                rate_milli.max(fastest as i64)
-            };
-            let wait_ms = (rate > 0).then(|| (ahead + 1).saturating_mul(1_000_000) / rate.max(1) + to_start.max(0));
+            let rate = rate_milli.max(expected_rate_milli(to_start, waiting.rate));
             let shards = i64::from(sale.shards);
             WaitOutcome::Turn(Turn::Waiting {
                 place,
                 ahead: ahead * shards,
                 waiting: here * shards,
-                wait_ms: wait_ms.filter(|_| free > 0.0),
+                wait_ms: wait_ms(to_start, ahead, rate).filter(|_| free > 0.0),
                 sold_out: free <= 0.0,
             })
         }
     })
 }
 
+/// A glance at a sale that is not older than its last unit. The last unit may have been sold since the last glance. A
+/// shopper who asks after that is not admitted.
+async fn recent_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+    let glance = last_glance(app, id).await?;
+    if glance.as_ref().is_some_and(|glance| !glance.is_sold_out()) {
+        return fresh_glance(app, id).await;
+    }
+    Ok(glance)
+}
+
+/// The free units of all items.
+fn free_units(glance: &Glance) -> f64 {
+    let free: i64 = glance.free.values().copied().filter(|units| *units > 0).sum();
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sale has fewer units than a double is exact for"
+    )]
+    let free = free as f64;
+    free
+}
+
+/// The line's speed, in thousandths of a shopper a second, while the recent admissions do not show it yet: the
+/// configured `rate`. Afterwards 0.
+fn expected_rate_milli(to_start: Millis, rate: f64) -> i64 {
+    if to_start < -SPEED_KNOWN_AFTER {
+        return 0;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "at most a thousand million")]
+    let milli = (rate * 1000.0).ceil() as i64;
+    milli
+}
+
+/// How long a shopper waits behind so many others on the shard, at this speed; `None` while the line stands still.
+fn wait_ms(to_start: Millis, ahead: i64, rate_milli: i64) -> Option<Millis> {
+    let behind = (ahead + 1).saturating_mul(1_000_000);
+    (rate_milli > 0).then(|| behind / rate_milli + to_start.max(0))
+}
+
 /// Notes that a shopper has bought, so that the next one may come in. If that fails, the shopper counts as admitted
 /// until the admission ends.
 pub async fn leave(app: &App, sale: &Sale, user: &UserId) {
     let member = Member::of(&sale.secret, user);
-    if let Err(fault) = app.stock.leave_room(home(sale, user), &member).await {
+    if let Err(fault) = app.stock.leave_room(ShardKey::home(sale, user), &member).await {
         tracing::debug!(%fault, sale = %sale.id, "could not note in the waiting room that a shopper has bought");
     }
 }
 
 /// Counts who is in a sale's waiting room.
 pub async fn count(app: &App, sale: &Sale) -> Result<RoomCount, Fault> {
-    let shards = (0..sale.shards).map(|shard| app.stock.count_room(ShardKey { sale: sale.id, shard }));
+    let shards = ShardKey::all(sale).map(|shard| app.stock.count_room(shard));
     let counts = try_join_all(shards).await?;
     Ok(counts.iter().fold(RoomCount::default(), |sum, it| RoomCount {
         waiting: sum.waiting + it.waiting,
         admitted: sum.admitted + it.admitted,
     }))
-}
-
-fn home(sale: &Sale, user: &UserId) -> ShardKey {
-    ShardKey {
-        sale: sale.id,
-        shard: home_shard(&sale.secret.0, user, sale.shards),
-    }
 }

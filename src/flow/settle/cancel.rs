@@ -7,7 +7,6 @@ use crate::crash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
 use crate::domain::order::{CancelOutcome, OrderState};
-use crate::domain::shard::home_shard;
 use crate::flow::App;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::settle::order::{find_in_stock, sale_of};
@@ -34,7 +33,7 @@ pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutco
     if find_in_stock(app, &sale, user, Some(id)).await?.is_empty() {
         return Ok(CancelOutcome::NotFound);
     }
-    let home = home_shard(&sale.secret.0, user, sale.shards);
+    let home = sale.home_shard(user);
     let taken_in = drain_to_now(app, &sale, &[home], Instant::now() + WAIT_MAX).await?;
     match decide(app, id, user).await? {
         Some(outcome) => Ok(outcome),

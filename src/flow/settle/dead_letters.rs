@@ -17,7 +17,7 @@ const BYTES_MAX: usize = 1000;
 /// The year 10000. Later times have no form in RFC 3339, so an event with one counts as unreadable.
 const TIMES_END: Millis = 253_402_300_800_000;
 
-/// Up to `max` events of a sale that could not be taken in, after the one given. `settled` selects those that are
+/// Up to `max` events of a sale that could not be stored, after the one given. `settled` selects those that are
 /// dealt with, or the others. `None` when there is no such sale.
 pub async fn dead_letters(
     app: &App,
@@ -34,7 +34,7 @@ pub async fn dead_letters(
     Ok(Some(letters.into_iter().map(|it| read(&sale, it)).collect()))
 }
 
-/// Notes that an event which could not be taken in is dealt with. Repeating the note is no error.
+/// Notes that an event which could not be stored is dealt with. Repeating the note is no error.
 pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Result<Settled, Fault> {
     let Some(sale) = app.ledger.sale(sale).await? else {
         return Ok(Settled::NoSale);

@@ -1,4 +1,4 @@
-//! Drain: take a shard's events into the ledger.
+//! Drain: store a shard's events in the ledger.
 //!
 //! A crash before the commit leaves the events in the stream. A crash after it leaves events that the ledger has; the
 //! next drain only trims them.
@@ -6,12 +6,12 @@
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
-use crate::flow::recover::gap;
 use crate::flow::recover::permits::check_server;
-use crate::flow::{App, Tally, rotate_start};
-use crate::ledger::drain::Drained;
+use crate::flow::recover::sequence;
+use crate::flow::{App, RunTotals, rotate_start};
+use crate::ledger::drain::{DrainClaim, Drained};
 use crate::stock::keys::ShardKey;
-use crate::telemetry::{self, Batch};
+use crate::telemetry::{self, BatchSpan};
 use crate::{bugs, crash};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use moka::future::Cache;
@@ -79,7 +79,7 @@ impl Lane {
 /// The drains of this process.
 pub struct Drains {
     /// When the last drain began that reached the end of the shard's stream. The lock lets one drain of a shard run at
-    /// a time in this process. A caller that waited for the lock often finds its events taken in.
+    /// a time in this process. A caller that waited for the lock often finds its events drained.
     complete: Cache<ShardKey, Arc<Mutex<Option<Instant>>>>,
     /// Wakes the drain, by lane.
     wanted: [Notify; Lane::ALL.len()],
@@ -121,12 +121,12 @@ impl Drains {
     }
 }
 
-/// Takes in the next batch of one shard.
+/// Drains the next batch of one shard.
 ///
 /// # Errors
-/// A fault leaves the batch for the next run; no event is taken in twice.
+/// A fault leaves the batch for the next run; no event is stored twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
-    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    let complete = app.drains.of(ShardKey::new(sale.id, shard)).await;
     let Ok(mut complete) = complete.try_lock() else {
         return Ok(DrainOutcome::Busy);
     };
@@ -139,7 +139,7 @@ async fn drain_claimed(
     shard: u16,
     complete: &mut Option<Instant>,
 ) -> Result<DrainOutcome, Fault> {
-    let batch = Batch::of(tracing::debug_span!(
+    let batch = BatchSpan::of(tracing::debug_span!(
         parent: telemetry::parent(),
         "drain",
         sale = %sale.id,
@@ -153,7 +153,13 @@ async fn drain_claimed(
         otel.kind = "consumer",
         otel.status_code = Empty
     ));
-    let outcome = drain_within(app, sale, shard, complete, &batch).await;
+    let shard = ShardDrain {
+        app,
+        sale,
+        key: ShardKey::new(sale.id, shard),
+        span: &batch,
+    };
+    let outcome = shard.drain(complete).await;
     match &outcome {
         Ok(DrainOutcome::Busy | DrainOutcome::Empty) => batch.forget(),
         Ok(DrainOutcome::Drained { drained, .. }) => {
@@ -164,32 +170,104 @@ async fn drain_claimed(
     outcome
 }
 
-async fn drain_within(
-    app: &App,
-    sale: &Sale,
-    shard: u16,
-    complete: &mut Option<Instant>,
-    batch: &Batch,
-) -> Result<DrainOutcome, Fault> {
-    let key = ShardKey { sale: sale.id, shard };
-    let began = Instant::now();
-    let Some(claim) = app.ledger.claim_shard(sale.id, shard).await? else {
-        return Ok(DrainOutcome::Busy);
-    };
-    batch.mark("claimed");
-    // Read from the start of the stream, not from the position: the drain trims only what it has read. The ledger
-    // knows events that a crash left untrimmed by their orders. A Redis that lost its last events may have reused
-    // their numbers for new orders. Those are not in the ledger, and must not vanish.
-    let mut events = match sale.durability {
+/// The drain of one batch of a shard.
+struct ShardDrain<'a> {
+    app: &'a App,
+    sale: &'a Sale,
+    key: ShardKey,
+    span: &'a BatchSpan,
+}
+
+impl ShardDrain<'_> {
+    async fn drain(&self, complete: &mut Option<Instant>) -> Result<DrainOutcome, Fault> {
+        let Self { app, sale, key, span } = *self;
+        let began = Instant::now();
+        let Some(claim) = app.ledger.claim_shard(sale.id, key.shard).await? else {
+            return Ok(DrainOutcome::Busy);
+        };
+        span.mark("claimed");
+        let mut events = read_events(app, sale, key).await?;
+        span.mark("read");
+        let has_newer = leave_newer(sale, key.shard, &claim, &mut events)?;
+        if events.last().is_none_or(|last| is_superseded(last, &claim)) {
+            *complete = Some(began);
+            return Ok(DrainOutcome::Empty);
+        }
+        check_server(app, &claim, &app.stock.server(key).await?)?;
+        let has_gap = self.leave_gap(&claim, &mut events).await?;
+        if bugs::has("the drain trims before it commits")
+            && let Some(last) = events.last()
+        {
+            app.stock.trim_events(key, last.position).await?;
+        }
+        let drained = apply(claim, sale, &events, span).await?;
+        crash::point("drain.after_commit");
+        let is_whole = !has_newer && !has_gap && drained.events == events.len();
+        events.truncate(drained.events);
+        if sale.durability == Durability::Postgres {
+            app.arrivals.committed(events.len(), &drained.orders);
+        }
+        let more = !is_whole || events.len() == BATCH_MAX;
+        if !more {
+            *complete = Some(began);
+        }
+        if let Some(last) = events.last() {
+            app.stock
+                .trim_events(key, last.position)
+                .instrument(tracing::debug_span!(parent: span.span(), "trim", otel.kind = "client"))
+                .await?;
+        }
+        count(app, &events, &drained, began);
+        Ok(DrainOutcome::Drained { drained, more })
+    }
+
+    /// Leaves out the events behind a gap: none of them is drained before a recovery has brought the gap's orders back
+    /// into the ledger. Returns whether there is a gap.
+    ///
+    /// # Errors
+    /// `Unavailable` when no event is left.
+    async fn leave_gap(&self, claim: &DrainClaim, events: &mut Vec<Event>) -> Result<bool, Fault> {
+        let Self { app, sale, key, .. } = *self;
+        let follow = sequence::follow(app, sale, key, (claim.position, claim.epoch), events).await?;
+        let has_gap = follow < events.len();
+        events.truncate(follow);
+        if events.is_empty() {
+            return Err(Fault::Unavailable(
+                "the ledger has lost events of this shard".to_owned(),
+            ));
+        }
+        Ok(has_gap)
+    }
+}
+
+/// Whether the server that wrote the stream's events did not know of the shard's epoch: a superseded primary, or one
+/// with data of an earlier day. `last` is the last of these events. A shard gets a new epoch only once the ledger has
+/// all events of the old one. The units of these events have gone to others since. The events stay until the shard is
+/// rebuilt, and no waiting shopper is confirmed.
+const fn is_superseded(last: &Event, claim: &DrainClaim) -> bool {
+    last.position.epoch < claim.epoch
+}
+
+/// The first events of a shard's stream. Read from the start of the stream, not from the position: the drain trims only
+/// what it has read. The ledger knows events that a crash left untrimmed by their orders. A Redis that lost its last
+/// events may have reused their numbers for new orders. Those are not in the ledger, and must not vanish.
+async fn read_events(app: &App, sale: &Sale, key: ShardKey) -> Result<Vec<Event>, Fault> {
+    match sale.durability {
         // The ledger must not run ahead of a replica that may be promoted.
-        Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await?,
-        Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await?,
-    };
-    batch.mark("read");
+        Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await,
+        Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await,
+    }
+}
+
+/// Leaves out an event of a newer version, and all events after it: they wait for a worker of that version. Returns
+/// whether there is one.
+///
+/// # Errors
+/// `Newer` when no event is left.
+fn leave_newer(sale: &Sale, shard: u16, claim: &DrainClaim, events: &mut Vec<Event>) -> Result<bool, Fault> {
     // A newer worker has taken these events in, and has not trimmed them yet.
     events.retain(|event| event.newer().is_none() || event.position > claim.position);
-    // An event of a newer version, and all events after it, wait for a worker of that version.
-    let newer = gap::first_newer(claim.position, claim.epoch, &events);
+    let newer = sequence::first_newer(claim.position, claim.epoch, events);
     if let Some(first) = newer.and_then(|at| events.drain(at..).next())
         && events.is_empty()
     {
@@ -200,35 +278,12 @@ async fn drain_within(
             first.newer().unwrap_or_default()
         )));
     }
-    let Some(last) = events.last().map(|event| event.position) else {
-        *complete = Some(began);
-        return Ok(DrainOutcome::Empty);
-    };
-    if last.epoch < claim.epoch {
-        // A shard gets a new epoch only once the ledger has all events of the old one. So a server that did not know
-        // of the new epoch wrote these: a superseded primary, or one with data of an earlier day. Their units have
-        // gone to others since. The events stay until the shard is rebuilt, and no waiting shopper is confirmed.
-        *complete = Some(began);
-        return Ok(DrainOutcome::Empty);
-    }
-    check_server(app, &claim, &app.stock.run_id(key).await?)?;
-    // Nothing behind a gap is taken in before a recovery has brought the gap's orders back into the ledger.
-    let follow = gap::follow(app, sale, key, (claim.position, claim.epoch), &mut events).await?;
-    let has_gap = follow < events.len();
-    let Some(last) = events
-        .get(..follow)
-        .and_then(|them| them.last())
-        .map(|event| event.position)
-    else {
-        return Err(Fault::Unavailable(
-            "the ledger has lost events of this shard".to_owned(),
-        ));
-    };
-    let events = events.get(..follow).unwrap_or_default();
-    if bugs::has("the drain trims before it commits") {
-        app.stock.trim_events(key, last).await?;
-    }
-    let orders = tell_traces(batch, events);
+    Ok(newer.is_some())
+}
+
+/// Applies events to the ledger, inside the traces of their purchases.
+async fn apply(claim: DrainClaim, sale: &Sale, events: &[Event], batch: &BatchSpan) -> Result<Drained, Fault> {
+    let orders = link_traces(batch, events);
     crash::point("drain.before_commit");
     let drained = claim
         .apply(sale, events, chrono::Utc::now().timestamp_millis())
@@ -237,31 +292,12 @@ async fn drain_within(
     if drained.is_err() {
         orders.iter().for_each(telemetry::failed);
     }
-    drop(orders);
-    let drained = drained?;
-    crash::point("drain.after_commit");
-    let whole = newer.is_none() && !has_gap && drained.events == events.len();
-    let events = events.get(..drained.events).unwrap_or_default();
-    if sale.durability == Durability::Postgres {
-        app.arrivals.committed(events.len(), &drained.orders);
-    }
-    let more = !whole || events.len() == BATCH_MAX;
-    if !more {
-        *complete = Some(began);
-    }
-    if let Some(last) = events.last() {
-        app.stock
-            .trim_events(key, last.position)
-            .instrument(tracing::debug_span!(parent: batch.span(), "trim", otel.kind = "client"))
-            .await?;
-    }
-    count(app, events, &drained, began);
-    Ok(DrainOutcome::Drained { drained, more })
+    drained
 }
 
 /// Links a batch to its traced purchases, up to `TRACED_MAX`, and adds a span to each of their traces. The spans last
 /// as long as the transaction.
-fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
+fn link_traces(batch: &BatchSpan, events: &[Event]) -> Vec<Span> {
     batch.span().record("events", events.len());
     // With these positions, a reader finds every other order as well.
     if let (Some(first), Some(last)) = (events.first(), events.last()) {
@@ -296,7 +332,7 @@ fn tell_traces(batch: &Batch, events: &[Event]) -> Vec<Span> {
     spans.collect()
 }
 
-/// Counts a batch that was taken in, and logs its orders.
+/// Counts a batch that was drained, and logs its orders.
 fn count(app: &App, events: &[Event], drained: &Drained, began: Instant) {
     let metrics = &app.metrics;
     metrics.drain_batch_duration.observe(began.elapsed());
@@ -329,12 +365,12 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
         is_loaded && Lane::of(sale.durability) == lane && !app.permits.is_resting(sale.id)
     };
     for sale in sales.iter().filter(is_drained) {
-        shards.extend((0..sale.shards).map(|shard| (Arc::clone(sale), ShardKey { sale: sale.id, shard })));
+        shards.extend(ShardKey::all(sale).map(|shard| (Arc::clone(sale), shard)));
     }
     // Another process drains the shards that a promoted replica has taken over.
     shards.retain(|(_, key)| !app.permits.has_lost(*key));
     let keys: Vec<ShardKey> = shards.iter().map(|(_, key)| *key).collect();
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let mut backlog = app.stock.undrained_soon(&keys, SILENCE_MAX).await.into_iter();
     let mut is_urgent = lane == Lane::Synchronous;
     shards.retain(|_| match backlog.next() {
@@ -343,7 +379,7 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
             events > 0
         }
         Some(Err(fault)) => {
-            tally.note(Err(fault));
+            totals.note(Err(fault));
             false
         }
         None => false,
@@ -361,8 +397,8 @@ pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
         .buffer_unordered(SHARDS_AT_ONCE)
         .collect()
         .await;
-    drained.into_iter().for_each(|outcome| tally.note(outcome));
-    tally.finish()
+    drained.into_iter().for_each(|outcome| totals.note(outcome));
+    totals.finish()
 }
 
 async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> Result<usize, Fault> {
@@ -381,20 +417,14 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> 
     Ok(orders)
 }
 
-/// Waits, until `deadline`, for the ledger to take in what these shards have written by now, and helps to drain them.
+/// Waits, until `deadline`, for the ledger to store what these shards have written by now, and helps to drain them.
 /// Returns `false` when the deadline passes first.
 ///
 /// # Errors
 /// After a fault, the events may be in the ledger or not.
 pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
     let asked = Instant::now();
-    let keys: Vec<ShardKey> = shards
-        .iter()
-        .map(|shard| ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        })
-        .collect();
+    let keys: Vec<ShardKey> = shards.iter().map(|shard| ShardKey::new(sale.id, *shard)).collect();
     let backlog = app.stock.undrained(&keys).await?;
     // Only events that are still in a stream can be missing: a trimmed event has been committed.
     let waiting = keys.into_iter().zip(backlog).filter(|(_, events)| *events > 0);
@@ -407,9 +437,9 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
         .map_or(Ok(false), |drained| drained.map(|()| true))
 }
 
-/// Returns once the ledger has taken in what the shard had written when `asked`.
+/// Returns once the ledger has stored what the shard had written when `asked`.
 async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Result<(), Fault> {
-    let complete = app.drains.of(ShardKey { sale: sale.id, shard }).await;
+    let complete = app.drains.of(ShardKey::new(sale.id, shard)).await;
     loop {
         let complete = Arc::clone(&complete).lock_owned().await;
         if complete.is_some_and(|began| began > asked) {
@@ -422,8 +452,8 @@ async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Resu
     }
 }
 
-/// Takes in a batch in a task of its own, which outlives the caller's wait. If the transaction ended with the wait, a
-/// slow batch would be given up by one caller after the other and never come in.
+/// Drains a batch in a task of its own, which outlives the caller's wait. If the transaction ended with the wait, a
+/// slow batch would be given up by one caller after the other and never be stored.
 async fn drain_awaited(
     app: &App,
     sale: &Sale,

@@ -1,5 +1,5 @@
-//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`. The relay gives their
-//! units back. Each outage since the order's creation moves the deadline: the shopper could not pay then.
+//! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`. The job `release` gives
+//! their units back. Each outage since the order's creation moves the deadline: the shopper could not pay then.
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
@@ -7,7 +7,7 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
-use crate::flow::{App, Tally, rotate_start};
+use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::order::DueShard;
 use crate::telemetry;
 use chrono::{DateTime, Utc};
@@ -37,7 +37,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     // Read before the heartbeat: an outage that begins after it must not make anything due.
     let now = app.stock.slowest_clock().await;
     beat(app).await?;
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     let outages = app.ledger.outages().await?;
     let mut shards = app.ledger.shards_with_due_orders(now.as_ref().ok().copied()).await?;
     if shards.is_empty() {
@@ -55,7 +55,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         let mut unfinished = Vec::new();
         for shard in shards {
             if began.elapsed() >= RUN_MAX {
-                return tally.finish();
+                return totals.finish();
             }
             let begun = Instant::now();
             let batch = expire_batch(app, &shard, due_of(&shard), now).await;
@@ -63,7 +63,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
             let full = batch
                 .as_ref()
                 .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
-            tally.note(batch);
+            totals.note(batch);
             if full {
                 unfinished.push(shard);
                 // Rest as long as the batch took: purchases matter more than units that are free a moment later.
@@ -72,7 +72,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
         }
         shards = unfinished;
     }
-    tally.finish()
+    totals.finish()
 }
 
 async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {

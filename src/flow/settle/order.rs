@@ -5,7 +5,6 @@ use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{Order, OrderState, OrdersOf, OwnedOrder};
 use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
-use crate::domain::shard::home_shard;
 use crate::flow::App;
 use crate::flow::sale_book::in_time;
 use crate::flow::settle::drain::drain_to_now;
@@ -78,7 +77,7 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     // Read the stock first: an order that it has, and the ledger does not have yet, is then not missed.
     let row = read_row(app, &sale, user).await?;
     // Only an intact shard proves that an order which it lacks does not exist.
-    let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(home_of(&sale, user));
+    let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(ShardKey::home(&sale, user));
     let in_stock = orders_of(row, &sale, user)?;
     let max = i64::try_from(LIST_MAX + 1).unwrap_or(i64::MAX);
     let mut orders = match in_time(LEDGER_WAIT, app.ledger.orders_of(sale.id, user, max)).await {
@@ -193,7 +192,7 @@ async fn read_row(app: &App, sale: &Sale, user: &UserId) -> Result<BuyerRecord, 
     if !sale.is_in_stock() {
         return Ok(BuyerRecord::default());
     }
-    app.stock.read_buyer(home_of(sale, user), user).await
+    app.stock.read_buyer(ShardKey::home(sale, user), user).await
 }
 
 fn orders_of(row: BuyerRecord, sale: &Sale, user: &UserId) -> Result<Vec<Order>, Fault> {
@@ -201,11 +200,4 @@ fn orders_of(row: BuyerRecord, sale: &Sale, user: &UserId) -> Result<Vec<Order>,
     orders
         .map(|(id, record)| record.into_order(id, sale, user.clone(), false))
         .collect()
-}
-
-fn home_of(sale: &Sale, user: &UserId) -> ShardKey {
-    ShardKey {
-        sale: sale.id,
-        shard: home_shard(&sale.secret.0, user, sale.shards),
-    }
 }

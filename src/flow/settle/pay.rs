@@ -13,7 +13,7 @@ use crate::domain::sale::Sale;
 use crate::flow::recover::gap;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::settle::release::release_now;
-use crate::flow::{App, Tally, rotate_start};
+use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::payment::Settlement;
 use futures_util::StreamExt as _;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ const RUN_MAX: Duration = Duration::from_secs(40);
 /// Sales whose events are awaited at once.
 const SALES_AT_ONCE: usize = 8;
 
-/// Takes in one payment.
+/// Records one payment.
 ///
 /// # Errors
 /// After a fault nothing is certain to be recorded: the provider must send the payment again.
@@ -122,7 +122,7 @@ pub async fn settle_refund(app: &App, payment_id: &str, reference: &RefundRefere
 /// once for each other sale, come the payments that wait for its events. Neither a locked sale nor a silent one keeps
 /// another waiting.
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
-    let (mut tally, began) = (Tally::default(), Instant::now());
+    let (mut totals, began) = (RunTotals::default(), Instant::now());
     let mut waiting: HashMap<Option<u32>, Vec<Payment>> = HashMap::new();
     let (mut locked, mut last) = (HashSet::new(), None);
     while began.elapsed() < RUN_MAX {
@@ -146,8 +146,8 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
                     Ok(None) => {
                         locked.insert(number);
                     }
-                    Ok(Some(settled)) => tally.note(Ok(settled)),
-                    Err(fault) => tally.note(Err(fault)),
+                    Ok(Some(settled)) => totals.note(Ok(settled)),
+                    Err(fault) => totals.note(Err(fault)),
                 }
             }
         }
@@ -158,9 +158,9 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
         .map(|payments| settle_after_drain(app, payments))
         .buffer_unordered(SALES_AT_ONCE);
     while let Some(settled) = settled.next().await {
-        tally.note(settled);
+        totals.note(settled);
     }
-    tally.finish()
+    totals.finish()
 }
 
 /// Drains a sale. Settles these payments of it if no event is left that could announce their orders.
@@ -172,15 +172,15 @@ async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, 
             return Ok(0);
         }
     }
-    let mut tally = Tally::default();
+    let mut totals = RunTotals::default();
     for payment in &payments {
         match settle_one(app, payment, true).await {
             Ok(None) => break,
-            Ok(Some(settled)) => tally.note(Ok(settled)),
-            Err(fault) => tally.note(Err(fault)),
+            Ok(Some(settled)) => totals.note(Ok(settled)),
+            Err(fault) => totals.note(Err(fault)),
         }
     }
-    tally.finish()
+    totals.finish()
 }
 
 /// Settles one pending payment, if its order is in the ledger or `gone`. Returns how many were settled, or `None` if

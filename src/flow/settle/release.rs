@@ -6,17 +6,20 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::OrderState;
+use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::sell::borrow::finish;
 use crate::ledger::order::Decided;
-use crate::ledger::outbox::{Delivery, Message, Outgoing};
+use crate::ledger::outbox::{Delivery, Message, Outgoing, OutgoingBatch};
 use crate::stock::keys::ShardKey;
 use crate::stock::resolve::Resolved;
 use crate::stock::transfer::{Destination, Transfer};
-use crate::telemetry::{self, Batch};
+use crate::telemetry::{self, BatchSpan};
 use crate::{bugs, crash};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
@@ -31,7 +34,7 @@ const AT_ONCE: usize = 64;
 /// How long a shopper or the payment provider waits for one delivery.
 const NOW_MAX: Duration = Duration::from_millis(800);
 /// How long the deliveries of a batch may take: no other process can have its messages meanwhile.
-const TELL_MAX: Duration = Duration::from_secs(4);
+const DELIVER_MAX: Duration = Duration::from_secs(4);
 
 /// Delivers waiting messages; returns how many were tried.
 ///
@@ -64,7 +67,7 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
 /// Delivers one batch of the messages that wait for one sale.
 ///
 /// # Errors
-/// A fault leaves them to the relay.
+/// A fault leaves them to the job `release`.
 pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
     release_batch(app, Some(sale), &HashSet::new()).await?;
     Ok(())
@@ -93,7 +96,7 @@ struct Outcome {
 }
 
 async fn release_batch(app: &App, sale: Option<SaleId>, left_out: &HashSet<ShardKey>) -> Result<Released, Fault> {
-    let traced = Batch::of(tracing::debug_span!(
+    let traced = BatchSpan::of(tracing::debug_span!(
         parent: telemetry::parent(),
         "release",
         messages = Empty,
@@ -115,11 +118,10 @@ async fn release_within(
     app: &App,
     sale: Option<SaleId>,
     left_out: &HashSet<ShardKey>,
-    traced: &Batch,
+    traced: &BatchSpan,
 ) -> Result<Released, Fault> {
     // Read before the due messages: a shard that is rebuilt later has another epoch.
     let epochs = app.permits.epochs();
-    let epochs = &epochs;
     // Other processes deliver to the servers that have taken over.
     let taken_over = app.permits.superseded();
     let except: Vec<(SaleId, u16)> = taken_over
@@ -129,82 +131,122 @@ async fn release_within(
         .collect();
     let batch = app.ledger.take_outgoing(BATCH_MAX, sale, &except).await?;
     traced.mark("taken");
-    let messages = batch.messages.len();
     app.metrics.releases.of(["postponed"]).inc_by(batch.unreadable);
-    if messages == 0 {
+    if batch.messages.is_empty() {
         return Ok(Released::default());
     }
-    let shard = |it: &Outgoing| ShardKey {
-        sale: it.sale,
-        shard: it.shard,
-    };
-    let shards: HashSet<ShardKey> = batch.messages.iter().map(shard).collect();
+    let shards: HashSet<ShardKey> = batch.messages.iter().map(shard_of).collect();
     let shards: Vec<ShardKey> = shards.into_iter().collect();
-    let leaving = &leaving(app, &batch.messages).await;
-    let before = &servers(app, &shards).await;
-    let deadline = Instant::now() + TELL_MAX;
-    // Outside the batch's span: within it, each message's script would be a span.
-    let mut outcomes: Vec<Outcome> = futures_util::stream::iter(batch.messages.clone())
-        .map(|outgoing| async move {
-            let (id, shard) = (outgoing.id, shard(&outgoing));
-            let certain = before.contains_key(&shard) || bugs::has("a release that failed counts as delivered");
-            let told = if certain || leaving.contains(&outgoing.sale) {
-                timeout_at(deadline, deliver(app, &outgoing, epochs)).await
-            } else {
-                let silent = Fault::Unavailable("the shard's server says nothing".to_owned());
-                Ok((Delivery::Later, Some(silent)))
-            };
-            let is_cut_off = told.is_err();
-            let (delivery, trouble) = told.unwrap_or_else(|_| {
-                let late = Fault::Unavailable("the stock could not be told in time".to_owned());
-                (Delivery::Later, Some(late))
-            });
-            Outcome {
-                id,
-                shard,
-                delivery,
-                is_cut_off,
-                trouble,
-            }
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
-    traced.mark("told");
+    let deliveries = Deliveries {
+        app,
+        epochs,
+        leaving: leaving(app, &batch.messages).await,
+        servers: servers(app, &shards).await,
+    };
+    let mut outcomes = deliveries.deliver_all(&batch.messages).await;
+    traced.mark("delivered");
     crash::point("release.before_settle");
-    let asked: Vec<ShardKey> = before.keys().copied().collect();
-    let after = servers(app, &asked).await;
-    for outcome in &mut outcomes {
-        let key = outcome.shard;
-        // A sale that is leaving Redis is not reconciled, so its servers need not agree.
-        if leaving.contains(&key.sale) || bugs::has("a release that failed counts as delivered") {
-            continue;
-        }
-        let server = after.get(&key).filter(|server| before.get(&key) == Some(server));
-        match (&mut outcome.delivery, server) {
-            (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
-            (_, Some(_)) => {}
-            // The server was just replaced or does not answer, so which server got the message is unknown.
-            (delivery, None) => *delivery = Delivery::Later,
-        }
-    }
-    let all_wait = outcomes.iter().all(|it| matches!(it.delivery, Delivery::Later));
-    let stuck = stuck(&outcomes);
-    let (mut settled, mut trouble) = (Vec::with_capacity(messages), None);
+    deliveries.confirm_servers(&mut outcomes).await;
+    settle(app, batch, outcomes, traced).await
+}
+
+/// Stores the outcomes in the ledger.
+async fn settle(
+    app: &App,
+    batch: OutgoingBatch,
+    outcomes: Vec<Outcome>,
+    traced: &BatchSpan,
+) -> Result<Released, Fault> {
+    let mut released = Released {
+        messages: outcomes.len(),
+        all_wait: outcomes.iter().all(|it| matches!(it.delivery, Delivery::Later)),
+        stuck: stuck(&outcomes),
+        trouble: None,
+    };
+    let mut settled = Vec::with_capacity(outcomes.len());
     for outcome in outcomes {
         app.metrics.releases.of([outcome.delivery.result()]).inc();
         settled.push((outcome.id, outcome.delivery));
-        trouble = trouble.or(outcome.trouble);
+        released.trouble = released.trouble.or(outcome.trouble);
     }
-    let untold = batch.settle(settled).instrument(traced.span().clone()).await?;
+    let uncounted = batch.settle(settled).instrument(traced.span().clone()).await?;
     // Their shards must be reconciled before any delivery counts.
-    untold.into_iter().for_each(|sale| app.permits.need(sale));
-    Ok(Released {
-        messages,
-        all_wait,
-        stuck,
-        trouble,
-    })
+    uncounted.into_iter().for_each(|sale| app.permits.need(sale));
+    Ok(released)
+}
+
+/// The deliveries of a batch, and what was known of its shards before the first of them.
+struct Deliveries<'a> {
+    app: &'a App,
+    /// The epochs of the shards that this process lets sell.
+    epochs: HashMap<ShardKey, i64>,
+    /// The sales that are leaving Redis.
+    leaving: HashSet<SaleId>,
+    /// The servers of the shards, as far as they answer.
+    servers: HashMap<ShardKey, Server>,
+}
+
+impl Deliveries<'_> {
+    /// Delivers the messages, several at once, until the batch's time ends.
+    async fn deliver_all(&self, messages: &[Outgoing]) -> Vec<Outcome> {
+        let deadline = Instant::now() + DELIVER_MAX;
+        // Outside the batch's span: within it, each message's script would be a span.
+        futures_util::stream::iter(messages.to_vec())
+            .map(|outgoing| async move { self.deliver_until(deadline, &outgoing).await })
+            .buffered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    /// Delivers a message if its shard's server answers, or if its sale is leaving Redis.
+    async fn deliver_until(&self, deadline: Instant, outgoing: &Outgoing) -> Outcome {
+        let shard = shard_of(outgoing);
+        let is_server_known =
+            self.servers.contains_key(&shard) || bugs::has("a release that failed counts as delivered");
+        let delivered = if is_server_known || self.leaving.contains(&outgoing.sale) {
+            timeout_at(deadline, deliver(self.app, outgoing, &self.epochs)).await
+        } else {
+            let silent = Fault::Unavailable("the shard's server does not answer".to_owned());
+            Ok((Delivery::Later, Some(silent)))
+        };
+        let is_cut_off = delivered.is_err();
+        let (delivery, trouble) = delivered.unwrap_or_else(|_| {
+            let late = Fault::Unavailable("the message could not be delivered in time".to_owned());
+            (Delivery::Later, Some(late))
+        });
+        Outcome {
+            id: outgoing.id,
+            shard,
+            delivery,
+            is_cut_off,
+            trouble,
+        }
+    }
+
+    /// Adds to each outcome the server that got the message. Without certainty about the server, the message is
+    /// delivered again.
+    async fn confirm_servers(&self, outcomes: &mut [Outcome]) {
+        let asked: Vec<ShardKey> = self.servers.keys().copied().collect();
+        let after = servers(self.app, &asked).await;
+        for outcome in outcomes {
+            let key = outcome.shard;
+            // A sale that is leaving Redis is not reconciled, so its servers need not agree.
+            if self.leaving.contains(&key.sale) || bugs::has("a release that failed counts as delivered") {
+                continue;
+            }
+            let server = after.get(&key).filter(|server| self.servers.get(&key) == Some(server));
+            match (&mut outcome.delivery, server) {
+                (Delivery::Applied { by }, Some(server)) => *by = Some(server.clone()),
+                (_, Some(_)) => {}
+                // The server was just replaced or does not answer, so which server got the message is unknown.
+                (delivery, None) => *delivery = Delivery::Later,
+            }
+        }
+    }
+}
+
+fn shard_of(outgoing: &Outgoing) -> ShardKey {
+    ShardKey::new(outgoing.sale, outgoing.shard)
 }
 
 /// The shards of which every message has to wait, at least one of them for a reason of the shard's own.
@@ -230,18 +272,18 @@ async fn leaving(app: &App, messages: &[Outgoing]) -> HashSet<SaleId> {
 }
 
 /// The servers of these shards, as far as they answer.
-async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, String> {
-    let servers = app.stock.run_ids(shards).await;
+async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, Server> {
+    let servers = app.stock.servers(shards).await;
     let known = shards.iter().zip(servers);
     known
         .filter_map(|(shard, server)| Some((*shard, server.ok()?)))
         .collect()
 }
 
-/// Delivers a decision at once that was just committed. If this fails, the relay delivers it.
+/// Delivers a decision at once that was just committed. If this fails, the job `release` delivers it.
 pub async fn release_now(app: &App, decided: &Decided) {
     if timeout(NOW_MAX, deliver_now(app, decided)).await.is_err() {
-        tracing::debug!(message = decided.message, "the relay delivers this decision");
+        tracing::debug!(message = decided.message, "the job `release` delivers this decision");
     }
 }
 
@@ -263,35 +305,33 @@ async fn deliver_now(app: &App, decided: &Decided) {
         },
         attempts: 0,
     };
-    let shard = ShardKey {
-        sale: outgoing.sale,
-        shard: outgoing.shard,
-    };
+    let shard = shard_of(&outgoing);
     if app.permits.has_lost(shard) {
         return;
     }
     // Ask for the server on the same connection before and after. Then it is certain which server got the message.
-    let before = app.stock.run_id(shard).await.ok();
+    let before = app.stock.server(shard).await.ok();
     let (delivery, _) = deliver(app, &outgoing, &HashMap::new()).await;
-    let told = app
+    let after = app
         .stock
-        .run_id(shard)
+        .server(shard)
         .await
         .ok()
         .filter(|_| matches!(delivery, Delivery::Applied { .. }));
-    if let Some(told) = told.filter(|told| before.as_ref() == Some(told)) {
+    if let Some(server) = after.filter(|after| before.as_ref() == Some(after)) {
         crash::point("release.after_stock");
         app.metrics.releases.of(["applied"]).inc();
-        // If this fails, the relay delivers the message again, and the stock knows it.
-        if let Err(fault) = app.ledger.strike_outgoing(outgoing.sale, decided.message, &told).await {
-            tracing::debug!(%fault, message = decided.message, "the relay delivers this decision");
+        // If this fails, the job `release` delivers the message again, and the stock knows it.
+        let marked = app.ledger.mark_delivered(outgoing.sale, decided.message, &server);
+        if let Err(fault) = marked.await {
+            tracing::debug!(%fault, message = decided.message, "the job `release` delivers this decision");
         }
     }
 }
 
 /// Delivers one message; returns why, if it has to wait.
 async fn deliver(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> (Delivery, Option<Fault>) {
-    match tell(app, outgoing, epochs).await {
+    match deliver_to_shard(app, outgoing, epochs).await {
         // The shard is leaving Redis and need not know.
         Ok(Delivery::Later | Delivery::Failed(_)) | Err(Fault::Incomplete(_) | Fault::Bug(_))
             if leaving(app, std::slice::from_ref(outgoing))
@@ -335,11 +375,9 @@ impl Delivery {
     }
 }
 
-async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Result<Delivery, Fault> {
-    let shard = ShardKey {
-        sale: outgoing.sale,
-        shard: outgoing.shard,
-    };
+/// Delivers one message to its shard.
+async fn deliver_to_shard(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Result<Delivery, Fault> {
+    let shard = shard_of(outgoing);
     match &outgoing.message {
         Message::State => {
             let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
@@ -355,34 +393,18 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
             at,
             quantity: _,
         } => {
-            let state: OrderState = state.parse().map_err(Fault::Bug)?;
-            let bug = |error: crate::domain::ids::NotAName| Fault::Bug(error.to_string());
-            let (user, sku) = (user.parse().map_err(bug)?, sku.parse().map_err(bug)?);
-            let resolved = app
-                .stock
-                .resolve(shard, &user, OrderId(*order), &sku, state, *at)
-                .await?;
-            return Ok(match resolved {
-                Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
-                // The shard has lost something. After a rebuild it has the order and this decision.
-                Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
-                    app.permits.mark_unverified(shard);
-                    Delivery::Later
-                }
-                Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {order}")),
-                Resolved::Conflict(other) => {
-                    Delivery::Failed(format!("order {order} should become {state}, but is {other:?}"))
-                }
-            });
+            let (order, state) = (OrderId(*order), parsed(state)?);
+            let (user, sku) = (parsed(user)?, parsed(sku)?);
+            let resolved = app.stock.resolve(shard, &user, order, &sku, state, *at).await?;
+            return Ok(after_resolve(app, outgoing, (order, state), resolved));
         }
         Message::Ban { user } => {
-            let user = user.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-            if let Some(ban) = app.ledger.ban_of(&user).await? {
+            if let Some(ban) = app.ledger.ban_of(&parsed(user)?).await? {
                 app.stock.ban(shard, &ban, None).await?;
             }
         }
         Message::Restock { id, sku, units } => {
-            let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
+            let sku = parsed(sku)?;
             let Some(epoch) = epochs.get(&shard) else {
                 app.permits.need(shard.sale);
                 return Ok(Delivery::Later);
@@ -396,13 +418,6 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
             units,
             epoch,
         } => {
-            let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
-                return Ok(gone(outgoing.sale));
-            };
-            if app.stock.epoch(shard).await? > *epoch {
-                // The shard was rebuilt since the units left it, and has them.
-                return Ok(Delivery::Applied { by: None });
-            }
             let back = Transfer {
                 id: *transfer,
                 to: Destination::Shard(outgoing.shard),
@@ -411,11 +426,49 @@ async fn tell(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -
                 // Its own units: no fence keeps them out.
                 epoch: i64::MAX,
                 to_epoch: *epoch,
-                sku: sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?,
+                sku: parsed(sku)?,
                 server: None,
             };
-            finish(app, &sale, outgoing.shard, &back).await?;
+            return give_back(app, shard, &back).await;
         }
+    }
+    Ok(Delivery::Applied { by: None })
+}
+
+/// A value of a message.
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, Fault> {
+    text.parse().map_err(|error| Fault::Bug(format!("{error}")))
+}
+
+/// The outcome of a decision's delivery, by the shard's answer.
+fn after_resolve(
+    app: &App,
+    outgoing: &Outgoing,
+    (order, state): (OrderId, OrderState),
+    resolved: Resolved,
+) -> Delivery {
+    match resolved {
+        Resolved::Now | Resolved::Already => Delivery::Applied { by: None },
+        // The shard has lost something. After a rebuild it has the order and this decision.
+        Resolved::Unknown if outgoing.attempts < UNKNOWN_MAX => {
+            app.permits.mark_unverified(shard_of(outgoing));
+            Delivery::Later
+        }
+        Resolved::Unknown => Delivery::Failed(format!("the shard does not know order {}", order.0)),
+        Resolved::Conflict(other) => {
+            Delivery::Failed(format!("order {} should become {state}, but is {other:?}", order.0))
+        }
+    }
+}
+
+/// Gives units of an undone withdrawal back to the shard that they left.
+async fn give_back(app: &App, shard: ShardKey, back: &Transfer) -> Result<Delivery, Fault> {
+    let Some(sale) = app.ledger.sale(shard.sale).await? else {
+        return Ok(gone(shard.sale));
+    };
+    // Otherwise the shard was rebuilt since the units left it, and has them.
+    if app.stock.epoch(shard).await? <= back.to_epoch {
+        finish(app, &sale, shard.shard, back).await?;
     }
     Ok(Delivery::Applied { by: None })
 }
@@ -433,7 +486,7 @@ mod tests {
         let sale = SaleId(uuid::Uuid::from_u128(1));
         let outcome = |shard, delivery, is_cut_off| Outcome {
             id: 0,
-            shard: ShardKey { sale, shard },
+            shard: ShardKey::new(sale, shard),
             delivery,
             is_cut_off,
             trouble: None,
@@ -449,6 +502,6 @@ mod tests {
             outcome(3, Delivery::Later, true),
             outcome(4, applied(), false),
         ];
-        assert_eq!(stuck(&outcomes), HashSet::from([ShardKey { sale, shard: 0 }]));
+        assert_eq!(stuck(&outcomes), HashSet::from([ShardKey::new(sale, 0)]));
     }
 }

@@ -26,7 +26,7 @@ const PAGE_MAX: usize = 100;
 /// Without a notification for this long, new warnings are read all the same.
 const NEWS_MAX: Duration = Duration::from_millis(800);
 /// How long one reading may take.
-const LOOK_MAX: Duration = Duration::from_secs(2);
+const READ_MAX: Duration = Duration::from_secs(2);
 /// How long a follower waits after a reading that failed.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
@@ -66,8 +66,8 @@ pub async fn keep(app: &App) {
     let feed = &app.alert_feed;
     let (mut last, mut is_broken) = (None, false);
     loop {
-        let looked = timeout(LOOK_MAX, look(app, &mut last)).await;
-        let broken = looked.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
+        let read = timeout(READ_MAX, read_new(app, &mut last)).await;
+        let broken = read.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
         // Logged once, and not again at every reading.
         if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
             tracing::error!(%fault, "cannot read new guard warnings");
@@ -81,7 +81,7 @@ pub async fn keep(app: &App) {
 }
 
 /// Hands out the warnings after the `last` one.
-async fn look(app: &App, last: &mut Option<i64>) -> Result<(), Fault> {
+async fn read_new(app: &App, last: &mut Option<i64>) -> Result<(), Fault> {
     let mut after = match *last {
         Some(after) => after,
         None => *last.insert(app.ledger.newest_alert().await?),
@@ -127,12 +127,12 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
         return Ok(None);
     };
     let mut is_ready = feed.is_ready.subscribe();
-    if timeout(LOOK_MAX, is_ready.wait_for(|is_ready| *is_ready))
+    if timeout(READ_MAX, is_ready.wait_for(|is_ready| *is_ready))
         .await
         .is_err()
     {
         return Err(Fault::Unavailable(
-            "it is not known yet which alerts are new".to_owned(),
+            "could not read yet which guard warnings are new".to_owned(),
         ));
     }
     // Subscribe before the ledger is asked: a warning is in its answer or comes afterwards, or both.
@@ -175,7 +175,7 @@ impl Follower {
                 return Arc::new(alert);
             }
             if self.is_behind {
-                match timeout(LOOK_MAX, read_page(&self.ledger, self.last)).await {
+                match timeout(READ_MAX, read_page(&self.ledger, self.last)).await {
                     Ok(Ok(page)) => {
                         self.is_behind = page.len() == PAGE_MAX;
                         self.page = page.into();

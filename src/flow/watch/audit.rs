@@ -8,7 +8,7 @@ use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
-use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
+use crate::domain::report::{Audit, Counters, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::ledger::audit::{Misfit, ShardBooks, ShardSums, Sums};
@@ -16,7 +16,7 @@ use crate::ledger::outbox::Message;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::total;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
-use crate::stock::transfer::Destination;
+use crate::stock::transfer::{Destination, Transfer};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn finish(
     for (shard, Position { epoch, seq }, reason) in app.ledger.unreadable_events(id).await? {
         // Such events move no units, so a shard that has them is intact.
         differences.push(format!(
-            "shard {shard}: event {epoch}-{seq} could not be taken in (`flashsale dead-letters`): {reason}"
+            "shard {shard}: event {epoch}-{seq} could not be stored (`flashsale dead-letters`): {reason}"
         ));
     }
     differences.sort();
@@ -183,7 +183,7 @@ impl Count {
             agreed.map(|(shard, _)| *shard).collect()
         };
         let sums = app.ledger.sums(sale.id, sale.shards).await?;
-        // Read all counters before paging through any stream: events that the drain takes in meanwhile are not
+        // Read all counters before paging through any stream: events that the drain stores meanwhile are not
         // missing.
         let (at, skipped) = (&sums.shards, &agreed);
         let first = futures_util::stream::iter(0..sale.shards).map(|shard| async move {
@@ -271,10 +271,7 @@ impl Backlog {
 
     /// Adds the rest, up to about `events_max` events in all.
     pub(in crate::flow) async fn read_on(mut self, app: &App, sale: &Sale, events_max: usize) -> Result<Self, Fault> {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: self.shard,
-        };
+        let key = ShardKey::new(sale.id, self.shard);
         while self.left > 0 && self.added < events_max {
             let page = app.stock.events_after(key, self.read_to, EVENTS_MAX).await?;
             if page.is_empty() {
@@ -400,46 +397,15 @@ fn compare_shard(
 }
 
 fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardReading]) -> (ItemAudit, Findings) {
-    let mut findings = Findings::default();
     let owned = sums.stock.get(sku).copied().unwrap_or_default();
     let counters = total(sku, readings);
-    let sent = || {
-        let sent = readings.iter().flat_map(|reading| &reading.transfers);
-        sent.filter(|it| it.sku == *sku)
-    };
-    let mut ungranted = 0;
-    for message in &sums.waiting {
-        match message {
-            Message::Restock { sku: of, units, .. } if of == sku.as_str() => ungranted += units,
-            Message::Withdrawn { transfer } => {
-                ungranted -= sent().filter(|it| it.id == *transfer).map(|it| it.units).sum::<i64>();
-            }
-            _ => {}
-        }
-    }
-    let accounted = counters.granted - counters.withdrawn;
-    if accounted + ungranted != owned {
-        findings.conservation += (accounted + ungranted - owned).abs();
-        findings.differences.push(format!(
-            "{sku}: the sale owns {owned} units, its shards account for {accounted} and wait for {ungranted}"
-        ));
-    }
-    let in_transit = counters.in_transit();
-    let on_their_way: i64 = sent().map(|it| it.units).sum();
-    if in_transit < 0 || in_transit > on_their_way {
-        findings.conservation += (in_transit - in_transit.clamp(0, on_their_way)).abs();
-        findings.differences.push(format!(
-            "{sku}: {in_transit} units are in transit, {on_their_way} are written down"
-        ));
-    }
+    let transfers = readings.iter().flat_map(|reading| &reading.transfers);
+    let transfers: Vec<&Transfer> = transfers.filter(|it| it.sku == *sku).collect();
+    let mut findings = Findings::default();
+    findings.check_granted(sku, owned, &counters, ungranted(sku, &sums.waiting, &transfers));
+    findings.check_transit(sku, &counters, &transfers);
     if sums.pending_restocks == 0 {
-        let waiting: Vec<Uuid> = sums.waiting.iter().filter_map(transfer_of).collect();
-        for it in sent().filter(|it| it.to == Destination::Ledger && !waiting.contains(&it.id)) {
-            findings.differences.push(format!(
-                "{sku}: {} units left for a restock that is decided, and wait to come back",
-                it.units
-            ));
-        }
+        findings.check_withdrawn(sku, &sums.waiting, &transfers);
     }
     let (held, sold) = units(sums, sku);
     let audit = ItemAudit {
@@ -450,7 +416,7 @@ fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardRea
             held: counters.held,
             sold: counters.sold,
             revoked: counters.revoked,
-            in_transit,
+            in_transit: counters.in_transit(),
             undrained: expected.undrained,
         },
         ledger: LedgerSide {
@@ -463,9 +429,63 @@ fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardRea
     (audit, findings)
 }
 
+/// The units of an item that wait for a grant, by the messages in the outbox. Below 0, they wait to be taken off one.
+fn ungranted(sku: &Sku, waiting: &[Message], transfers: &[&Transfer]) -> i64 {
+    let units = waiting.iter().map(|message| match message {
+        Message::Restock { sku: of, units, .. } if of == sku.as_str() => *units,
+        Message::Withdrawn { transfer } => {
+            let withdrawn = transfers.iter().filter(|it| it.id == *transfer);
+            -withdrawn.map(|it| it.units).sum::<i64>()
+        }
+        Message::Restock { .. }
+        | Message::State
+        | Message::Resolve { .. }
+        | Message::Ban { .. }
+        | Message::GiveBack { .. } => 0,
+    });
+    units.sum()
+}
+
+impl Findings {
+    /// Whether the shards account for what the sale owns.
+    fn check_granted(&mut self, sku: &Sku, owned: i64, counters: &Counters, ungranted: i64) {
+        let accounted = counters.granted - counters.withdrawn;
+        if accounted + ungranted != owned {
+            self.conservation += (accounted + ungranted - owned).abs();
+            self.differences.push(format!(
+                "{sku}: the sale owns {owned} units, its shards account for {accounted} and wait for {ungranted}"
+            ));
+        }
+    }
+
+    /// Whether the transfers of an item account for its units in transit.
+    fn check_transit(&mut self, sku: &Sku, counters: &Counters, transfers: &[&Transfer]) {
+        let in_transit = counters.in_transit();
+        let on_their_way: i64 = transfers.iter().map(|it| it.units).sum();
+        if in_transit < 0 || in_transit > on_their_way {
+            self.conservation += (in_transit - in_transit.clamp(0, on_their_way)).abs();
+            self.differences.push(format!(
+                "{sku}: {in_transit} units are in transit, {on_their_way} are written down"
+            ));
+        }
+    }
+
+    /// Whether units left for a withdrawal that was decided without them.
+    fn check_withdrawn(&mut self, sku: &Sku, waiting: &[Message], transfers: &[&Transfer]) {
+        let waiting: Vec<Uuid> = waiting.iter().filter_map(transfer_of).collect();
+        let to_ledger = transfers.iter().filter(|it| it.to == Destination::Ledger);
+        for it in to_ledger.filter(|it| !waiting.contains(&it.id)) {
+            self.differences.push(format!(
+                "{sku}: {} units left for a restock that is decided, and wait to come back",
+                it.units
+            ));
+        }
+    }
+}
+
 fn transfer_of(message: &Message) -> Option<Uuid> {
     match message {
         Message::Withdrawn { transfer } | Message::GiveBack { transfer, .. } => Some(*transfer),
-        _ => None,
+        Message::State | Message::Resolve { .. } | Message::Ban { .. } | Message::Restock { .. } => None,
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Attempts at reading shards between which units move.
-const LOOKS_MAX: u32 = 50;
+const ATTEMPTS_MAX: u32 = 50;
 
 /// Whether all units are accounted for, each item at a moment of its own.
 ///
@@ -27,11 +27,11 @@ const LOOKS_MAX: u32 = 50;
 /// `Unavailable` when one side does not answer, a shard is being rebuilt, or units of an item move at every attempt.
 pub(in crate::flow) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
-    for look in 1..=LOOKS_MAX {
-        match look_once(app, sale, &mut open).await {
+    for attempt in 1..=ATTEMPTS_MAX {
+        match read_once(app, sale, &mut open).await {
             Ok(false) => return Ok(false),
             Ok(true) if open.is_empty() => return Ok(true),
-            Ok(true) => tokio::time::sleep(Duration::from_millis(u64::from(look))).await,
+            Ok(true) => tokio::time::sleep(Duration::from_millis(u64::from(attempt))).await,
             Err(fault) => return Err(passing(fault)),
         }
     }
@@ -39,21 +39,25 @@ pub(in crate::flow) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fau
 }
 
 /// Removes the items that stood still from `open`; `false` if one of them is not accounted for.
-async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
+async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let owned = app.ledger.owned(sale.id).await?;
     let settled = settled(app, sale, &readings, &owned, &BTreeSet::new()).await?;
     let after = app.stock.read_shards(sale).await?;
-    let (mut untold, mut withdrawn): (HashMap<&str, i64>, HashSet<Uuid>) = (HashMap::new(), HashSet::new());
+    let (mut undelivered, mut withdrawn): (HashMap<&str, i64>, HashSet<Uuid>) = (HashMap::new(), HashSet::new());
     for (shard, message) in &owned.waiting {
         match message {
             Message::Restock { id, sku, units } if !settled.contains(&(*shard, *id)) => {
-                *untold.entry(sku).or_default() += units;
+                *undelivered.entry(sku).or_default() += units;
             }
             Message::Withdrawn { transfer } => {
                 withdrawn.insert(*transfer);
             }
-            _ => {}
+            Message::Restock { .. }
+            | Message::State
+            | Message::Resolve { .. }
+            | Message::Ban { .. }
+            | Message::GiveBack { .. } => {}
         }
     }
     let mut even = true;
@@ -61,7 +65,7 @@ async fn look_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
         if !readings.iter().zip(&after).all(|(a, b)| stood_still(sku, a, b)) {
             return true;
         }
-        let mut granted = untold.get(sku.as_str()).copied().unwrap_or_default();
+        let mut granted = undelivered.get(sku.as_str()).copied().unwrap_or_default();
         let (mut in_transit, mut on_their_way) = (0, 0);
         for reading in &readings {
             let counters = reading.counters(sku);
@@ -100,7 +104,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, silent: &BTree
     let answering: Vec<u16> = (0..sale.shards).filter(|shard| !silent.contains(shard)).collect();
     let read = || try_join_all(answering.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
-    for look in 1..=LOOKS_MAX {
+    for attempt in 1..=ATTEMPTS_MAX {
         let readings = read().await.map_err(passing)?;
         let owned = app.ledger.owned(sale.id).await?;
         let kept = app.ledger.kept_on(sale.id, silent).await?;
@@ -141,7 +145,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, silent: &BTree
         if !fits || open.is_empty() {
             return Ok(fits);
         }
-        tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
+        tokio::time::sleep(Duration::from_millis(u64::from(attempt))).await;
     }
     Err(Fault::Unavailable("units move between the shards".to_owned()))
 }
@@ -181,7 +185,11 @@ async fn settled(
     });
     let due = owned.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),
-        _ => None,
+        Message::State
+        | Message::Resolve { .. }
+        | Message::Ban { .. }
+        | Message::Withdrawn { .. }
+        | Message::GiveBack { .. } => None,
     });
     let ids = sent.chain(due).filter(|(shard, _)| !silent.contains(shard));
     let ids: Vec<(u16, Uuid)> = ids.collect();

@@ -7,10 +7,9 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Sale, SaleState};
 use crate::flow::watch::audit::Count;
-use crate::flow::{App, Tally};
+use crate::flow::{App, RunTotals};
 use crate::ledger::conservation::Conservation;
 use crate::stock::keys::ShardKey;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,38 +23,63 @@ const EVENTS_MAX: usize = 1000;
 
 /// Checks the sales that no process has checked a moment ago; returns how many were counted completely.
 pub async fn check_sales(app: &App) -> Result<usize, Fault> {
-    let sales = sales_to_check(app).await?;
-    let ids: Vec<SaleId> = sales.iter().map(|sale| sale.id).collect();
+    let due = sales_to_check(app).await?;
+    let ids: Vec<SaleId> = due.iter().map(|it| it.sale.id).collect();
     app.ledger.keep_conservation(&ids).await?;
-    let mut tally = Tally::default();
-    for sale in sales {
-        match app.ledger.claim_conservation(sale.id, EVERY).await {
-            Ok(true) => tally.note(check(app, &sale).await.map(|it| usize::from(it.is_complete))),
+    let mut totals = RunTotals::default();
+    for it in due {
+        match app.ledger.claim_conservation(it.sale.id, EVERY).await {
+            Ok(true) => totals.note(check_due(app, &it).await.map(|it| usize::from(it.is_complete))),
             Ok(false) => {}
-            Err(fault) => tally.note(Err(fault)),
+            Err(fault) => totals.note(Err(fault)),
         }
     }
-    tally.finish()
+    totals.finish()
 }
 
-/// Sales that are not closed, and closed ones whose holds are not all decided, or whose shards do not know it yet.
-async fn sales_to_check(app: &App) -> Result<Vec<Arc<Sale>>, Fault> {
+/// A sale to check.
+struct DueSale {
+    sale: Arc<Sale>,
+    /// Whether none of its units will move again. A complete check without a finding is then the last one.
+    is_settled: bool,
+}
+
+async fn check_due(app: &App, due: &DueSale) -> Result<Conservation, Fault> {
+    let found = check(app, &due.sale).await?;
+    if due.is_settled && found.is_complete && (found.difference, found.drift) == (0, 0) {
+        app.ledger.forget_conservation(due.sale.id).await?;
+    }
+    Ok(found)
+}
+
+/// - Sales that are not closed.
+/// - Closed sales whose holds are not all decided, or whose shards do not know it yet.
+/// - Closed sales that were not counted since, or whose last count had a finding, until they leave Redis.
+async fn sales_to_check(app: &App) -> Result<Vec<DueSale>, Fault> {
     let now = app.stock.slowest_clock().await?;
     let sales = app.sales.live().await?;
-    let (closed, mut open): (Vec<Arc<Sale>>, Vec<Arc<Sale>>) = sales
+    let (closed, open): (Vec<Arc<Sale>>, Vec<Arc<Sale>>) = sales
         .iter()
         .filter(|sale| sale.is_in_stock())
         .cloned()
         .partition(|sale| sale.state_at(now) == SaleState::Closed);
+    let unsettled = |sale| DueSale {
+        sale,
+        is_settled: false,
+    };
+    let mut due: Vec<DueSale> = open.into_iter().map(unsettled).collect();
     let ids: Vec<SaleId> = closed.iter().map(|sale| sale.id).collect();
-    let with_holds: HashSet<SaleId> = app.ledger.with_open_holds(&ids).await?.into_iter().collect();
+    let known = app.ledger.closed_conservation(&ids).await?;
     for sale in closed {
+        let (has_open_holds, has_check) = known.get(&sale.id).copied().unwrap_or_default();
         // A shard that does not answer may have orders too. The check then fails, and the job reports it.
-        if with_holds.contains(&sale.id) || !matches!(longest_backlog(app, &sale).await, Ok(0)) {
-            open.push(sale);
+        if has_open_holds || !matches!(longest_backlog(app, &sale).await, Ok(0)) {
+            due.push(unsettled(sale));
+        } else if has_check && !sale.leaving {
+            due.push(DueSale { sale, is_settled: true });
         }
     }
-    Ok(open)
+    Ok(due)
 }
 
 /// The most events of one shard that the ledger may lack.
@@ -64,9 +88,7 @@ async fn longest_backlog(app: &App, sale: &Sale) -> Result<i64, Fault> {
     if app.permits.is_resting(sale.id) {
         return Ok(0);
     }
-    let shards: Vec<ShardKey> = (0..sale.shards)
-        .map(|shard| ShardKey { sale: sale.id, shard })
-        .collect();
+    let shards: Vec<ShardKey> = ShardKey::all(sale).collect();
     let events = app.stock.undrained(&shards).await?;
     Ok(events.into_iter().max().unwrap_or_default())
 }

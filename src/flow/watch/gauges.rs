@@ -29,7 +29,7 @@ pub async fn measure_process(app: &App) {
     let shards = app.permits.count_shards();
     metrics.shards.of(["selling"]).set(whole(shards.selling));
     metrics.shards.of(["braked"]).set(whole(shards.braked));
-    metrics.shards.of(["stopped"]).set(whole(shards.stopped));
+    metrics.shards.of(["stopped"]).set(whole(shards.halted));
     metrics.shards.of(["superseded"]).set(whole(shards.superseded));
     metrics.epoch_max.set(shards.epoch_max);
 }

@@ -5,7 +5,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::{Counts, Told};
+use crate::domain::pulse::{Counts, InstanceReport};
 use crate::flow::App;
 use chrono::Utc;
 use hdrhistogram::Histogram;
@@ -23,7 +23,7 @@ const COUNTED_MAX: usize = 64;
 /// Other instances whose counts are added to this one's.
 const OTHERS_MAX: i64 = 63;
 /// How long a call waits for Postgres.
-const TELL_MAX: Duration = Duration::from_secs(2);
+const REPORT_MAX: Duration = Duration::from_secs(2);
 /// If an instance's new counts span more than the time between two readings and this slack, they are left out. They
 /// cannot be placed in time.
 const SLACK: Duration = Duration::from_secs(3);
@@ -53,10 +53,10 @@ struct Counting {
     began: Instant,
     /// After this no operator watches, unless a watcher moves it on.
     until: Instant,
-    tally: Mutex<Tally>,
+    answer_counts: Mutex<AnswerCounts>,
 }
 
-struct Tally {
+struct AnswerCounts {
     by_answer: BTreeMap<&'static str, u64>,
     /// In microseconds. If the histogram cannot be made, no latency is counted.
     latency: Option<Histogram<u64>>,
@@ -65,28 +65,28 @@ struct Tally {
 impl Counting {
     fn begin() -> Self {
         let now = Instant::now();
-        let tally = Tally {
+        let answer_counts = AnswerCounts {
             by_answer: BTreeMap::new(),
             latency: histogram(),
         };
         Self {
             began: now,
             until: now,
-            tally: Mutex::new(tally),
+            answer_counts: Mutex::new(answer_counts),
         }
     }
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answer_counts(&self) -> MutexGuard<'_, AnswerCounts> {
+        self.answer_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> Counts {
-        let tally = self.tally();
-        let answers = tally
+        let answer_counts = self.answer_counts();
+        let answers = answer_counts
             .by_answer
             .iter()
             .map(|(answer, count)| ((*answer).to_owned(), *count));
-        let latency = tally.latency.iter().flat_map(Histogram::iter_recorded);
+        let latency = answer_counts.latency.iter().flat_map(Histogram::iter_recorded);
         Counts {
             answers: answers.collect(),
             latency: latency
@@ -109,9 +109,9 @@ impl Pulse {
         }
         let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
         let Some(counting) = sales.get(&sale) else { return };
-        let mut tally = counting.tally();
-        *tally.by_answer.entry(answer).or_default() += 1;
-        if let (Some(latency), Some(took)) = (&mut tally.latency, took) {
+        let mut answer_counts = counting.answer_counts();
+        *answer_counts.by_answer.entry(answer).or_default() += 1;
+        if let (Some(latency), Some(took)) = (&mut answer_counts.latency, took) {
             let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
             latency.saturating_record(micros.clamp(1, LATENCY_MAX));
         }
@@ -143,10 +143,10 @@ impl Pulse {
     }
 
     /// This instance's own counts of a sale.
-    fn own(&self, sale: SaleId, name: &str) -> Option<Told> {
+    fn own(&self, sale: SaleId, name: &str) -> Option<InstanceReport> {
         let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
         let counting = sales.get(&sale)?;
-        Some(Told {
+        Some(InstanceReport {
             id: self.instance,
             instance: name.to_owned(),
             age_seconds: 0.0,
@@ -167,12 +167,12 @@ pub async fn keep(app: &App, name: &str) {
     loop {
         // On the second, so that a reader between two seconds finds one new set of counts of each instance.
         sleep(until_second(Utc::now().timestamp_subsec_millis())).await;
-        let told = timeout(TELL_MAX, tell(app, name)).await;
-        if !matches!(told, Ok(Ok(()))) {
+        let reported = timeout(REPORT_MAX, report(app, name)).await;
+        if !matches!(reported, Ok(Ok(()))) {
             // Sales that are watched on this very instance go on; the others end with their time.
             app.pulse.follow([]);
         }
-        let broken = told.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
+        let broken = reported.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
         // Logged once, and not again every second.
         if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
             tracing::error!(%fault, "cannot publish to other instances how purchases are answered");
@@ -185,7 +185,7 @@ fn until_second(millis: u32) -> Duration {
     Duration::from_millis(u64::from(1000_u32.saturating_sub(millis).max(1)))
 }
 
-async fn tell(app: &App, name: &str) -> Result<(), Fault> {
+async fn report(app: &App, name: &str) -> Result<(), Fault> {
     let max = i64::try_from(COUNTED_MAX).unwrap_or(i64::MAX);
     app.pulse.follow(app.ledger.watched_sales(max).await?);
     let counted = app.pulse.counted();
@@ -193,7 +193,7 @@ async fn tell(app: &App, name: &str) -> Result<(), Fault> {
         return Ok(());
     }
     // Counts that cannot be published now are part of the next ones.
-    app.ledger.tell_counts(app.pulse.instance, name, &counted).await
+    app.ledger.report_counts(app.pulse.instance, name, &counted).await
 }
 
 /// One operator's view of a sale.
@@ -203,7 +203,7 @@ pub struct Watcher {
     /// Whether there was a reading before: only then is it known which counts are new.
     has_looked: bool,
     /// What each instance had published at the last reading.
-    before: HashMap<Uuid, Told>,
+    before: HashMap<Uuid, InstanceReport>,
 }
 
 /// The answers of all instances since the last reading.
@@ -212,7 +212,7 @@ pub struct Beat {
     pub lasted: Duration,
     pub counts: Counts,
     /// The counts that instances have published in the last ten seconds; this instance first.
-    pub told: Vec<Told>,
+    pub reports: Vec<InstanceReport>,
     /// Why the counts of the others are missing, if they are.
     pub fault: Option<Fault>,
 }
@@ -230,51 +230,52 @@ impl Watcher {
     }
 
     /// Reads what all instances have answered since the last time, and keeps them counting.
-    pub async fn look(&mut self, app: &App, name: &str) -> Beat {
+    pub async fn read(&mut self, app: &App, name: &str) -> Beat {
         app.pulse.follow([self.sale]);
-        let looking = app
+        let reading = app
             .ledger
             .watch_sale(self.sale, WATCH_LASTS, app.pulse.instance, OTHERS_MAX);
-        let looked = timeout(TELL_MAX, looking).await;
-        let looked = looked.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
-        let (others, fault) = match looked {
+        let read = timeout(REPORT_MAX, reading).await;
+        let read = read.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+        let (others, fault) = match read {
             Ok(others) => (others, None),
             Err(fault) => (Vec::new(), Some(fault)),
         };
-        let told = app.pulse.own(self.sale, name).into_iter().chain(others).collect();
-        self.beat(told, fault)
+        let reports = app.pulse.own(self.sale, name).into_iter().chain(others).collect();
+        self.beat(reports, fault)
     }
 
-    fn beat(&mut self, told: Vec<Told>, fault: Option<Fault>) -> Beat {
+    fn beat(&mut self, reports: Vec<InstanceReport>, fault: Option<Fault>) -> Beat {
         let lasted = self.last.elapsed();
         self.last = Instant::now();
         let mut counts = Counts::default();
-        for told in told.iter().filter(|_| self.has_looked) {
-            counts.add(&new_of(told, self.before.get(&told.id), lasted + SLACK));
+        for report in reports.iter().filter(|_| self.has_looked) {
+            counts.add(&new_of(report, self.before.get(&report.id), lasted + SLACK));
         }
         self.has_looked = true;
         if fault.is_none() {
             self.before.clear();
         }
-        self.before.extend(told.iter().map(|told| (told.id, told.clone())));
+        self.before
+            .extend(reports.iter().map(|report| (report.id, report.clone())));
         Beat {
             lasted,
             counts,
-            told,
+            reports,
             fault,
         }
     }
 }
 
 /// What an instance has counted since the reading before, if that spans no more than `longest`.
-fn new_of(told: &Told, before: Option<&Told>, longest: Duration) -> Counts {
+fn new_of(report: &InstanceReport, before: Option<&InstanceReport>, longest: Duration) -> Counts {
     // The instance may have stopped and started again since.
-    let before = before.filter(|before| before.counted_seconds <= told.counted_seconds);
+    let before = before.filter(|before| before.counted_seconds <= report.counted_seconds);
     let since = before.map_or(0.0, |before| before.counted_seconds);
-    if told.counted_seconds - since > longest.as_secs_f64() {
+    if report.counted_seconds - since > longest.as_secs_f64() {
         return Counts::default();
     }
-    before.map_or_else(|| told.counts.clone(), |before| told.counts.since(&before.counts))
+    before.map_or_else(|| report.counts.clone(), |before| report.counts.since(&before.counts))
 }
 
 /// The milliseconds that these shares of the answers took at most; `None` where there was no answer.
@@ -300,8 +301,8 @@ mod tests {
         SaleId(Uuid::from_u128(number))
     }
 
-    fn told(instance: u128, counted_seconds: f64, sold_out: u64) -> Told {
-        Told {
+    fn report(instance: u128, counted_seconds: f64, sold_out: u64) -> InstanceReport {
+        InstanceReport {
             id: Uuid::from_u128(instance),
             instance: format!("shop-{instance}"),
             age_seconds: 0.5,
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(
             counts.latency.values().sum::<u64>(),
             4,
-            "what was not looked at took no time"
+            "what was not counted took no time"
         );
         let [p50, p99] = quantiles(&counts, [0.5, 0.99]).map(Option::unwrap);
         assert!((10.0..10.7).contains(&p50), "{p50}");
@@ -374,33 +375,36 @@ mod tests {
     }
 
     #[test]
-    fn what_instances_tell_is_added_up_once() {
+    fn what_instances_report_is_added_up_once() {
         let mut watcher = watcher();
         let sold_out = |beat: &Beat| beat.counts.answers.get("sold_out").copied().unwrap_or_default();
         // Counts from before the first reading do not belong to the time since it.
-        let beat = watcher.beat(vec![told(1, 0.5, 5)], None);
+        let beat = watcher.beat(vec![report(1, 0.5, 5)], None);
         assert!(beat.counts.answers.is_empty() && beat.counts.latency.is_empty());
         // The other instance has only just begun, so all of its counts are new.
-        let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 1.0, 7)], None);
+        let beat = watcher.beat(vec![report(1, 0.5, 5), report(2, 1.0, 7)], None);
         assert_eq!((sold_out(&beat), beat.counts.latency[&1023]), (7, 7));
         // One instance publishes the same counts once more, the other has 3 more.
-        let beat = watcher.beat(vec![told(1, 0.5, 5), told(2, 2.0, 10)], None);
+        let beat = watcher.beat(vec![report(1, 0.5, 5), report(2, 2.0, 10)], None);
         assert_eq!(sold_out(&beat), 3);
         // One instance has started again. A third one has counted for longer than this watcher has watched.
-        let beat = watcher.beat(vec![told(1, 0.2, 4), told(2, 3.0, 10), told(3, 600.0, 1000)], None);
+        let beat = watcher.beat(
+            vec![report(1, 0.2, 4), report(2, 3.0, 10), report(3, 600.0, 1000)],
+            None,
+        );
         assert_eq!(sold_out(&beat), 4);
-        let beat = watcher.beat(vec![told(3, 601.0, 1001)], None);
+        let beat = watcher.beat(vec![report(3, 601.0, 1001)], None);
         assert_eq!(sold_out(&beat), 1);
         // An instance returns after a long silence. The time of its new counts is unknown.
-        let beat = watcher.beat(vec![told(2, 33.0, 500), told(3, 601.0, 1001)], None);
+        let beat = watcher.beat(vec![report(2, 33.0, 500), report(3, 601.0, 1001)], None);
         assert_eq!(sold_out(&beat), 0);
         assert!(beat.counts.answers.is_empty());
-        let beat = watcher.beat(vec![told(2, 34.0, 502)], None);
+        let beat = watcher.beat(vec![report(2, 34.0, 502)], None);
         assert_eq!(sold_out(&beat), 2);
     }
 
     #[test]
-    fn instances_tell_on_the_second() {
+    fn instances_report_on_the_second() {
         for (millis, wait) in [(0, 1000), (1, 999), (999, 1), (1000, 1), (1999, 1)] {
             assert_eq!(until_second(millis), Duration::from_millis(wait));
         }

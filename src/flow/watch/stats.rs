@@ -53,7 +53,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         orders,
         waiting_room,
         alerts,
-        stopped: app.ledger.stopped(id).await?,
+        refusal_counts: app.ledger.refusal_counts(id).await?,
     }))
 }
 
@@ -62,7 +62,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
 pub struct StockStats {
     pub items: Vec<ItemStats>,
     pub shards: Vec<ShardStats>,
-    /// Events that the ledger has not taken in.
+    /// Events that are not in the ledger yet.
     pub undrained_events: i64,
 }
 
@@ -121,13 +121,10 @@ pub struct Backlog {
 /// `Unavailable` when Postgres has never returned the list of sales, or Redis does not return the time.
 pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
     let sales = app.sales.last_live().await?;
-    let of = |sale: &Arc<Sale>| {
-        let id = sale.id;
-        (0..sale.shards).map(move |shard| ShardKey { sale: id, shard })
-    };
     // No event waits in a sale that rests.
     let may_wait = |sale: &&Arc<Sale>| sale.is_in_stock() && !app.permits.is_resting(sale.id);
-    let shards: Vec<ShardKey> = sales.iter().filter(may_wait).flat_map(of).collect();
+    let shards = sales.iter().filter(may_wait).flat_map(|sale| ShardKey::all(sale));
+    let shards: Vec<ShardKey> = shards.collect();
     let waiting = app.stock.undrained_each(&shards).await;
     let waiting: Vec<(ShardKey, i64)> = shards
         .into_iter()

@@ -5,11 +5,42 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::report::Audit;
+use crate::flow;
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Operator, Query, SalePath};
+use crate::http::openapi::SALE_ID;
+use crate::http::problem::Problem;
+use crate::http::views::{Page, PageSize};
+use crate::http::{AUDIT_WAIT, Api};
+use actix_web::HttpResponse;
+use actix_web::web::Data;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Mutex as Turn, Semaphore};
+
+pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/audit", handler!(audit), |it| {
+    let audit = json!({
+        "sale_id": SALE_ID, "balanced": true, "ledger_only": false, "differences": [], "differences_total": 0, "has_more": false,
+        "items": [{
+            "sku": "TSHIRT-M", "total": 100,
+            "stock": {"available": 69, "held": 30, "sold": 1, "revoked": 0, "in_transit": 0, "undrained": 0},
+            "ledger": {"held": 30, "sold": 1, "free": 69, "unreleased": 0},
+        }],
+    });
+    it.of_operators("auditSale", "Count every unit on both sides")
+        .says(
+            "Counts in Redis and in Postgres, while the sale goes on, with any backlog. `differences` lists what does \
+             not balance, sorted by text; each page counts again. One audit of a sale runs at a time on an instance. \
+             Requests that arrive meanwhile share the next one, so an answer may take twice as long.",
+        )
+        .query::<AuditQuery>(&[("limit", 1000.into())])
+        .answers::<AuditPage>(200, "The count.", audit)
+})];
 
 /// How many audits run at once on an instance, over all sales: half of the connections for reports.
 const RUNNING_MAX: usize = 2;
@@ -19,14 +50,14 @@ pub type Counted = Result<Option<Audit>, Fault>;
 
 /// The running and the waiting audits of an instance.
 pub struct Audits {
-    lines: Arc<Mutex<HashMap<SaleId, Line>>>,
+    queues: Arc<Mutex<HashMap<SaleId, AuditQueue>>>,
     places: Arc<Semaphore>,
 }
 
 impl Default for Audits {
     fn default() -> Self {
         Self {
-            lines: Arc::default(),
+            queues: Arc::default(),
             places: Arc::new(Semaphore::new(RUNNING_MAX)),
         }
     }
@@ -34,14 +65,14 @@ impl Default for Audits {
 
 /// The audits of one sale.
 #[derive(Default)]
-struct Line {
+struct AuditQueue {
     /// Locked by the audit that runs.
     turn: Arc<Turn<()>>,
     /// The audit that has not begun yet. It is dropped when no request waits for it any more.
     next: Option<WeakShared<BoxFuture<'static, Counted>>>,
 }
 
-impl Line {
+impl AuditQueue {
     fn next(&self) -> Option<Shared<BoxFuture<'static, Counted>>> {
         self.next.as_ref().and_then(WeakShared::upgrade)
     }
@@ -57,17 +88,17 @@ impl Audits {
     where
         F: Future<Output = Counted> + Send + 'static,
     {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         // Removes the sales that have neither a running nor a waiting audit.
-        lines.retain(|_, line| Arc::strong_count(&line.turn) > 1);
-        let line = lines.entry(sale).or_default();
-        if let Some(waiting) = line.next() {
+        queues.retain(|_, queue| Arc::strong_count(&queue.turn) > 1);
+        let queue = queues.entry(sale).or_default();
+        if let Some(waiting) = queue.next() {
             return waiting;
         }
         let (turn, places, all) = (
-            Arc::clone(&line.turn),
+            Arc::clone(&queue.turn),
             Arc::clone(&self.places),
-            Arc::clone(&self.lines),
+            Arc::clone(&self.queues),
         );
         let audit = async move {
             let _turn = turn.lock().await;
@@ -77,17 +108,75 @@ impl Audits {
             begin().await
         };
         let audit = audit.boxed().shared();
-        line.next = audit.downgrade();
+        queue.next = audit.downgrade();
         audit
     }
 }
 
 /// Requests from now on wait for another audit than the one that begins.
-fn forget_next(lines: &Mutex<HashMap<SaleId, Line>>, sale: SaleId) {
-    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(line) = lines.get_mut(&sale) {
-        line.next = None;
+fn forget_next(queues: &Mutex<HashMap<SaleId, AuditQueue>>, sale: SaleId) {
+    let mut queues = queues.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(queue) = queues.get_mut(&sale) {
+        queue.next = None;
     }
+}
+
+/// The most differences in one answer.
+const DIFFERENCES_MAX: u32 = 1000;
+
+/// Which differences of an audit to return.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// At most so many differences; 1000 by default.
+    #[serde(default)]
+    limit: PageSize<DIFFERENCES_MAX>,
+    /// Lists only the differences after this text: the last difference of the page before.
+    starting_after: Option<String>,
+}
+
+/// A stock audit with one page of its differences.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::http) struct AuditPage {
+    #[serde(flatten)]
+    audit: Audit,
+    /// How many differences there are in total.
+    differences_total: usize,
+    /// Whether more differences follow. Ask for them with `starting_after` and the last difference.
+    has_more: bool,
+}
+
+impl AuditPage {
+    fn of(mut audit: Audit, query: &AuditQuery) -> Self {
+        let differences_total = audit.differences.len();
+        if let Some(after) = &query.starting_after {
+            audit.differences.retain(|difference| difference > after);
+        }
+        let Page { data, has_more } = Page::of(std::mem::take(&mut audit.differences), query.limit.get());
+        audit.differences = data;
+        Self {
+            audit,
+            differences_total,
+            has_more,
+        }
+    }
+}
+
+/// Each page counts again. The differences are sorted by their text, so a lasting
+/// difference is on exactly one page.
+async fn audit(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(query): Query<AuditQuery>,
+) -> Result<HttpResponse, Problem> {
+    let app = Arc::clone(&api.operators);
+    let next = api
+        .audits
+        .next(id, move || async move { flow::watch::audit::audit(&app, id).await });
+    let audit = api.for_operator_within(AUDIT_WAIT, |_| next).await?;
+    let audit = audit.ok_or_else(|| Problem::not_found("such sale"))?;
+    Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
 }
 
 #[cfg(test)]
@@ -167,6 +256,6 @@ mod tests {
         drop(other);
         assert!(poll(&last).is_none());
         assert_eq!(counting.begun(), RUNNING_MAX + 2);
-        assert_eq!(audits.lines.lock().unwrap().len(), 1, "the others are forgotten");
+        assert_eq!(audits.queues.lock().unwrap().len(), 1, "the others are forgotten");
     }
 }

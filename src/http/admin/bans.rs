@@ -1,10 +1,12 @@
 //! Bans of accounts.
 
-use crate::domain::ban::{BanEnd, BannedBy, NewBan, REASON_MAX};
+use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan, REASON_MAX};
+use crate::domain::code::Code;
 use crate::domain::ids::UserId;
 use crate::flow;
 use crate::http::Api;
-use crate::http::extract::{Json, Operator, Query};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Operator, Query, parsed};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;
@@ -12,6 +14,37 @@ use actix_web::web::Data;
 use chrono::{DateTime, Datelike as _, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::post("/v1/admin/bans", handler!(ban), |it| {
+        it.of_operators("banAccount", "Ban an account")
+            .says("The account cannot buy, but keeps its orders. Every instance knows within a second.")
+            .reads::<BanBody>(json!({"user": "mallory", "reason": "resells", "end_sessions": true}))
+            .answers::<Ban>(201, "The ban.", example(None))
+            .refuses(&[Code::Overloaded])
+    }),
+    Endpoint::get("/v1/admin/bans", handler!(list_bans), |it| {
+        it.of_operators("listBans", "List bans that hold")
+            .says(
+                "By account, or with `newest_first` the newest bans first. Then a page begins after the latest \
+                 decision on the account in `starting_after`. If that account was banned again meanwhile, the page \
+                 begins among the newest bans. With `user`, whether that account is banned.",
+            )
+            .query::<BansQuery>(&[("limit", 10.into())])
+            .answers_page::<Ban>("A page of bans.", example(None))
+    }),
+    Endpoint::post("/v1/admin/bans/lift", handler!(lift_ban), |it| {
+        it.of_operators("liftBan", "Lift an account's ban")
+            .reads::<LiftBody>(json!({"user": "mallory"}))
+            .answers::<Ban>(
+                200,
+                "The ban as it was, and when it was lifted.",
+                example(Some("2026-11-22T10:00:00.000Z")),
+            )
+            .refuses(&[Code::NotFound, Code::Overloaded])
+    }),
+];
 
 /// The pattern of a reason: not only white space, no NUL.
 const REASON_PATTERN: &str = concat!(
@@ -64,14 +97,13 @@ fn wrong_end() -> Problem {
 }
 
 pub(super) fn user(text: &str) -> Result<UserId, Problem> {
-    text.parse().map_err(|wrong| Problem::invalid(format!("user: {wrong}")))
+    parsed("user:", text)
 }
 
-/// `POST /v1/admin/bans`
-pub async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
+async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
     let new = body.check()?;
     let ban = api
-        .for_others(|app| async move { flow::operate::bans::ban(&app, &new).await })
+        .for_operator(|app| async move { flow::operate::bans::ban(&app, &new).await })
         .await?;
     // The ledger refuses an operator only for an end that has passed by its clock.
     Ok(HttpResponse::Created().json(ban.ok_or_else(wrong_end)?))
@@ -86,11 +118,10 @@ pub struct LiftBody {
     user: String,
 }
 
-/// `POST /v1/admin/bans/lift`
-pub async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
+async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
     let user = user(&body.user)?;
     let lifted = api
-        .for_others(|app| async move { flow::operate::bans::lift(&app, &user).await })
+        .for_operator(|app| async move { flow::operate::bans::lift(&app, &user).await })
         .await?;
     let lifted = lifted.ok_or_else(|| Problem::not_found("ban of this account"))?;
     Ok(HttpResponse::Ok().json(lifted))
@@ -114,15 +145,20 @@ pub struct BansQuery {
     user: Option<String>,
 }
 
-/// `GET /v1/admin/bans`: the bans in force, by account or the newest first
-pub async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
+/// The bans in force, by account or the newest first
+async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) -> Result<HttpResponse, Problem> {
     let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
     let only = query.user.as_deref().map(user).transpose()?;
     let bans = api
-        .for_others(move |app| async move {
+        .for_operator(move |app| async move {
             flow::operate::bans::list(&app, only.as_ref(), newest_first, after.as_ref(), limit + 1).await
         })
         .await?;
     Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
+}
+
+fn example(lifted_at: Option<&str>) -> Value {
+    json!({"user": "mallory", "reason": "resells", "banned_by": "operator", "banned_at": "2026-11-22T09:30:00.000Z",
+        "banned_until": null, "lifted_at": lifted_at, "sessions_from": "2026-11-22T09:30:00.000Z"})
 }

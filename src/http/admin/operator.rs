@@ -1,4 +1,4 @@
-//! Operators: identifies them, and records their actions in the audit log.
+//! Operators: identifies them, and lets only them through to `/v1/admin`.
 //!
 //! No request reaches a handler under `/v1/admin` before [`only_operators`] has identified its sender.
 //!
@@ -6,29 +6,29 @@
 //! with any request that any page makes. So a request that changes something must not come from another origin. It also
 //! needs the session's request token, which only a page of this instance can read.
 //!
-//! An action is recorded before it begins. A crash leaves it in the audit log without an outcome.
+//! An action is recorded in the audit log before it begins.
 
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
-use crate::domain::ids::SaleId;
 use crate::flow;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
+use crate::http::admin::audit_log::{
+    DONE, SESSION_PATH, SHOPPERS_DATA, STOPS, action, asked, before_it_began, begin_action, code, created, note,
+    note_refusal, outcome, sale_of,
+};
 use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
 use crate::http::{Api, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, LOCATION, ORIGIN};
+use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _};
 use futures_util::future::LocalBoxFuture;
-use serde_json::{Map, Value};
-use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 
@@ -36,27 +36,10 @@ use subtle::ConstantTimeEq as _;
 pub const SESSION_COOKIE: &str = "flashsale_console";
 /// The same cookie over HTTPS: browsers accept this name only from an HTTPS answer.
 pub const SECURE_SESSION_COOKIE: &str = "__Secure-flashsale_console";
-/// The path of the cookie. Browsers do not send it to routes of shoppers.
-pub const SESSION_PATH: &str = "/v1/admin";
 /// The header with the request token of a session.
 pub const REQUEST_TOKEN: &str = "X-Console-Token";
 /// The header in which a client with the operators' key may name the operator.
 pub const OPERATOR: &str = "X-Operator";
-/// Reads that the audit log records, because they show shoppers' data.
-const SHOPPERS_DATA: [&str; 6] = [
-    "/v1/admin/orders",
-    "/v1/admin/orders/{id}",
-    "/v1/admin/bans",
-    "/v1/admin/alerts",
-    "/v1/admin/alerts/stream",
-    "/v1/admin/sales/{id}/dead-letters",
-];
-/// Actions that the limit on refused actions never blocks: they stop a sale.
-const STOPS: [&str; 2] = ["sales.pause", "sales.close"];
-/// The outcome of an action that was not refused.
-const DONE: &str = "done";
-/// How long the answer to an action waits for its outcome to be recorded.
-const NOTE_MAX: Duration = Duration::from_secs(2);
 
 /// The operator who sent a request. Refuses with `unauthenticated` or `console_token_required`, or with `unavailable`
 /// if Postgres cannot say whether the session has ended.
@@ -98,7 +81,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     }
     let key = api.admin_key.clone();
     let session = api
-        .for_others(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
+        .for_operator(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
         .await?;
     match session {
         Some(session) => Ok(Operator {
@@ -259,8 +242,8 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     }
     let name = match operator.actor {
         Actor::Console(_) => operator.name.clone(),
-        _ if is_read => name_of(request.headers()).ok().flatten(),
-        _ => name_of(request.headers())?,
+        Actor::ApiKey | Actor::Nobody if is_read => name_of(request.headers()).ok().flatten(),
+        Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
     };
     let mut detail = asked(request.path(), request.query_string());
     if !is_read {
@@ -298,39 +281,6 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     }))
 }
 
-/// The parts of a request outside of its body: the query's parameters and the id in the path.
-fn asked(path: &str, query: &str) -> Map<String, Value> {
-    let parameters = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into()));
-    let id = path
-        .strip_prefix("/v1/admin/orders/")
-        .map(|id| ("id".to_owned(), id.into()));
-    let asked: Map<String, Value> = parameters.chain(id).collect();
-    detail(Value::Object(asked).to_string().as_bytes())
-}
-
-/// Records an unauthorized request in the audit log, up to a limit for each minute.
-pub(in crate::http) fn note_refusal(api: &Api, request: &HttpRequest, code: Code) {
-    if !api.sign_ins.may_record() {
-        return;
-    }
-    let pattern = request.resource_map().match_pattern(request.path()).unwrap_or_default();
-    let new = NewAction {
-        actor: Actor::Nobody,
-        operator: None,
-        address: gateway::address_of(api, request).map(|address| address.to_string()),
-        action: action(request.method(), &pattern),
-        sale: sale_of(request.path()),
-        detail: Map::new(),
-    };
-    let app = Arc::clone(&api.operators);
-    // The refusal must not wait for Postgres.
-    tokio::spawn(request_id::within(async move {
-        if let Err(fault) = flow::operate::console::refuse(&app, &new, code.as_str()).await {
-            tracing::warn!(%fault, "could not record a refusal in the audit log");
-        }
-    }));
-}
-
 /// The operator's name in `X-Operator`, if there is one.
 fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
     let mut values = headers.get_all(OPERATOR);
@@ -346,86 +296,6 @@ fn name_of(headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
         .map_err(|wrong| Problem::invalid(format!("{OPERATOR} {wrong}")))
 }
 
-/// Records that an action begins; returns its number in the audit log.
-pub(in crate::http) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
-    let begun = api.for_others(move |app| async move { flow::operate::console::begin(&app, &new).await });
-    begun.await.map_err(before_it_began)
-}
-
-/// The problem of an action that could not be recorded. 503 codes get `nothing_done`; other refusals say so by their
-/// code.
-pub(in crate::http) fn before_it_began(problem: Problem) -> Problem {
-    match problem.code() {
-        Code::Unavailable | Code::Overloaded => Problem::not_begun(problem.code()),
-        _ => problem,
-    }
-}
-
-/// Records an action's outcome, if Postgres answers in time; the action has happened either way. `unavailable` is not
-/// recorded: the action may still take effect after that answer.
-pub(in crate::http) async fn note(api: &Api, id: i64, outcome: &'static str, sale: Option<SaleId>) {
-    if outcome == Code::Unavailable.as_str() {
-        return;
-    }
-    let app = Arc::clone(&api.operators);
-    // The record goes on after the time limit, for as long as Postgres may take.
-    let noting = tokio::spawn(async move { flow::operate::console::end(&app, id, outcome, sale).await });
-    match tokio::time::timeout(NOTE_MAX, noting).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(fault))) => tracing::warn!(%fault, action = id, outcome, "could not record the outcome of an action"),
-        Ok(Err(_)) | Err(_) => {
-            tracing::warn!(
-                action = id,
-                outcome,
-                "could not record the outcome of an action in time"
-            );
-        }
-    }
-}
-
-/// The name of an action: the words of its path without ids. A verb is added where the path has none: POST to a list
-/// creates, PUT and PATCH change.
-fn action(method: &Method, pattern: &str) -> String {
-    let way = pattern.strip_prefix(SESSION_PATH).unwrap_or(pattern);
-    let mut words: Vec<&str> = way
-        .split('/')
-        .filter(|word| !word.is_empty() && !word.starts_with('{'))
-        .collect();
-    match *method {
-        Method::POST if words.len() == 1 => words.push("create"),
-        Method::POST => {}
-        Method::PUT | Method::PATCH => words.push("change"),
-        Method::DELETE => words.push("delete"),
-        Method::GET | Method::HEAD => words.push("read"),
-        _ => words.push("other"),
-    }
-    words.join(".").chars().take(64).collect()
-}
-
-fn sale_of(path: &str) -> Option<SaleId> {
-    let rest = path.strip_prefix("/v1/admin/sales/")?;
-    rest.split('/').next()?.parse().ok()
-}
-
-/// The sale that an answer names as created.
-fn created<B>(answer: &ServiceResponse<B>) -> Option<SaleId> {
-    sale_of(answer.headers().get(LOCATION)?.to_str().ok()?)
-}
-
-fn outcome<B>(answer: &ServiceResponse<B>) -> &'static str {
-    match answer.response().error() {
-        Some(error) => code(error),
-        None if answer.status().is_success() => DONE,
-        None => "refused",
-    }
-}
-
-fn code(error: &Error) -> &'static str {
-    error
-        .as_error::<Problem>()
-        .map_or("refused", |problem| problem.code().as_str())
-}
-
 impl FromRequest for Operator {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
@@ -438,47 +308,7 @@ impl FromRequest for Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ROUTES;
     use actix_web::test::TestRequest;
-
-    #[test]
-    fn actions_are_called_by_what_they_do() {
-        for (method, pattern, expected) in [
-            (Method::POST, "/v1/admin/sales", "sales.create"),
-            (Method::PUT, "/v1/admin/sales/{id}", "sales.change"),
-            (Method::POST, "/v1/admin/sales/{id}/open", "sales.open"),
-            (
-                Method::POST,
-                "/v1/admin/sales/{id}/dead-letters/settle",
-                "sales.dead-letters.settle",
-            ),
-            (Method::POST, "/v1/admin/bans", "bans.create"),
-            (Method::POST, "/v1/admin/bans/lift", "bans.lift"),
-            (Method::POST, "/v1/admin/payments/settle", "payments.settle"),
-            (Method::PATCH, "/v1/admin/guards", "guards.change"),
-            (Method::DELETE, "/v1/admin/session", "session.delete"),
-            (Method::GET, "/v1/admin/orders/{id}", "orders.read"),
-        ] {
-            assert_eq!(action(&method, pattern), expected);
-        }
-    }
-
-    #[test]
-    fn the_console_has_words_for_every_action() {
-        let words = include_str!("../../../web/console/console-words.js");
-        let changes = ROUTES
-            .iter()
-            .filter(|it| it.path.starts_with("/v1/admin/") && it.method != "GET");
-        let changes = changes.map(|it| {
-            let method = Method::from_bytes(it.method.to_uppercase().as_bytes()).unwrap();
-            action(&method, it.path)
-        });
-        let reads = SHOPPERS_DATA.iter().map(|path| action(&Method::GET, path));
-        for name in changes.chain(reads) {
-            let word = format!(" action_{}: ", name.replace(['.', '-'], "_"));
-            assert_eq!(words.matches(&word).count(), 2, "{word}: one in each language");
-        }
-    }
 
     #[test]
     fn a_page_of_another_origin_is_not_from_here() {

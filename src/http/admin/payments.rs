@@ -1,11 +1,13 @@
 //! Money that is owed back.
 
 use crate::domain::code::Code;
-use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, Refund, RefundReference};
+use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow;
 use crate::http::Api;
-use crate::http::extract::{Json, Operator, Query};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Operator, Query, parsed};
+use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
 use crate::http::shop::webhooks::{NAME_MAX, NO_NUL};
 use crate::http::views::{Page, PageSize};
@@ -13,6 +15,29 @@ use actix_web::HttpResponse;
 use actix_web::web::Data;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/v1/admin/payments", handler!(list_payments), |it| {
+        it.of_operators("listPayments", "List payments by what became of them")
+            .says(
+                "Newest first. `refund_due` is money to pay back, with the reason; `settled=false` leaves out \
+                 payments that were paid back.",
+            )
+            .query::<PaymentsQuery>(&[("outcome", "refund_due".into()), ("settled", false.into())])
+            .answers_page::<RecordedPayment>("A page of payments.", example(false))
+    }),
+    Endpoint::post("/v1/admin/payments/settle", handler!(settle_payment), |it| {
+        it.of_operators("settlePayment", "Say that money was paid back")
+            .says(
+                "For a payment that is `refund_due` or `unmatched`, once the provider has paid it back: it no longer \
+                 counts as owed. The same reference again gets the same answer; another reference is refused.",
+            )
+            .reads::<SettleBody>(json!({"payment_id": "pay_2", "reference": "re_1"}))
+            .answers::<RecordedPayment>(200, "The payment with its refund's reference.", example(true))
+            .refuses(&[Code::NotFound, Code::InvalidTransition])
+    }),
+];
 
 /// Which payments to list.
 #[derive(Deserialize, JsonSchema)]
@@ -31,8 +56,7 @@ pub struct PaymentsQuery {
     starting_after: Option<String>,
 }
 
-/// `GET /v1/admin/payments?outcome=refund_due|unmatched|pending|applied`, newest first
-pub async fn list_payments(
+async fn list_payments(
     api: Data<Api>,
     _: Operator,
     Query(query): Query<PaymentsQuery>,
@@ -45,7 +69,7 @@ pub async fn list_payments(
         return Err(Problem::invalid("starting_after must be a payment_id"));
     }
     let payments = api
-        .for_others(move |app| async move {
+        .for_operator(move |app| async move {
             flow::settle::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await
         })
         .await?;
@@ -69,23 +93,17 @@ pub struct SettleBody {
     reference: String,
 }
 
-/// `POST /v1/admin/payments/settle`: records once that money was paid back
-pub async fn settle_payment(
-    api: Data<Api>,
-    _: Operator,
-    Json(body): Json<SettleBody>,
-) -> Result<HttpResponse, Problem> {
+/// Records once that money was paid back
+async fn settle_payment(api: Data<Api>, _: Operator, Json(body): Json<SettleBody>) -> Result<HttpResponse, Problem> {
     let SettleBody { payment_id, reference } = body;
     if !is_payment_id(&payment_id) {
         return Err(Problem::invalid(format!(
             "payment_id must be 1 to {NAME_MAX} bytes without NUL"
         )));
     }
-    let reference: RefundReference = reference
-        .parse()
-        .map_err(|wrong| Problem::invalid(format!("reference {wrong}")))?;
+    let reference: RefundReference = parsed("reference", &reference)?;
     let refund = api
-        .for_others(move |app| async move { flow::settle::pay::settle_refund(&app, &payment_id, &reference).await })
+        .for_operator(move |app| async move { flow::settle::pay::settle_refund(&app, &payment_id, &reference).await })
         .await?;
     match refund {
         Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
@@ -99,4 +117,11 @@ pub async fn settle_payment(
         )),
         Refund::NoPayment => Err(Problem::not_found("such payment")),
     }
+}
+
+pub(super) fn example(is_settled: bool) -> Value {
+    let settled_at = is_settled.then_some("2026-11-22T10:00:00.000Z");
+    json!({"payment_id": "pay_2", "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR", "outcome": "refund_due",
+        "reason": "the order was expired already", "received_at": "2026-11-22T09:20:00.000Z", "settled_at": settled_at,
+        "settled_reference": settled_at.map(|_| "re_1")})
 }

@@ -1,21 +1,137 @@
-//! Sales: drafts, and the transitions of a sale.
+//! Sales: drafts, and the transitions of a sale, its preload among them.
 
 use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
+use crate::domain::report::ShardStats;
 use crate::domain::sale::{Sale, SaleRequest, Transition};
 use crate::flow;
+use crate::flow::operate::drafts::{ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
 use crate::flow::operate::transition::TransitionOutcome;
-use crate::flow::sale_book::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use crate::http::Api;
-use crate::http::extract::{Json, MaybeKey, Operator, Query, SalePath, Versions};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, MaybeKey, Operator, Query, REPLAYED, SalePath, Versions};
+use crate::http::openapi::{Description, Header, SALE_ID};
 use crate::http::problem::Problem;
-use crate::http::shop::orders::REPLAYED;
 use crate::http::views::{AdminSale, Page, PageQuery};
 use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::post("/v1/admin/sales", handler!(create_sale), |it| {
+        it.of_operators("createSale", "Create a sale")
+            .says(
+                "A new sale is a draft. `ends_at` must be after `starts_at`, and SKUs must be unique. `durability` \
+                 `replica` needs a Redis with a replica. The same key with the same body gets the same sale again.",
+            )
+            .with_key_if_any()
+            .reads::<SaleRequest>(example_terms())
+            .answers::<AdminSale>(200, "The sale that this key created.", example("draft"))
+            .with_header(Header::LOCATION)
+            .with_header(Header::IS_REPLAYED)
+            .with_header(Header::TAG)
+            .answers::<AdminSale>(201, "The draft.", example("draft"))
+            .with_header(Header::LOCATION)
+            .with_header(Header::TAG)
+            .leads_to(&[
+                ("showSaleToOperator", "id", "/id"),
+                ("preloadSale", "id", "/id"),
+                ("openSale", "id", "/id"),
+                ("getStats", "id", "/id"),
+                ("auditSale", "id", "/id"),
+                ("buy", "id", "/id"),
+            ])
+    }),
+    Endpoint::get("/v1/admin/sales", handler!(list_sales), |it| {
+        it.of_operators("listSalesToOperator", "List sales")
+            .says("Newest first.")
+            .query::<PageQuery>(&[("limit", 10.into())])
+            .answers_page::<AdminSale>("A page of sales.", example("open"))
+    }),
+    Endpoint::get("/v1/admin/sales/{id}", handler!(show_sale), |it| {
+        it.of_operators("showSaleToOperator", "Show a sale")
+            .answers::<AdminSale>(200, "The sale.", example("open"))
+            .with_header(Header::TAG)
+    }),
+    Endpoint::put("/v1/admin/sales/{id}", handler!(change_sale), |it| {
+        it.of_operators("changeSale", "Change a draft")
+            .says(
+                "Replaces the whole draft, by the same rules as its creation. With `If-Match`, only if the draft has \
+                 not changed since, else 409. Once its preload has begun, a sale cannot be changed.",
+            )
+            .takes(
+                "header",
+                "If-Match",
+                "The `ETag` of the draft to change.",
+                false,
+                json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
+                None,
+            )
+            .reads::<SaleRequest>(example_terms())
+            .answers::<AdminSale>(200, "The draft as it is now.", example("draft"))
+            .with_header(Header::TAG)
+            .refuses(&[Code::InvalidTransition])
+    }),
+    Endpoint::delete("/v1/admin/sales/{id}", handler!(delete_sale), |it| {
+        it.of_operators("deleteSale", "Delete a draft")
+            .says(
+                "Deletes it for good. Once its preload has begun, a sale cannot be deleted: close it. The key that \
+                 created the draft may create another sale.",
+            )
+            .answers::<DeletedSale>(200, "Deleted.", json!({"id": SALE_ID, "deleted": true}))
+            .refuses(&[Code::InvalidTransition])
+    }),
+    Endpoint::post("/v1/admin/sales/{id}/preload", handler!(preload), |it| {
+        let mut preloaded = example("scheduled");
+        preloaded["sale_id"] = SALE_ID.into();
+        preloaded["shards"] = json!([example_shard(0), example_shard(1)]);
+        it.of_operators("preloadSale", "Load a sale's stock into Redis")
+            .says(
+                "Splits each item's stock over the shards, to the last unit. The sale becomes `scheduled`, or `open` \
+                 if its start has passed. A second call changes nothing.",
+            )
+            .answers::<Preloaded>(200, "The sale, and what each shard holds.", preloaded)
+            .refuses(&[Code::InvalidRequest, Code::Overloaded])
+    }),
+    Endpoint::post(
+        "/v1/admin/sales/{id}/open",
+        handler!(|api, operator, id| transition(api, operator, id, Transition::Open)),
+        |it| {
+            to_state(it.of_operators("openSale", "Open a sale now"), "open")
+                .says("Also before its start. Opening an open sale is not an error.")
+        },
+    ),
+    Endpoint::post(
+        "/v1/admin/sales/{id}/pause",
+        handler!(|api, operator, id| transition(api, operator, id, Transition::Pause)),
+        |it| {
+            to_state(it.of_operators("pauseSale", "Pause a sale"), "paused").says(
+                "Nothing is sold until it is resumed. Held units can still be paid for and cancelled. A scheduled \
+                 sale that is paused does not open by itself.",
+            )
+        },
+    ),
+    Endpoint::post(
+        "/v1/admin/sales/{id}/resume",
+        handler!(|api, operator, id| transition(api, operator, id, Transition::Resume)),
+        |it| {
+            to_state(it.of_operators("resumeSale", "Resume a sale"), "open")
+                .says("Ends a pause. If its start is still ahead, the sale is `scheduled` and opens then.")
+        },
+    ),
+    Endpoint::post(
+        "/v1/admin/sales/{id}/close",
+        handler!(|api, operator, id| transition(api, operator, id, Transition::Close)),
+        |it| {
+            to_state(it.of_operators("closeSale", "Close a sale for good"), "closed")
+                .says("Held units can still be paid for and cancelled.")
+        },
+    ),
+];
 
 pub(super) async fn view(api: &Api, sale: Sale) -> AdminSale {
     AdminSale::at(sale, flow::sale_book::clock(&api.app).await)
@@ -27,8 +143,12 @@ async fn shown(api: &Api, mut answer: HttpResponseBuilder, sale: Sale) -> HttpRe
     answer.json(view(api, sale).await)
 }
 
-/// `POST /v1/admin/sales`: once for each `Idempotency-Key`, if the request has one
-pub async fn create_sale(
+fn without(Lacking(what): Lacking) -> Problem {
+    Problem::invalid(what)
+}
+
+/// Once for each `Idempotency-Key`, if the request has one
+async fn create_sale(
     api: Data<Api>,
     _: Operator,
     MaybeKey(key): MaybeKey,
@@ -36,15 +156,9 @@ pub async fn create_sale(
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let created = api.for_others(|app| async move {
-        Ok(
-            match flow::sell::await_durability::lacking(&app, new.durability).await? {
-                Some(lacking) => Err(lacking),
-                None => Ok(flow::sale_book::create_once(&app, &new, key.as_ref()).await?),
-            },
-        )
-    });
-    let (mut answer, sale) = match created.await?.map_err(Problem::invalid)? {
+    let created =
+        api.for_operator(|app| async move { flow::operate::drafts::create_once(&app, &new, key.as_ref()).await });
+    let (mut answer, sale) = match created.await?.map_err(without)? {
         CreateOutcome::Created(sale) => (HttpResponse::Created(), sale),
         CreateOutcome::Replayed(sale) => {
             let mut answer = HttpResponse::Ok();
@@ -62,9 +176,9 @@ pub async fn create_sale(
     Ok(shown(&api, answer, sale).await)
 }
 
-/// `PUT /v1/admin/sales/{id}`: replaces a draft, if it still is the version that `If-Match` names. A preloaded sale
+/// Replaces a draft, if it still is the version that `If-Match` names. A preloaded sale
 /// cannot be changed.
-pub async fn change_sale(
+async fn change_sale(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
@@ -73,15 +187,11 @@ pub async fn change_sale(
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let changed = api.for_others(move |app| async move {
-        Ok(
-            match flow::sell::await_durability::lacking(&app, new.durability).await? {
-                Some(lacking) => Err(lacking),
-                None => Ok(flow::sale_book::change(&app, id, &new, versions.as_deref()).await?),
-            },
-        )
-    });
-    match changed.await?.map_err(Problem::invalid)? {
+    let changed =
+        api.for_operator(
+            move |app| async move { flow::operate::drafts::change(&app, id, &new, versions.as_deref()).await },
+        );
+    match changed.await?.map_err(without)? {
         ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
         ChangeOutcome::Stale => Err(Problem::new(
             Code::InvalidTransition,
@@ -105,9 +215,9 @@ pub(in crate::http) struct DeletedSale {
     deleted: bool,
 }
 
-/// `DELETE /v1/admin/sales/{id}`: deletes a draft. A preloaded sale stays, with its orders and money.
-pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let deleted = api.for_others(move |app| async move { flow::sale_book::delete(&app, id).await });
+/// Deletes a draft. A preloaded sale stays, with its orders and money.
+async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let deleted = api.for_operator(move |app| async move { flow::operate::drafts::delete(&app, id).await });
     match deleted.await? {
         DeleteOutcome::Deleted => Ok(HttpResponse::Ok().json(DeletedSale { id, deleted: true })),
         DeleteOutcome::NoDraft(sale) => {
@@ -118,45 +228,119 @@ pub async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) ->
     }
 }
 
-/// `GET /v1/admin/sales`
-pub async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
+async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     let limit = page.limit.get();
     let after = page.starting_after;
     let sales = api
-        .for_others(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await })
+        .for_operator(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await })
         .await?;
     let now = flow::sale_book::clock(&api.app).await;
     let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
 }
 
-/// `GET /v1/admin/sales/{id}`
-pub async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let sale = api
-        .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
+        .for_operator(move |app| async move { flow::sale_book::find(&app, id).await })
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(shown(&api, HttpResponse::Ok(), sale).await)
 }
 
-async fn transition(api: &Api, id: SaleId, to: Transition) -> Result<HttpResponse, Problem> {
+/// A preloaded sale. Its member `shards` is not the number of shards, but what each shard holds.
+#[derive(Serialize)]
+pub(in crate::http) struct Preloaded {
+    #[serde(flatten)]
+    sale: AdminSale,
+    sale_id: SaleId,
+    shards: Vec<ShardStats>,
+}
+
+impl JsonSchema for Preloaded {
+    fn schema_name() -> Cow<'static, str> {
+        "PreloadedSale".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = AdminSale::json_schema(generator);
+        let mut sale_id = generator.subschema_for::<SaleId>();
+        sale_id.insert("description".to_owned(), "The sale's id, the same as `id`.".into());
+        let mut shards = generator.subschema_for::<Vec<ShardStats>>();
+        shards.insert("description".to_owned(), "What each shard holds.".into());
+        schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.insert("sale_id".to_owned(), sale_id.to_value());
+            properties.insert("shards".to_owned(), shards.to_value());
+        }
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.push("sale_id".into());
+        }
+        schema
+    }
+}
+
+async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let loaded = api.for_operator(move |app| async move { flow::operate::preload::preload(&app, id).await });
+    let loaded = loaded.await?.map_err(without)?;
+    let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
+    let shards = readings.iter().map(flow::watch::stats::shard_stats).collect();
+    let view = view(&api, (*sale).clone()).await;
+    let preloaded = Preloaded {
+        sale: view,
+        sale_id: id,
+        shards,
+    };
+    // In a `Value`, the later of two members with one name replaces the earlier: `shards`.
+    Ok(HttpResponse::Ok().json(serde_json::to_value(preloaded).unwrap_or_default()))
+}
+
+async fn transition(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    to: Transition,
+) -> Result<HttpResponse, Problem> {
     match api
-        .for_others(move |app| async move { flow::operate::transition::transition(&app, id, to).await })
+        .for_operator(move |app| async move { flow::operate::transition::transition(&app, id, to).await })
         .await?
     {
-        TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(api, sale).await)),
+        TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(&api, *sale).await)),
         TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
         TransitionOutcome::NotFound => Err(Problem::not_found("such sale")),
     }
 }
 
-macro_rules! transitions {
-    ($($name:ident $to:ident)*) => {$(
-        #[doc = concat!("`POST /v1/admin/sales/{id}/", stringify!($name), "`")]
-        pub async fn $name(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-            transition(&api, id, Transition::$to).await
-        }
-    )*};
+/// Describes the answers of a transition to this state.
+fn to_state<'a>(it: Description<'a>, state: &str) -> Description<'a> {
+    it.answers::<AdminSale>(200, "The sale as it is now.", example(state))
+        .refuses(&[Code::InvalidTransition, Code::Overloaded])
 }
 
-transitions! { open Open pause Pause resume Resume close Close }
+fn example_terms() -> Value {
+    json!({
+        "name": "Winter drop", "starts_at": "2026-11-22T09:00:00Z", "ends_at": "2036-11-22T10:00:00Z", "shards": 2,
+        "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR", "stock": 100,
+            "per_user_limit": 2}],
+    })
+}
+
+/// A sale in examples.
+pub fn example(state: &str) -> Value {
+    let mut sale = example_terms();
+    sale["id"] = SALE_ID.into();
+    sale["state"] = state.into();
+    sale["starts_at"] = "2026-11-22T09:00:00.000Z".into();
+    sale["ends_at"] = "2036-11-22T10:00:00.000Z".into();
+    sale["created_at"] = "2026-11-22T08:00:00.000Z".into();
+    sale["server_time"] = "2026-11-22T09:00:00.120Z".into();
+    sale["payment_window_seconds"] = 900.into();
+    sale["purchase_rate"] = json!({"limit": 5, "window_ms": 60000});
+    sale["durability"] = "redis".into();
+    sale["guards"] = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "captcha_proof_cost": 0, "holds_max": 0,
+        "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100, "admission_seconds": 300});
+    sale
+}
+
+pub(super) fn example_shard(number: u16) -> Value {
+    json!({"shard": number, "epoch": 1, "available": {"TSHIRT-M": 50}, "held": {"TSHIRT-M": 0}, "sold": {"TSHIRT-M": 0},
+        "sent": {"TSHIRT-M": 0}, "received": {"TSHIRT-M": 0}, "in_transit": {"TSHIRT-M": 0}, "undrained_events": 0})
+}

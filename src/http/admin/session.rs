@@ -6,12 +6,14 @@ use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow;
 use crate::http::Api;
+use crate::http::admin::audit_log::{SESSION_PATH, before_it_began, begin_action, note};
 use crate::http::admin::operator::{
-    REQUEST_TOKEN, SECURE_SESSION_COOKIE, SESSION_PATH, before_it_began, begin_action, cookie_name, identify,
-    is_from_here, note, secret_of, to_the_end, wrong_key,
+    REQUEST_TOKEN, SECURE_SESSION_COOKIE, cookie_name, identify, is_from_here, secret_of, to_the_end, wrong_key,
 };
-use crate::http::extract::{Json, OpenSession};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, OpenSession, parsed};
 use crate::http::gateway;
+use crate::http::openapi::{Header, KEY, Who};
 use crate::http::problem::Problem;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
@@ -19,17 +21,45 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Map;
+use serde_json::{Map, json};
 use std::net::IpAddr;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/v1/admin/session", handler!(show), |it| {
+        it.of_sessions(Who::Console, "showSession", "Show the console's session")
+            .says("No session is not an error.")
+            .answers::<SessionView>(200, "The session, if there is one.", json!({"signed_in": false}))
+    }),
+    Endpoint::post("/v1/admin/session", handler!(sign_in), |it| {
+        let session = json!({"signed_in": true, "session_id": "019ac1f2-9a10-7c55-8d02-61f3c0a7be42", "name": "ada",
+        "expires_at": "2026-11-22T21:00:00.000Z", "request_token": "q1m2…", "request_token_header": REQUEST_TOKEN});
+        it.of_sessions(Who::Anybody, "signIn", "Sign in at the console")
+            .says(
+                "Exchanges the operators' key for a cookie, which the browser keeps and sends. Only a page of this \
+                 instance may ask. Programs need no session: they send the key.",
+            )
+            .reads::<SignInBody>(json!({"key": KEY, "name": "ada"}))
+            .answers::<SessionView>(201, "The session.", session)
+            .with_header(Header::COOKIE)
+            .refuses(&[Code::Unauthenticated, Code::ConsoleTokenRequired, Code::RateLimited])
+    }),
+    Endpoint::delete("/v1/admin/session", handler!(sign_out), |it| {
+        it.of_sessions(Who::Session, "signOut", "Sign out of the console")
+            .says("Ends the session on every instance.")
+            .answers::<SessionView>(200, "It has ended.", json!({"signed_in": false}))
+            .with_header(Header::COOKIE)
+            .refuses(&[Code::Unauthenticated, Code::ConsoleTokenRequired, Code::InvalidRequest])
+    }),
+];
+
 /// How often a stream checks whether its session has ended.
-pub(in crate::http) const LOOK_EVERY: Duration = Duration::from_secs(10);
+pub(in crate::http) const SESSION_CHECK_EVERY: Duration = Duration::from_secs(10);
 /// The longest that one check may take.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+const SESSION_CHECK_MAX: Duration = Duration::from_secs(5);
 
 /// The request to sign in.
 #[derive(Deserialize, JsonSchema)]
@@ -65,12 +95,8 @@ pub struct SessionView {
     request_token_header: Option<&'static str>,
 }
 
-/// `POST /v1/admin/session`: exchanges the operators' key for a cookie.
-pub async fn sign_in(
-    api: Data<Api>,
-    request: HttpRequest,
-    Json(body): Json<SignInBody>,
-) -> Result<HttpResponse, Problem> {
+/// Exchanges the operators' key for a cookie.
+async fn sign_in(api: Data<Api>, request: HttpRequest, Json(body): Json<SignInBody>) -> Result<HttpResponse, Problem> {
     if !is_from_here(&request) {
         return Err(Problem::new(
             Code::ConsoleTokenRequired,
@@ -79,8 +105,7 @@ pub async fn sign_in(
     }
     let address = gateway::address_of(&api, &request)
         .ok_or_else(|| Problem::new(Code::Unavailable, "this request's address is not known"))?;
-    let name = body.name.as_deref().map(str::parse::<OperatorName>).transpose();
-    let name = name.map_err(|wrong| Problem::invalid(format!("name {wrong}")))?;
+    let name: Option<OperatorName> = body.name.as_deref().map(|text| parsed("name", text)).transpose()?;
     let expected = api.admin_key.expose().as_bytes();
     if !bool::from(body.key.as_bytes().ct_eq(expected)) {
         return Err(match wrong_key(&api, &request) {
@@ -111,7 +136,7 @@ async fn begin_session(
 ) -> Result<(Session, SessionSecret), Problem> {
     let key = api.admin_key.clone();
     let (session, secret) = api
-        .for_others(move |app| async move {
+        .for_operator(move |app| async move {
             flow::operate::console::sign_in(&app, key.expose(), name.as_ref(), address).await
         })
         .await?;
@@ -128,8 +153,8 @@ async fn begin_session(
     Ok((session, secret))
 }
 
-/// `GET /v1/admin/session`: whether there is a session, and what the console's pages need. No session is not an error.
-pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// Whether there is a session, and what the console's pages need. No session is not an error.
+async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = match secret_of(&api, &request) {
         Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
         None => None,
@@ -138,8 +163,8 @@ pub async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
     Ok(private(HttpResponse::Ok()).json(view(&api, session)))
 }
 
-/// `DELETE /v1/admin/session`: ends the session on every instance.
-pub async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// Ends the session on every instance.
+async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await.map_err(before_it_began)?;
     let Some(OpenSession { secret, .. }) = operator.session else {
         return Err(Problem::invalid(
@@ -165,7 +190,7 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
     let id = begin_action(&api, new).await?;
     let key = api.admin_key.clone();
     let ended = api
-        .for_others(move |app| async move { flow::operate::console::sign_out(&app, key.expose(), &secret).await })
+        .for_operator(move |app| async move { flow::operate::console::sign_out(&app, key.expose(), &secret).await })
         .await;
     let outcome = ended
         .as_ref()
@@ -180,12 +205,12 @@ pub(in crate::http) async fn has_ended(api: &Api, session: &OpenSession) -> bool
         return true;
     }
     let found = flow::operate::console::session(&api.operators, api.admin_key.expose(), &session.secret);
-    matches!(timeout(LOOK_MAX, found).await, Ok(Ok(None)))
+    matches!(timeout(SESSION_CHECK_MAX, found).await, Ok(Ok(None)))
 }
 
 async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
     let key = api.admin_key.clone();
-    api.for_others(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
+    api.for_operator(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
         .await
 }
 

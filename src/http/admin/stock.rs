@@ -1,76 +1,68 @@
-//! The stock of a sale: preload, restock, numbers, audit, rebuild.
+//! The stock of a sale: restock, numbers, rebuild.
 
 use crate::domain::code::Code;
-use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Audit, RebuildPreview, Rebuilt, ShardStats};
+use crate::domain::ids::Sku;
+use crate::domain::report::{RebuildPreview, Rebuilt, Stats};
 use crate::domain::sale::STOCK_MAX;
 use crate::flow;
 use crate::flow::operate::restock::RestockOutcome;
 use crate::http::Api;
-use crate::http::admin::sales::view;
-use crate::http::extract::{Json, Key, Operator, Query, SalePath};
+use crate::http::REBUILD_WAIT;
+use crate::http::admin::sales::{self, example_shard, view};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Key, Operator, Query, SalePath, parsed};
+use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
-use crate::http::views::{AdminSale, Page, PageSize};
-use crate::http::{AUDIT_WAIT, REBUILD_WAIT};
+use crate::http::views::AdminSale;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::borrow::Cow;
-use std::sync::Arc;
+use serde_json::json;
 
-/// A preloaded sale. Its member `shards` is not the number of shards, but what each shard holds.
-#[derive(Serialize)]
-pub(in crate::http) struct Preloaded {
-    #[serde(flatten)]
-    sale: AdminSale,
-    sale_id: SaleId,
-    shards: Vec<ShardStats>,
-}
-
-impl JsonSchema for Preloaded {
-    fn schema_name() -> Cow<'static, str> {
-        "PreloadedSale".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = AdminSale::json_schema(generator);
-        let mut sale_id = generator.subschema_for::<SaleId>();
-        sale_id.insert("description".to_owned(), "The sale's id, the same as `id`.".into());
-        let mut shards = generator.subschema_for::<Vec<ShardStats>>();
-        shards.insert("description".to_owned(), "What each shard holds.".into());
-        schema.insert("description".to_owned(), "A sale that has been preloaded.".into());
-        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            properties.insert("sale_id".to_owned(), sale_id.to_value());
-            properties.insert("shards".to_owned(), shards.to_value());
-        }
-        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
-            required.push("sale_id".into());
-        }
-        schema
-    }
-}
-
-/// `POST /v1/admin/sales/{id}/preload`
-pub async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let loaded = api.for_others(move |app| async move {
-        Ok(match flow::sell::await_durability::lacking_for(&app, id).await? {
-            Some(lacking) => Err(lacking),
-            None => Ok(flow::operate::preload::preload(&app, id).await?),
-        })
-    });
-    let loaded = loaded.await?.map_err(Problem::invalid)?;
-    let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
-    let shards = readings.iter().map(flow::watch::stats::shard_stats).collect();
-    let view = view(&api, (*sale).clone()).await;
-    let preloaded = Preloaded {
-        sale: view,
-        sale_id: id,
-        shards,
-    };
-    // In a `Value`, the later of two members with one name replaces the earlier: `shards`.
-    Ok(HttpResponse::Ok().json(serde_json::to_value(preloaded).unwrap_or_default()))
-}
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::post("/v1/admin/sales/{id}/restock", handler!(restock), |it| {
+        it.of_operators("restockSale", "Add units to an item, or take unsold ones back")
+            .says("A negative quantity takes free units back, all of them or none. The same key is applied once.")
+            .with_key("restock-2026-11-22-1")
+            .reads::<RestockBody>(json!({"sku": "TSHIRT-M", "quantity": 100}))
+            .answers::<AdminSale>(200, "The sale with its new stock.", sales::example("open"))
+            .refuses(&[
+                Code::InsufficientStock,
+                Code::InvalidTransition,
+                Code::IdempotencyKeyReused,
+                Code::Overloaded,
+            ])
+    }),
+    Endpoint::post("/v1/admin/sales/{id}/rebuild", handler!(rebuild), |it| {
+        it.of_operators("rebuildSale", "Rebuild a sale's stock in Redis from Postgres")
+            .says(
+                "Use it after a loss, even while the sale goes on. A shard that is being rebuilt answers 503 \
+                 `unavailable`, and then sells again by itself. With `dry_run=true` nothing changes: the answer shows \
+                 what each shard has and what a rebuild would write. The free units of each item are spread evenly.",
+            )
+            .query::<RebuildQuery>(&[("dry_run", false.into())])
+            .answers::<RebuildAnswer>(
+                200,
+                "The result of the rebuild.",
+                json!({"sale_id": SALE_ID, "shards": 2, "orders": 31, "lost_orders": 0}),
+            )
+            .refuses(&[Code::InvalidTransition, Code::Overloaded])
+    }),
+    Endpoint::get("/v1/admin/sales/{id}/stats", handler!(stats), |it| {
+        let stats = json!({
+            "sale_id": SALE_ID, "state": "open", "server_time": "2026-11-22T09:00:12.000Z",
+            "items": [{"sku": "TSHIRT-M", "total": 100, "available": 69, "held": 30, "sold": 1, "in_transit": 0}],
+            "shards": [example_shard(0), example_shard(1)], "undrained_events": 0,
+            "orders": {"reserved": 30, "paid": 1, "cancelled": 2, "expired": 0, "revoked": 0},
+            "alerts": {"dead_letters": 0, "failed_releases": 0, "refunds_due": 0, "unmatched_payments": 0, "lost_orders": 0},
+            "stopped": {"window": 12},
+        });
+        it.of_operators("getStats", "Show a sale in numbers")
+            .says("`stopped` counts the requests that each guard has refused.")
+            .answers::<Stats>(200, "The numbers.", stats)
+    }),
+];
 
 /// The body of a restock.
 #[derive(Deserialize, JsonSchema)]
@@ -84,18 +76,14 @@ pub struct RestockBody {
     quantity: i64,
 }
 
-/// `POST /v1/admin/sales/{id}/restock`
-pub async fn restock(
+async fn restock(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
     Key(key): Key,
     Json(body): Json<RestockBody>,
 ) -> Result<HttpResponse, Problem> {
-    let sku = body
-        .sku
-        .parse()
-        .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+    let sku = parsed("sku:", &body.sku)?;
     if body.quantity == 0 || !(-STOCK_MAX..=STOCK_MAX).contains(&body.quantity) {
         return Err(Problem::invalid(format!(
             "quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0"
@@ -103,7 +91,7 @@ pub async fn restock(
     }
     let quantity = body.quantity;
     let outcome = api
-        .for_others(move |app| async move { flow::operate::restock::restock(&app, id, &key, &sku, quantity).await })
+        .for_operator(move |app| async move { flow::operate::restock::restock(&app, id, &key, &sku, quantity).await })
         .await?;
     match outcome {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
@@ -124,70 +112,11 @@ pub async fn restock(
     }
 }
 
-/// `GET /v1/admin/sales/{id}/stats`
-pub async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let stats = api
-        .for_others(move |app| async move { flow::watch::stats::stats(&app, id).await })
+        .for_operator(move |app| async move { flow::watch::stats::stats(&app, id).await })
         .await?;
     Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
-}
-
-/// The most differences in one answer.
-const DIFFERENCES_MAX: u32 = 1000;
-
-/// Which differences of an audit to return.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AuditQuery {
-    /// At most so many differences; 1000 by default.
-    #[serde(default)]
-    limit: PageSize<DIFFERENCES_MAX>,
-    /// Lists only the differences after this text: the last difference of the page before.
-    starting_after: Option<String>,
-}
-
-/// A stock audit with one page of its differences.
-#[derive(Serialize, JsonSchema)]
-pub(in crate::http) struct AuditPage {
-    #[serde(flatten)]
-    audit: Audit,
-    /// How many differences there are in total.
-    differences_total: usize,
-    /// Whether more differences follow. Ask for them with `starting_after` and the last difference.
-    has_more: bool,
-}
-
-impl AuditPage {
-    fn of(mut audit: Audit, query: &AuditQuery) -> Self {
-        let differences_total = audit.differences.len();
-        if let Some(after) = &query.starting_after {
-            audit.differences.retain(|difference| difference > after);
-        }
-        let Page { data, has_more } = Page::of(std::mem::take(&mut audit.differences), query.limit.get());
-        audit.differences = data;
-        Self {
-            audit,
-            differences_total,
-            has_more,
-        }
-    }
-}
-
-/// `GET /v1/admin/sales/{id}/audit`: each page counts again. The differences are sorted by their text, so a lasting
-/// difference is on exactly one page.
-pub async fn audit(
-    api: Data<Api>,
-    _: Operator,
-    SalePath(id): SalePath,
-    Query(query): Query<AuditQuery>,
-) -> Result<HttpResponse, Problem> {
-    let app = Arc::clone(&api.operators);
-    let next = api
-        .audits
-        .next(id, move || async move { flow::watch::audit::audit(&app, id).await });
-    let audit = api.for_long(AUDIT_WAIT, |_| next).await?;
-    let audit = audit.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
 }
 
 /// How to rebuild.
@@ -207,19 +136,18 @@ pub(in crate::http) enum RebuildAnswer {
     DryRun(RebuildPreview),
 }
 
-/// `POST /v1/admin/sales/{id}/rebuild`
-pub async fn rebuild(
+async fn rebuild(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
     Query(query): Query<RebuildQuery>,
 ) -> Result<HttpResponse, Problem> {
     let sale = api
-        .for_others(move |app| async move { flow::sale_book::find(&app, id).await })
+        .for_operator(move |app| async move { flow::sale_book::find(&app, id).await })
         .await?;
     let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
     let rebuilt = api
-        .for_long(REBUILD_WAIT, move |app| async move {
+        .for_operator_within(REBUILD_WAIT, move |app| async move {
             Ok(if query.dry_run {
                 let preview = flow::recover::rebuild::preview::preview(&app, id).await?;
                 preview.map(RebuildAnswer::DryRun)

@@ -5,9 +5,9 @@ use crate::domain::code::Code;
 use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::http::admin::operator::OPERATOR as OPERATOR_HEADER;
-use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
+use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN, REPLAYED};
 use crate::http::problem::{PROBLEM_JSON, Problem};
-use crate::http::shop::orders::REPLAYED;
+use crate::http::views::Page;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,7 +105,7 @@ pub struct Parameter {
     pub example: Option<Value>,
 }
 
-pub struct Body {
+pub struct DescribedBody {
     pub schema: Value,
     pub example: Value,
 }
@@ -117,59 +117,59 @@ pub struct Header {
     schema: fn() -> Value,
 }
 
-/// On every answer.
-const REQUEST_ID: Header = Header {
-    name: "X-Request-Id",
-    description: "A trusted proxy's id; the client's own with `client-` before it, if it is usable; else a new one. \
-        The log has it, too.",
-    schema: || json!({"type": "string", "minLength": 1, "maxLength": 135}),
-};
-/// The path of a new resource.
-pub const LOCATION: Header = Header {
-    name: "Location",
-    description: "The path of the new resource.",
-    schema: || json!({"type": "string", "pattern": "^/v1/"}),
-};
-/// Says that the answer is that of an earlier request.
-pub const IS_REPLAYED: Header = Header {
-    name: REPLAYED,
-    description: "The answer is that of an earlier request with this key.",
-    schema: || json!({"type": "string", "const": "true"}),
-};
-const RETRY_AFTER: Header = Header {
-    name: "Retry-After",
-    description: "After so many seconds the same request may succeed.",
-    schema: || json!({"type": "integer", "minimum": 1}),
-};
-const AUTHENTICATE: Header = Header {
-    name: "WWW-Authenticate",
-    description: "How to authenticate.",
-    schema: || json!({"type": "string"}),
-};
-pub const TAG: Header = Header {
-    name: "ETag",
-    description: "The version of the content, for `If-None-Match` or `If-Match`.",
-    schema: || json!({"type": "string"}),
-};
-
-/// The session's cookie: to keep, or to forget.
-pub const COOKIE: Header = Header {
-    name: "Set-Cookie",
-    description: "The session's cookie, for pages of this site alone; no script can read it. Empty if it has ended.",
-    schema: || json!({"type": "string"}),
-};
-
-pub const HEADERS: [Header; 7] = [
-    REQUEST_ID,
-    LOCATION,
-    IS_REPLAYED,
-    RETRY_AFTER,
-    AUTHENTICATE,
-    TAG,
-    COOKIE,
-];
-
 impl Header {
+    /// On every answer.
+    const REQUEST_ID: Self = Self {
+        name: "X-Request-Id",
+        description: "A trusted proxy's id; the client's own with `client-` before it, if it is usable; else a new one. \
+        The log has it, too.",
+        schema: || json!({"type": "string", "minLength": 1, "maxLength": 135}),
+    };
+    /// The path of a new resource.
+    pub const LOCATION: Self = Self {
+        name: "Location",
+        description: "The path of the new resource.",
+        schema: || json!({"type": "string", "pattern": "^/v1/"}),
+    };
+    /// Says that the answer is that of an earlier request.
+    pub const IS_REPLAYED: Self = Self {
+        name: REPLAYED,
+        description: "The answer is that of an earlier request with this key.",
+        schema: || json!({"type": "string", "const": "true"}),
+    };
+    const RETRY_AFTER: Self = Self {
+        name: "Retry-After",
+        description: "After so many seconds the same request may succeed.",
+        schema: || json!({"type": "integer", "minimum": 1}),
+    };
+    const AUTHENTICATE: Self = Self {
+        name: "WWW-Authenticate",
+        description: "How to authenticate.",
+        schema: || json!({"type": "string"}),
+    };
+    pub const TAG: Self = Self {
+        name: "ETag",
+        description: "The version of the content, for `If-None-Match` or `If-Match`.",
+        schema: || json!({"type": "string"}),
+    };
+
+    /// The session's cookie: to keep, or to forget.
+    pub const COOKIE: Self = Self {
+        name: "Set-Cookie",
+        description: "The session's cookie, for pages of this site alone; no script can read it. Empty if it has ended.",
+        schema: || json!({"type": "string"}),
+    };
+
+    pub const ALL: [Self; 7] = [
+        Self::REQUEST_ID,
+        Self::LOCATION,
+        Self::IS_REPLAYED,
+        Self::RETRY_AFTER,
+        Self::AUTHENTICATE,
+        Self::TAG,
+        Self::COOKIE,
+    ];
+
     /// The header, as the components of the document describe it.
     pub fn component(&self) -> Value {
         json!({"description": self.description, "required": true, "schema": (self.schema)()})
@@ -177,7 +177,7 @@ impl Header {
 }
 
 fn refer(headers: &[Header]) -> Map<String, Value> {
-    let all = [REQUEST_ID].into_iter().chain(headers.iter().copied());
+    let all = [Header::REQUEST_ID].into_iter().chain(headers.iter().copied());
     all.map(|header| {
         let at = format!("#/components/headers/{}", header.name);
         (header.name.to_owned(), json!({"$ref": at}))
@@ -186,7 +186,7 @@ fn refer(headers: &[Header]) -> Map<String, Value> {
 }
 
 /// An answer without a problem.
-pub struct Answer {
+pub struct DescribedAnswer {
     pub status: u16,
     /// What the answer means.
     pub description: &'static str,
@@ -202,9 +202,13 @@ pub struct Answer {
     links: Vec<(&'static str, &'static str, &'static str)>,
 }
 
+/// The name of a kind of events, its description, and the schema of its data.
+type EventKind<'a> = (&'a str, &'a str, fn(&mut Schemas) -> Value);
+
 /// The description of one route.
 pub struct Operation {
-    pub method: &'static str,
+    /// In lower case.
+    pub method: String,
     pub path: &'static str,
     /// Its name, for generated clients.
     pub id: &'static str,
@@ -213,18 +217,39 @@ pub struct Operation {
     pub description: String,
     pub who: Who,
     pub parameters: Vec<Parameter>,
-    pub body: Option<Body>,
+    pub body: Option<DescribedBody>,
     /// The answers without a problem.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<DescribedAnswer>,
     /// The codes of the problems that it may answer.
     pub codes: BTreeSet<Code>,
 }
 
-impl Operation {
-    fn new(group: Group, who: Who, [method, path]: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        Self {
-            method,
-            path,
+/// Describes a route, from its method and path on.
+pub type Describe = fn(Undescribed<'_>) -> Description<'_>;
+
+/// A route whose description begins.
+pub struct Undescribed<'a> {
+    method: String,
+    path: &'static str,
+    schemas: &'a mut Schemas,
+}
+
+/// The description of one route, while it is made.
+pub struct Description<'a> {
+    operation: Operation,
+    schemas: &'a mut Schemas,
+}
+
+impl<'a> Undescribed<'a> {
+    pub fn new(method: &str, path: &'static str, schemas: &'a mut Schemas) -> Self {
+        let method = method.to_lowercase();
+        Self { method, path, schemas }
+    }
+
+    fn begin(self, group: Group, who: Who, id: &'static str, summary: &'static str) -> Description<'a> {
+        let operation = Operation {
+            method: self.method,
+            path: self.path,
             id,
             group,
             summary,
@@ -234,13 +259,14 @@ impl Operation {
             body: None,
             answers: Vec::new(),
             codes: BTreeSet::new(),
-        }
-        .with_path()
+        };
+        let schemas = self.schemas;
+        Description { operation, schemas }.with_path()
     }
 
     /// A route for shoppers. The gateway may refuse any of them, and Redis or Postgres may be away.
-    pub fn of_shoppers(who: Who, route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        let this = Self::new(Group::Shoppers, who, route, id, summary);
+    pub fn of_shoppers(self, who: Who, id: &'static str, summary: &'static str) -> Description<'a> {
+        let this = self.begin(Group::Shoppers, who, id, summary);
         let this = this.refuses(&[Code::RateLimited, Code::Overloaded, Code::Unavailable]);
         if who == Who::Shopper {
             this.refuses(&[Code::Unauthenticated])
@@ -249,10 +275,11 @@ impl Operation {
         }
     }
 
-    pub fn of_operators(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        let this = Self::new(Group::Operators, Who::Operator, route, id, summary)
+    pub fn of_operators(self, id: &'static str, summary: &'static str) -> Description<'a> {
+        let this = self
+            .begin(Group::Operators, Who::Operator, id, summary)
             .refuses(&[Code::Unauthenticated, Code::Unavailable]);
-        if this.method == "get" {
+        if this.operation.method == "get" {
             return this;
         }
         // A name in another script comes as UTF-8, which the schema of a header cannot express.
@@ -270,22 +297,29 @@ impl Operation {
             ])
     }
 
-    pub fn of_sessions(who: Who, method: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new(Group::Operators, who, [method, "/v1/admin/session"], id, summary).refuses(&[Code::Unavailable])
+    pub fn of_sessions(self, who: Who, id: &'static str, summary: &'static str) -> Description<'a> {
+        self.begin(Group::Operators, who, id, summary)
+            .refuses(&[Code::Unavailable])
     }
 
-    pub fn of_provider(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        Self::new(Group::Provider, Who::Provider, route, id, summary)
+    pub fn of_provider(self, id: &'static str, summary: &'static str) -> Description<'a> {
+        self.begin(Group::Provider, Who::Provider, id, summary)
             .refuses(&[Code::Unauthenticated, Code::Unavailable])
     }
 
-    pub fn of_machines(route: [&'static str; 2], id: &'static str, summary: &'static str) -> Self {
-        Self::new(Group::Machines, Who::Anybody, route, id, summary)
+    pub fn of_machines(self, id: &'static str, summary: &'static str) -> Description<'a> {
+        self.begin(Group::Machines, Who::Anybody, id, summary)
+    }
+}
+
+impl Description<'_> {
+    pub fn operation(self) -> Operation {
+        self.operation
     }
 
     /// Adds the parameter of the path, if there is one. An id that does not parse is 404, like one that does not exist.
     fn with_path(self) -> Self {
-        let Some((before, _)) = self.path.split_once("/{id}") else {
+        let Some((before, _)) = self.operation.path.split_once("/{id}") else {
             return self;
         };
         let is_order = before.ends_with("orders");
@@ -305,7 +339,7 @@ impl Operation {
 
     /// Sets the description.
     pub fn says(mut self, description: impl Into<String>) -> Self {
-        self.description = description.into();
+        self.operation.description = description.into();
         self
     }
 
@@ -319,7 +353,7 @@ impl Operation {
         schema: Value,
         example: Option<Value>,
     ) -> Self {
-        self.parameters.push(Parameter {
+        self.operation.parameters.push(Parameter {
             place,
             name: name.to_owned(),
             description: description.to_owned(),
@@ -410,24 +444,23 @@ impl Operation {
     }
 
     /// Sets the body.
-    pub fn reads<T: JsonSchema>(mut self, schemas: &mut Schemas, example: Value) -> Self {
-        self.body = Some(Body {
-            schema: schemas.read::<T>(),
+    pub fn reads<T: JsonSchema>(mut self, example: Value) -> Self {
+        self.operation.body = Some(DescribedBody {
+            schema: self.schemas.read::<T>(),
             example,
         });
         self.refuses(&[Code::InvalidRequest, Code::PayloadTooLarge])
     }
 
     /// Adds an answer in JSON.
-    pub fn answers<T: JsonSchema>(
-        self,
-        schemas: &mut Schemas,
-        status: u16,
-        description: &'static str,
-        example: Value,
-    ) -> Self {
-        let schema = schemas.written::<T>();
+    pub fn answers<T: JsonSchema>(self, status: u16, description: &'static str, example: Value) -> Self {
+        let schema = self.schemas.written::<T>();
         self.answers_with(status, description, "application/json", schema, Some(example))
+    }
+
+    /// Adds a result page of a list, with this entry as its example.
+    pub fn answers_page<T: JsonSchema>(self, description: &'static str, entry: Value) -> Self {
+        self.answers::<Page<T>>(200, description, json!({"data": [entry], "has_more": false}))
     }
 
     /// Adds an answer of any content type.
@@ -439,7 +472,7 @@ impl Operation {
         schema: Value,
         example: Option<Value>,
     ) -> Self {
-        self.answers.push(Answer {
+        self.operation.answers.push(DescribedAnswer {
             status,
             description,
             kind: Some(kind),
@@ -453,14 +486,8 @@ impl Operation {
     }
 
     /// Adds a stream of events, all with this type of data.
-    pub fn answers_events<T: JsonSchema>(
-        self,
-        schemas: &mut Schemas,
-        description: &'static str,
-        event: &str,
-        example: &Value,
-    ) -> Self {
-        let mut schema = event_of(json!({"type": "string"}), schemas.written::<T>());
+    pub fn answers_events<T: JsonSchema>(self, description: &'static str, event: &str, example: &Value) -> Self {
+        let mut schema = event_of(json!({"type": "string"}), self.schemas.written::<T>());
         schema["description"] = "One event of the stream.".into();
         let example = json!({"event": event, "data": example.to_string()});
         self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
@@ -470,15 +497,16 @@ impl Operation {
     pub fn answers_kinds_of_events(
         self,
         description: &'static str,
-        kinds: &[(&str, &str, Value)],
+        kinds: &[EventKind<'_>],
         (event, example): (&str, &Value),
     ) -> Self {
         let kinds = kinds.iter().map(|(name, says, data)| {
-            let mut schema = event_of(json!({"type": "string", "const": name}), data.clone());
+            let mut schema = event_of(json!({"type": "string", "const": name}), data(self.schemas));
             schema["description"] = (*says).into();
             schema
         });
-        let schema = json!({"description": "One event of the stream.", "oneOf": kinds.collect::<Vec<_>>()});
+        let kinds: Vec<Value> = kinds.collect();
+        let schema = json!({"description": "One event of the stream.", "oneOf": kinds});
         let example = json!({"event": event, "data": example.to_string()});
         self.answers_with(200, description, EVENT_STREAM, schema, Some(example))
     }
@@ -487,15 +515,17 @@ impl Operation {
     pub fn answers_file(mut self, description: &'static str, kind: &'static str, schema: Value) -> Self {
         let known = "The version that the client has.";
         self = self.takes("header", "If-None-Match", known, false, json!({"type": "string"}), None);
-        self = self.answers_with(200, description, kind, schema, None).with_header(TAG);
-        self.answers.push(Answer {
+        self = self
+            .answers_with(200, description, kind, schema, None)
+            .with_header(Header::TAG);
+        self.operation.answers.push(DescribedAnswer {
             status: 304,
             description: "The copy that `If-None-Match` names is current.",
             kind: None,
             other_kind: None,
             schema: Value::Null,
             example: None,
-            headers: vec![TAG],
+            headers: vec![Header::TAG],
             links: Vec::new(),
         });
         self
@@ -503,7 +533,7 @@ impl Operation {
 
     /// Adds another content type to the last answer.
     pub fn or_as(mut self, kind: &'static str) -> Self {
-        if let Some(answer) = self.answers.last_mut() {
+        if let Some(answer) = self.operation.answers.last_mut() {
             answer.other_kind = Some(kind);
         }
         self
@@ -511,7 +541,7 @@ impl Operation {
 
     /// Adds a header to the last answer.
     pub fn with_header(mut self, header: Header) -> Self {
-        if let Some(answer) = self.answers.last_mut() {
+        if let Some(answer) = self.operation.answers.last_mut() {
             answer.headers.push(header);
         }
         self
@@ -519,7 +549,7 @@ impl Operation {
 
     /// Adds links to the last answer: each route's name, its parameter, and the member of the answer for it.
     pub fn leads_to(mut self, links: &[(&'static str, &'static str, &'static str)]) -> Self {
-        if let Some(answer) = self.answers.last_mut() {
+        if let Some(answer) = self.operation.answers.last_mut() {
             answer.links.extend(links);
         }
         self
@@ -527,10 +557,12 @@ impl Operation {
 
     /// Adds problems.
     pub fn refuses(mut self, codes: &[Code]) -> Self {
-        self.codes.extend(codes);
+        self.operation.codes.extend(codes);
         self
     }
+}
 
+impl Operation {
     pub fn problems(&self) -> BTreeMap<u16, Vec<Code>> {
         let mut by_status = BTreeMap::<u16, Vec<Code>>::new();
         for code in &self.codes {
@@ -561,7 +593,7 @@ impl Operation {
             "operationId": self.id,
             "tags": [self.group.name()],
             "summary": self.summary,
-            "security": self.who.security(self.method),
+            "security": self.who.security(&self.method),
             "responses": answers.chain(problems).collect::<Map<_, _>>(),
             "x-codeSamples": [{"lang": "Shell", "label": "curl", "source": command}],
         });
@@ -579,7 +611,7 @@ impl Operation {
     }
 }
 
-impl Answer {
+impl DescribedAnswer {
     fn describe(&self) -> Value {
         let mut said = json!({"description": self.description, "headers": refer(&self.headers)});
         if let Some(kind) = self.kind {
@@ -624,8 +656,8 @@ fn problem(status: u16, codes: &[Code]) -> Value {
         .map(|code| format!("`{}`: {}.", code.as_str(), code.title()))
         .collect();
     let headers: &[Header] = match status {
-        401 => &[AUTHENTICATE],
-        429 | 503 => &[RETRY_AFTER],
+        401 => &[Header::AUTHENTICATE],
+        429 | 503 => &[Header::RETRY_AFTER],
         _ => &[],
     };
     let examples = codes.iter().map(|code| {

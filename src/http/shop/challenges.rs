@@ -6,8 +6,10 @@ use crate::domain::ids::SaleId;
 use crate::domain::time::{self, from_millis};
 use crate::guard::challenge::{self, Posing, Shown};
 use crate::http::Api;
-use crate::http::extract::{Json, Shopper};
-use crate::http::gateway;
+use crate::http::counts;
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Shopper, parsed};
+use crate::http::openapi::{SALE_ID, Who};
 use crate::http::problem::Problem;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
@@ -16,9 +18,23 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
+
+pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/challenges", handler!(pose), |it| {
+    it.of_shoppers(Who::Shopper, "askChallenge", "Ask for a challenge")
+        .says("For sales whose `guards.challenge` is not `none`. An account may ask for a few within a minute.")
+        .reads::<ChallengeBody>(json!({"sale_id": SALE_ID}))
+        .answers::<PosedChallenge>(
+            201,
+            "The challenge.",
+            json!({"kind": "captcha", "id": "019ac1f2-8d51-7b2c-a4f0-6e1d3c5b7a98",
+                    "image": "data:image/png;base64,iVBORw0KGgo=", "expires_at": "2026-11-22T09:05:00.000Z"}),
+        )
+        .refuses(&[Code::NotFound])
+})];
 
 /// The request for a challenge.
 #[derive(Deserialize, JsonSchema)]
@@ -37,7 +53,7 @@ pub struct ChallengeBody {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[schemars(rename = "Challenge")]
-pub(in crate::http) enum Posed {
+pub(in crate::http) enum PosedChallenge {
     /// A captcha: a picture of letters, which the shopper types.
     Captcha {
         /// The challenge's id: send it with the answer.
@@ -84,22 +100,22 @@ fn described(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// `POST /v1/challenges`
-pub async fn pose(
+async fn pose(
     api: Data<Api>,
     Shopper(user): Shopper,
     Json(body): Json<ChallengeBody>,
 ) -> Result<HttpResponse, Problem> {
-    let sale = body.sale_id.parse::<SaleId>();
-    let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+    let sale: SaleId = parsed("sale_id:", &body.sale_id)?;
     let (shared, without_picture) = (Arc::clone(&api.shared), body.without_picture);
     let posing = api
-        .for_shopper(move |app| async move { challenge::pose(&app, &shared.easel, sale, &user, without_picture).await })
+        .for_shopper(move |app| async move {
+            challenge::pose(&app, &shared.challenge_drawer, sale, &user, without_picture).await
+        })
         .await?;
     let (id, shown, expires_at) = match posing {
         Posing::Posed { id, shown, expires_at } => (id, shown, expires_at),
         Posing::Limited { wait_ms } => {
-            gateway::count(&api, Some(sale), Layer::Challenge);
+            counts::refused_by_guard(&api, Some(sale), Layer::Challenge);
             let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or_default());
             return Err(Problem::wait(
                 Code::RateLimited,
@@ -119,8 +135,8 @@ pub async fn pose(
     Ok(HttpResponse::Created().json(match shown {
         Shown::Captcha(png) => {
             let image = format!("data:image/png;base64,{}", STANDARD.encode(png));
-            Posed::Captcha { id, image, expires_at }
+            PosedChallenge::Captcha { id, image, expires_at }
         }
-        Shown::ProofOfWork(altcha) => Posed::ProofOfWork { id, altcha, expires_at },
+        Shown::ProofOfWork(altcha) => PosedChallenge::ProofOfWork { id, altcha, expires_at },
     }))
 }

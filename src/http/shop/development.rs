@@ -10,7 +10,8 @@ use crate::domain::time::{self, from_millis};
 use crate::domain::{development, shopper_token, webhook};
 use crate::flow;
 use crate::http::Api;
-use crate::http::extract::{Json, Shopper};
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Shopper, parsed};
 use crate::http::problem::Problem;
 use crate::http::shop::webhooks::{Delivery, take_in};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
@@ -24,6 +25,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::development("/dev/token", handler!(token)),
+    Endpoint::development("/dev/pay", handler!(pay)),
+];
 
 /// The header with the development key.
 const KEY: &str = "X-Development-Key";
@@ -71,18 +77,14 @@ pub async fn only_with_key<B: MessageBody + 'static>(
 /// The shopper to sign in as.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TokenBody {
+struct TokenBody {
     #[schemars(with = "UserId")]
     user: String,
 }
 
-/// `POST /dev/token`
-pub async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpResponse, Problem> {
+async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpResponse, Problem> {
     let development = of(&api)?;
-    let user: UserId = body
-        .user
-        .parse()
-        .map_err(|wrong| Problem::invalid(format!("user: {wrong}")))?;
+    let user: UserId = parsed("user:", &body.user)?;
     let now = Utc::now().timestamp();
     let expires_at = now + TOKEN_SECONDS;
     let token = shopper_token::issue(development.jwt_secret.expose(), user.as_str(), now, expires_at)
@@ -98,13 +100,13 @@ fn of(api: &Api) -> Result<&Development, Problem> {
 /// The order to pay for.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PayBody {
+struct PayBody {
     #[schemars(with = "OrderId")]
     order_id: String,
 }
 
-/// `POST /dev/pay`: plays the provider, which reports a payment by a signed webhook. Paying again is the same payment.
-pub async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
+/// Plays the provider, which reports a payment by a signed webhook. Paying again is the same payment.
+async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
     let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
     let order = api
         .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })

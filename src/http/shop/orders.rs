@@ -1,34 +1,74 @@
-//! Orders over HTTP: a shopper buys, gets a purchase token, and reads or cancels their own orders.
+//! Orders over HTTP: a shopper buys, and reads or cancels their own orders.
 
-use crate::domain::challenge::Solving;
 use crate::domain::code::Code;
-use crate::domain::guard::Layer;
-use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
-use crate::domain::order::CancelOutcome;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::order::{CancelOutcome, Order};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
-use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
+use crate::domain::purchase_token::Bound;
 use crate::domain::sale_guards::SaleGuards;
-use crate::domain::time::{self, from_millis};
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
-use crate::guard::challenge;
 use crate::http::Api;
-use crate::http::extract::{Json, Key, OrderPath, Query, SalePath, Shopper, Shown};
-use crate::http::gateway;
+use crate::http::counts;
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Key, OrderPath, PurchaseProofs, Query, REPLAYED, SalePath, Shopper, parsed};
+use crate::http::openapi::{Header, ORDER_ID, SALE_ID, Who};
 use crate::http::problem::Problem;
 use crate::http::views::Page;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse};
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
-use uuid::Uuid;
 
-/// The header of an answer that repeats an earlier request's order.
-pub(in crate::http) const REPLAYED: &str = "Idempotency-Replayed";
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::post("/v1/sales/{id}/orders", handler!(purchase), |it| {
+        let refusals: Vec<Code> = Refusal::each().iter().map(Refusal::code).collect();
+        let order_of_checks: Vec<String> = Refusal::each().iter().map(in_order_of_checks).collect();
+        it.of_shoppers(Who::Shopper, "buy", "Buy: reserve units of an item")
+            .says(format!(
+                "Holds the units until `expires_at`; the shopper must pay before that. The same key with the same \
+                 body gets the same order again until a day after the sale's end, even if nothing is left. After a \
+                 refusal, the same key may succeed later. `sold_out` is never answered while the requested units are \
+                 free. The checks are made in this order: {}.",
+                order_of_checks.join(", ")
+            ))
+            .with_key("cart-7f3a-1")
+            .with_proofs()
+            .reads::<PurchaseBody>(json!({"sku": "TSHIRT-M", "quantity": 1}))
+            .answers::<Order>(201, "The units are held.", example("reserved"))
+            .with_header(Header::LOCATION)
+            .leads_to(&[("showOrder", "id", "/id"), ("cancelOrder", "id", "/id")])
+            .answers::<Order>(200, "The order that this key made.", example("reserved"))
+            .with_header(Header::LOCATION)
+            .with_header(Header::IS_REPLAYED)
+            .refuses(&refusals)
+    }),
+    Endpoint::get("/v1/orders", handler!(list), |it| {
+        it.of_shoppers(Who::Shopper, "listOrders", "List one's own orders in a sale")
+            .query::<ListQuery>(&[("sale_id", SALE_ID.into())])
+            .answers_page::<Order>(
+                "Oldest first: the newest 1,000, and whether there are older ones.",
+                example("reserved"),
+            )
+            .refuses(&[Code::NotFound])
+    }),
+    Endpoint::get("/v1/orders/{id}", handler!(show), |it| {
+        it.of_shoppers(Who::Shopper, "showOrder", "Show one's own order")
+            .says("Works at once after the purchase. Another shopper's is 404.")
+            .answers::<Order>(200, "The order.", example("reserved"))
+    }),
+    Endpoint::post("/v1/orders/{id}/cancel", handler!(cancel), |it| {
+        it.of_shoppers(Who::Shopper, "cancelOrder", "Cancel one's own order")
+            .says("The units are free again at once. Cancelling twice is no error.")
+            .answers::<Order>(200, "The order is cancelled.", example("cancelled"))
+            .refuses(&[Code::OrderNotCancellable])
+    }),
+];
 
 /// The body of a purchase.
 #[derive(Deserialize, JsonSchema)]
@@ -44,10 +84,7 @@ pub struct PurchaseBody {
 
 impl PurchaseBody {
     fn check(self, Shopper(user): Shopper, Key(key): Key) -> Result<PurchaseRequest, Problem> {
-        let sku = self
-            .sku
-            .parse()
-            .map_err(|wrong| Problem::invalid(format!("sku: {wrong}")))?;
+        let sku = parsed("sku:", &self.sku)?;
         let quantity = u32::try_from(self.quantity)
             .ok()
             .filter(|quantity| (1..=QUANTITY_MAX).contains(quantity));
@@ -62,23 +99,20 @@ impl PurchaseBody {
 }
 
 /// The parts of a purchase, in the order in which they are checked.
-type Asked = (Shopper, SalePath, Key, Shown, Json<PurchaseBody>);
+type Asked = (Shopper, SalePath, Key, PurchaseProofs, Json<PurchaseBody>);
 
-/// `POST /v1/sales/{id}/orders`
-pub async fn purchase(
-    api: Data<Api>,
-    named: Option<SalePath>,
-    asked: Result<Asked, Error>,
-) -> Result<HttpResponse, Error> {
+async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, Error>) -> Result<HttpResponse, Error> {
     let began = Instant::now();
-    let asked = asked.and_then(|(shopper, SalePath(sale), key, shown, Json(body))| {
+    let asked = asked.and_then(|(shopper, SalePath(sale), key, proofs, Json(body))| {
         let request = body.check(shopper, key)?;
-        Ok((sale, request, shown))
+        Ok((sale, request, proofs))
     });
-    let (sale, request, shown) = match asked {
+    let (sale, request, proofs) = match asked {
         Ok(asked) => asked,
         Err(error) => {
-            unread(&api, named, &error, began);
+            if let Some(problem) = error.as_error::<Problem>() {
+                counts::unread(&api, named.map(|SalePath(sale)| sale), problem.code(), began.elapsed());
+            }
             return Err(error);
         }
     };
@@ -86,48 +120,21 @@ pub async fn purchase(
     let shared = Arc::clone(&api.shared);
     let outcome = api
         .for_shopper(|app| async move {
-            let refused_by = |guards: &SaleGuards| shown.refused_by(guards, &shared.token_keys, sale, &request);
+            let refused_by = |guards: &SaleGuards| proofs.refused_by(guards, &shared.token_keys, sale, &request);
             flow::sell::purchase::purchase(&app, sale, &request, refused_by).await
         })
         .await;
     if let Ok(PurchaseOutcome::Refused(refusal) | PurchaseOutcome::Unprobed(refusal)) = &outcome
         && let Some(guard) = refusal.guard()
     {
-        gateway::count(&api, Some(sale), guard);
+        counts::refused_by_guard(&api, Some(sale), guard);
     }
     let answer = outcome.and_then(answer);
-    let code = match &answer {
-        Ok(answer) if answer.status().as_u16() == 201 => "reserved",
-        Ok(_) => "replayed",
-        Err(problem) => problem.code().as_str(),
-    };
-    let took = began.elapsed();
-    api.metrics.purchases.of([code]).inc();
-    api.metrics.purchase_duration.observe(took);
-    api.app.pulse.count(sale, code, Some(took));
+    counts::answered(&api, sale, answer.as_ref().map(HttpResponse::status), began.elapsed());
     Ok(answer?)
 }
 
-/// Counts a purchase that was refused before its sale was read, because of its token, key or body. Many of them may
-/// show a fault of ours, such as an instance with the wrong secret.
-fn unread(api: &Api, named: Option<SalePath>, error: &Error, began: Instant) {
-    let Some(code) = error.as_error::<Problem>().map(|problem| problem.code().as_str()) else {
-        return;
-    };
-    api.metrics.purchases.of([code]).inc();
-    api.metrics.purchase_duration.observe(began.elapsed());
-    if let Some(SalePath(sale)) = named {
-        // The name keeps it apart from `rate_limited` of the shopper's window, which is checked later.
-        let code = if code == Code::RateLimited.as_str() {
-            "account_limit"
-        } else {
-            code
-        };
-        api.app.pulse.count(sale, code, None);
-    }
-}
-
-impl Shown {
+impl PurchaseProofs {
     /// The refusal for a proof that the sale requires and the request lacks, if any.
     fn refused_by(
         &self,
@@ -149,6 +156,16 @@ impl Shown {
     }
 }
 
+/// Two checks have one code.
+fn in_order_of_checks(refusal: &Refusal) -> String {
+    let of = match refusal {
+        Refusal::SaleNotFound => " for the sale",
+        Refusal::ItemNotFound => " for the item",
+        _ => "",
+    };
+    format!("`{}`{of}", refusal.code().as_str())
+}
+
 fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
     let (order, mut response) = match outcome {
         PurchaseOutcome::Reserved(order) => (order, HttpResponse::Created()),
@@ -164,90 +181,7 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
     Ok(response.json(order))
 }
 
-/// The request for a purchase token.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TokenBody {
-    /// The `Idempotency-Key` of the purchase to come.
-    #[schemars(with = "IdempotencyKey")]
-    idempotency_key: String,
-    /// The answer to a challenge, if the sale requires one.
-    challenge: Option<AnswerBody>,
-}
-
-/// The answer to a challenge.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AnswerBody {
-    /// The challenge's id.
-    id: String,
-    /// The letters of the captcha, or the counter that solves the proof of work.
-    answer: String,
-}
-
-/// A purchase token.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "PurchaseToken")]
-pub(in crate::http) struct HandedOut {
-    /// Send this as `X-Purchase-Token`, with the same `Idempotency-Key`.
-    token: String,
-    /// When the token expires.
-    #[schemars(with = "DateTime<Utc>")]
-    expires_at: String,
-}
-
-/// `POST /v1/sales/{id}/tokens`
-pub async fn hand_out_token(
-    api: Data<Api>,
-    Shopper(user): Shopper,
-    SalePath(id): SalePath,
-    Json(body): Json<TokenBody>,
-) -> Result<HttpResponse, Problem> {
-    let key = body.idempotency_key.parse::<IdempotencyKey>();
-    let key = key.map_err(|wrong| Problem::invalid(format!("idempotency_key: {wrong}")))?;
-    let (asker, request, answer) = (user.clone(), key.clone(), body.challenge);
-    let solving = api
-        .for_shopper(move |app| async move {
-            let Some(sale) = app.sales.fixed(id).await? else {
-                return Ok(None);
-            };
-            // An id that does not parse was never issued.
-            let given = answer
-                .as_ref()
-                .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
-            let solving = challenge::solve(&app, &sale, &asker, &request, given).await?;
-            Ok(Some(solving))
-        })
-        .await?;
-    let problem = match solving.ok_or_else(|| Problem::not_found("such sale"))? {
-        Solving::Solved => None,
-        Solving::Wrong => Some(Problem::new(
-            Code::ChallengeFailed,
-            "the answer is wrong, and the challenge is used up; ask POST /v1/challenges for another",
-        )),
-        Solving::Unknown | Solving::Used => Some(Problem::new(
-            Code::ChallengeRequired,
-            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, \
-             and not for another idempotency_key",
-        )),
-    };
-    if let Some(problem) = problem {
-        gateway::count(&api, Some(id), Layer::Challenge);
-        return Err(problem);
-    }
-    let expires_at = Utc::now().timestamp() + LASTS_SECONDS;
-    let bound = Bound {
-        sale: id,
-        user: &user,
-        key: &key,
-    };
-    let token = api.token_keys.sign(&bound, expires_at);
-    let expires_at = time::format(&from_millis(expires_at * 1000));
-    Ok(HttpResponse::Created().json(HandedOut { token, expires_at }))
-}
-
-/// `GET /v1/orders/{id}`
-pub async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     let order = api
         .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })
         .await?;
@@ -263,14 +197,8 @@ pub struct ListQuery {
     sale_id: String,
 }
 
-/// `GET /v1/orders?sale_id=…`
-pub async fn list(
-    api: Data<Api>,
-    Shopper(user): Shopper,
-    Query(query): Query<ListQuery>,
-) -> Result<HttpResponse, Problem> {
-    let sale = query.sale_id.parse::<SaleId>();
-    let sale = sale.map_err(|wrong| Problem::invalid(format!("sale_id: {wrong}")))?;
+async fn list(api: Data<Api>, Shopper(user): Shopper, Query(query): Query<ListQuery>) -> Result<HttpResponse, Problem> {
+    let sale: SaleId = parsed("sale_id:", &query.sale_id)?;
     let orders = api
         .for_shopper(|app| async move { flow::settle::order::list_orders(&app, sale, &user).await })
         .await?;
@@ -281,8 +209,7 @@ pub async fn list(
     }))
 }
 
-/// `POST /v1/orders/{id}/cancel`
-pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
+async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
     match api
         .for_shopper(|app| async move { flow::settle::cancel::cancel(&app, id, &user).await })
         .await?
@@ -295,26 +222,11 @@ pub async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): Order
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::fault::Fault;
-    use crate::metrics::Metrics;
-
-    #[test]
-    fn every_refusal_and_fault_of_a_purchase_is_counted_under_its_code() {
-        let metrics = Metrics::default();
-        let faults = [
-            Fault::Unavailable,
-            Fault::Incomplete,
-            Fault::Overloaded,
-            Fault::Newer,
-            Fault::Bug,
-        ];
-        let faults = faults.map(|fault| Problem::from(fault(String::new())).code());
-        let refusals = Refusal::each();
-        for code in refusals.iter().map(|it| Problem::from(it).code()).chain(faults) {
-            assert!(metrics.purchases.knows([code.as_str()]), "{code:?}");
-        }
-    }
+/// An order in examples.
+pub(in crate::http) fn example(state: &str) -> Value {
+    json!({
+        "id": ORDER_ID, "sale_id": SALE_ID, "sku": "TSHIRT-M", "quantity": 1, "amount_minor": 2500, "currency": "EUR",
+        "state": state, "confirmed": false, "created_at": "2026-11-22T09:00:00.120Z",
+        "expires_at": "2026-11-22T09:15:00.120Z", "paid_at": null,
+    })
 }

@@ -1,18 +1,40 @@
 //! Sales for shoppers. They need no token.
 
-use crate::flow::sell::browse::looked;
+use crate::flow::sell::browse::count_page_view;
 use crate::flow::sell::glance::{glance, glances};
 use crate::http::Api;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Browser, Query, SalePath, Shopper};
+use crate::http::openapi::{SALE_ID, Who};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageQuery, PublicSale};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// `GET /v1/sales`
-pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
-    counted(&api, looks);
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/v1/sales", handler!(list), |it| {
+        it.of_shoppers(Who::Visitor, "listSales", "List sales")
+            .says(
+                "Newest first, without drafts. No token is needed. With a shopper's token, the page view is counted. \
+                 Operators may set that very many page views of one account raise a guard warning or a ban.",
+            )
+            .query::<PageQuery>(&[("limit", 10.into())])
+            .answers_page::<PublicSale>("A page of sales.", example())
+    }),
+    Endpoint::get("/v1/sales/{id}", handler!(show), |it| {
+        it.of_shoppers(Who::Visitor, "showSale", "Show a sale")
+            .says(
+                "`server_time` is the clock that decides: use it for a countdown. An item is `low` if a tenth or less \
+                 is free, and `sold_out` if nothing is. Held units may come back if they are not paid for.",
+            )
+            .answers::<PublicSale>(200, "The sale.", example())
+    }),
+];
+
+async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
+    count_view(&api, browser);
     let limit = page.limit.get();
     let after = page.starting_after;
     let (found, has_more) = api
@@ -22,16 +44,15 @@ pub async fn list(api: Data<Api>, looks: Browser, Query(page): Query<PageQuery>)
     Ok(HttpResponse::Ok().json(Page { data, has_more }))
 }
 
-/// `GET /v1/sales/{id}`
-pub async fn show(api: Data<Api>, looks: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    counted(&api, looks);
+async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    count_view(&api, browser);
     let found = api.for_shopper(|app| async move { glance(&app, id).await }).await?;
     let found = found.ok_or_else(|| Problem::not_found("such sale"))?;
     Ok(HttpResponse::Ok().json(PublicSale::from(found)))
 }
 
 /// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.
-fn counted(api: &Data<Api>, Browser(shopper): Browser) {
+fn count_view(api: &Data<Api>, Browser(shopper): Browser) {
     let settings = api.gate.settings();
     let is_counted = settings.browsing_alert_above > 0 || settings.browsing_ban_above > 0;
     let Some(Shopper(user)) = shopper.filter(|_| is_counted) else {
@@ -39,8 +60,20 @@ fn counted(api: &Data<Api>, Browser(shopper): Browser) {
     };
     let app = Arc::clone(&api.app);
     tokio::spawn(async move {
-        if let Err(fault) = looked(&app, &user, &settings).await {
+        if let Err(fault) = count_page_view(&app, &user, &settings).await {
             tracing::debug!(%fault, "a page view was not counted");
         }
     });
+}
+
+fn example() -> Value {
+    json!({
+        "id": SALE_ID, "name": "Winter drop", "state": "open",
+        "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
+        "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
+        "purchase_rate": {"limit": 5, "window_ms": 60000},
+        "guards": {"waiting_room": false, "purchase_token": false, "challenge": "none", "captcha_proof": false},
+        "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
+            "per_user_limit": 2, "availability": "available"}],
+    })
 }

@@ -8,8 +8,10 @@ use crate::domain::time::{self, Millis, from_millis};
 use crate::domain::waiting_room::{Place, Turn};
 use crate::flow::sell::glance::glance;
 use crate::flow::sell::waiting_room::{WaitOutcome, wait};
+use crate::http::counts;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Query, SalePath, Session, Shopper};
-use crate::http::gateway;
+use crate::http::openapi::Who;
 use crate::http::problem::Problem;
 use crate::http::{Api, event_stream};
 use actix_web::HttpResponse;
@@ -19,11 +21,36 @@ use chrono::{DateTime, Utc};
 use futures_util::stream::unfold;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::post("/v1/sales/{id}/waiting-room", handler!(ask), |it| {
+        it.of_shoppers(
+            Who::Shopper,
+            "askWaitingRoom",
+            "Take a place in the waiting room, or ask how one stands",
+        )
+        .says("For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`.")
+        .reads::<RoomRequest>(json!({}))
+        .answers::<RoomStanding>(200, "The shopper's place.", example())
+        .refuses(&[Code::SaleNotOpen, Code::Banned])
+    }),
+    Endpoint::get("/v1/sales/{id}/waiting-room/events", handler!(follow), |it| {
+        it.of_shoppers(Who::Shopper, "followWaitingRoom", "Follow one's own place")
+            .says(
+                "The same as server-sent events, one for each change; the event's name is the `state`. The stream \
+                 ends with `admitted` or `closed`, or after five minutes: then open another.",
+            )
+            .query::<RoomRequest>(&[])
+            .answers_events::<RoomStanding>("The stream.", "waiting", &example())
+            .refuses(&[Code::SaleNotOpen, Code::Banned])
+    }),
+];
 
 /// How long a stream lasts. The client then opens another.
 const STREAM_MAX: Duration = Duration::from_secs(300);
@@ -40,7 +67,8 @@ const WAIT_MAX: Millis = 86_400_000;
 /// The request for a place.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Asking {
+#[schemars(rename = "Asking")]
+pub struct RoomRequest {
     /// The latest ticket that the shopper got for this sale. An invalid ticket counts as none.
     ticket: Option<String>,
 }
@@ -48,7 +76,8 @@ pub struct Asking {
 /// A shopper's state in the waiting room.
 #[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum State {
+#[schemars(rename = "State")]
+enum RoomState {
     /// The shopper waits.
     Waiting,
     /// Nothing is free now, but held units may come back. The shopper waits, or would be admitted.
@@ -59,7 +88,7 @@ enum State {
     Closed,
 }
 
-impl State {
+impl RoomState {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -72,9 +101,10 @@ impl State {
 
 /// A shopper's place in the waiting room.
 #[derive(Serialize, Clone, PartialEq, JsonSchema)]
-pub struct Standing {
+#[schemars(rename = "Standing")]
+pub struct RoomStanding {
     /// The shopper's state.
-    state: State,
+    state: RoomState,
     /// The shopper's position: 1 is next. Missing if the shopper is admitted, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
@@ -99,14 +129,13 @@ pub struct Standing {
     ask_again_seconds: Option<i64>,
 }
 
-/// `POST /v1/sales/{id}/waiting-room`
-pub async fn ask(
+async fn ask(
     api: Data<Api>,
     Shopper(user): Shopper,
     SalePath(sale): SalePath,
-    Json(asking): Json<Asking>,
+    Json(request): Json<RoomRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let ticket = asking
+    let ticket = request
         .ticket
         .and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
     let standing = stand(&api, sale, &user, ticket).await?;
@@ -115,15 +144,15 @@ pub async fn ask(
         .json(standing))
 }
 
-/// `GET /v1/sales/{id}/waiting-room/events`: the same as server-sent events, one for each change. The stream ends with
-/// the shopper's token, or when the account is banned.
-pub async fn follow(
+/// The same as server-sent events, one for each change. The stream ends with the shopper's token, or when the account is
+/// banned.
+async fn follow(
     api: Data<Api>,
     session: Session,
     SalePath(sale): SalePath,
-    Query(asking): Query<Asking>,
+    Query(request): Query<RoomRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let ticket = asking.ticket;
+    let ticket = request.ticket;
     let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &session.user));
     let Some(seat) = api.followers.take(sale, &session.user) else {
         return Err(Problem::wait(
@@ -134,12 +163,12 @@ pub async fn follow(
     };
     // Before the stream begins, so that an error is still a problem with a status.
     let standing = stand(&api, sale, &session.user, ticket).await?;
-    let follower = Follower {
+    let follower = RoomFollower {
         api: api.into_inner(),
         sale,
         session,
         ticket,
-        told: None,
+        sent: None,
         next: Some(standing),
         until: Instant::now() + STREAM_MAX,
         _seat: seat,
@@ -149,14 +178,14 @@ pub async fn follow(
         let Some(standing) = follower.next().await? else {
             return Some((Ok::<_, Infallible>(Bytes::from_static(b":\n\n")), Some(follower)));
         };
-        let is_last = matches!(standing.state, State::Admitted | State::Closed);
+        let is_last = matches!(standing.state, RoomState::Admitted | RoomState::Closed);
         let data = serde_json::to_string(&standing).ok()?;
         let event = format!("event: {}\ndata: {data}\n\n", standing.state.as_str());
         // If the connection breaks, the shopper keeps the place that was sent last.
         let ticket = standing.ticket.as_deref();
         let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.session.user));
         follower.ticket = place.or(follower.ticket);
-        follower.told = Some(standing);
+        follower.sent = Some(standing);
         Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
     });
     Ok(event_stream().streaming(events))
@@ -204,26 +233,26 @@ impl Drop for Seat {
 }
 
 /// One shopper's stream.
-struct Follower {
+struct RoomFollower {
     api: Arc<Api>,
     sale: SaleId,
     session: Session,
     ticket: Option<Place>,
-    told: Option<Standing>,
-    next: Option<Standing>,
+    sent: Option<RoomStanding>,
+    next: Option<RoomStanding>,
     until: Instant,
     _seat: Seat,
 }
 
-impl Follower {
+impl RoomFollower {
     /// The next state to send; `Some(None)` if nothing has changed for a while; `None` at the end.
-    async fn next(&mut self) -> Option<Option<Standing>> {
+    async fn next(&mut self) -> Option<Option<RoomStanding>> {
         if let Some(standing) = self.next.take() {
             return Some(Some(standing));
         }
         let quiet_until = Instant::now() + QUIET_MAX;
-        let told = self.told.clone()?;
-        let pause = Duration::from_secs(u64::try_from(told.ask_again_seconds?).ok()?);
+        let sent = self.sent.clone()?;
+        let pause = Duration::from_secs(u64::try_from(sent.ask_again_seconds?).ok()?);
         let mut ask_at = Instant::now() + pause;
         loop {
             let has_ended = self.session.has_ended(&self.api.app);
@@ -235,12 +264,12 @@ impl Follower {
             }
             let _ending = timeout(GLANCE_EVERY, self.api.ending.cancelled()).await;
             let is_due = Instant::now() >= ask_at;
-            let is_as_told = |sold_out: bool| (told.state == State::SoldOut) == sold_out;
-            if !is_due && self.is_sold_out().await.is_none_or(is_as_told) {
+            let is_as_sent = |sold_out: bool| (sent.state == RoomState::SoldOut) == sold_out;
+            if !is_due && self.is_sold_out().await.is_none_or(is_as_sent) {
                 continue;
             }
             match stand(&self.api, self.sale, &self.session.user, self.ticket).await {
-                Ok(standing) if standing != told => return Some(Some(standing)),
+                Ok(standing) if standing != sent => return Some(Some(standing)),
                 Err(problem) if problem.code() == Code::Banned => return None,
                 // Unchanged, or unknown because of a fault: the state that was sent last still holds.
                 Ok(_) | Err(_) => ask_at = Instant::now() + pause,
@@ -255,17 +284,17 @@ impl Follower {
     }
 }
 
-async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) -> Result<Standing, Problem> {
+async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) -> Result<RoomStanding, Problem> {
     let asked = user.clone();
     let outcome = api
         .for_shopper(move |app| async move { wait(&app, sale, &asked, ticket).await })
         .await?;
     let turn = match outcome {
         WaitOutcome::Turn(turn) => turn,
-        WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing(State::Closed)),
+        WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing(RoomState::Closed)),
         WaitOutcome::NotOpen(state) => return Err(Problem::sale_not_open(state)),
         WaitOutcome::Full => {
-            gateway::count(api, Some(sale), Layer::WaitingRoom);
+            counts::refused_by_guard(api, Some(sale), Layer::WaitingRoom);
             return Err(Problem::wait(
                 Code::Overloaded,
                 "the waiting room is full",
@@ -273,21 +302,21 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             ));
         }
         WaitOutcome::Banned => {
-            gateway::count(api, Some(sale), Layer::Ban);
+            counts::refused_by_guard(api, Some(sale), Layer::Ban);
             return Err(Problem::new(Code::Banned, "this account may not buy"));
         }
         WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale admits every shopper")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     Ok(match turn {
-        Turn::SoldOut => Standing {
+        Turn::SoldOut => RoomStanding {
             ask_again_seconds: Some(ASK_AGAIN_MAX),
-            ..nothing(State::SoldOut)
+            ..nothing(RoomState::SoldOut)
         },
-        Turn::Admitted { until } => Standing {
+        Turn::Admitted { until } => RoomStanding {
             admission: Some(api.token_keys.admit(sale, user, until / 1000)),
             expires_at: Some(time::format(&from_millis(until / 1000 * 1000))),
-            ..nothing(State::Admitted)
+            ..nothing(RoomState::Admitted)
         },
         Turn::Waiting {
             place,
@@ -297,7 +326,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             sold_out,
         } => {
             let wait_seconds = wait_ms.map(|wait_ms| (wait_ms.clamp(0, WAIT_MAX) + 999) / 1000);
-            Standing {
+            RoomStanding {
                 position: Some(ahead + 1),
                 waiting: Some(waiting),
                 estimated_wait_seconds: wait_seconds,
@@ -306,14 +335,18 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
                 ask_again_seconds: Some(
                     wait_seconds.map_or(ASK_AGAIN_MAX, |wait| (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
                 ),
-                ..nothing(if sold_out { State::SoldOut } else { State::Waiting })
+                ..nothing(if sold_out {
+                    RoomState::SoldOut
+                } else {
+                    RoomState::Waiting
+                })
             }
         }
     })
 }
 
-const fn nothing(state: State) -> Standing {
-    Standing {
+const fn nothing(state: RoomState) -> RoomStanding {
+    RoomStanding {
         state,
         position: None,
         waiting: None,
@@ -323,4 +356,9 @@ const fn nothing(state: State) -> Standing {
         expires_at: None,
         ask_again_seconds: None,
     }
+}
+
+fn example() -> Value {
+    json!({"state": "waiting", "position": 42, "waiting": 1200, "estimated_wait_seconds": 9,
+            "ticket": "w1.MTc2MzcxMjAwMC00Mg.xQ2v", "ask_again_seconds": 2})
 }

@@ -6,15 +6,51 @@ use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
 use crate::http::Api;
+use crate::http::endpoint::{Endpoint, handler};
 use crate::http::explain::parse_json;
 use crate::http::extract::Body;
+use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::time::Instant;
+
+pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/webhooks/payments", handler!(payments), |it| {
+    let id =
+        json!({"type": "string", "pattern": r"^[!-\-/-~]([ -\-/-~]*[!-\-/-~])?$", "minLength": 1, "maxLength": 255});
+    let timestamp = json!({"type": "string", "pattern": "^[0-9]+$"});
+    it.of_provider("tellPayment", "Report a payment")
+        .says(
+            "Signed as in Standard Webhooks, over `webhook-id`, `webhook-timestamp` and the body. Money that cannot \
+             be applied is recorded, never dropped: `refund_due` and `unmatched` are answered 200, too. Repeat the \
+             request until it is answered 200.",
+        )
+        .takes(
+            "header",
+            "webhook-id",
+            "The message's id, the same on every attempt. It has no dot.",
+            true,
+            id,
+            Some("msg_1".into()),
+        )
+        .takes(
+            "header",
+            "webhook-timestamp",
+            "When this attempt was made, in Unix seconds; at most five minutes off.",
+            true,
+            timestamp,
+            None,
+        )
+        .reads::<PaymentEvent>(
+            json!({"type": "payment.succeeded", "timestamp": "2026-11-22T09:01:00Z", "data": {"payment_id": "pay_1",
+                "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR"}}),
+        )
+        .answers::<PaymentAnswer>(200, "Recorded.", json!({"outcome": "applied"}))
+})];
 
 /// The only event type that we accept.
 const SUCCEEDED: &str = "payment.succeeded";
@@ -30,8 +66,7 @@ pub(in crate::http) const NO_NUL: &str = r"^[^\u0000]*$";
 /// The body of a webhook.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "PaymentEvent")]
-pub(in crate::http) struct Event {
+pub(in crate::http) struct PaymentEvent {
     /// The type of the event.
     #[schemars(extend("const" = SUCCEEDED))]
     r#type: String,
@@ -39,13 +74,12 @@ pub(in crate::http) struct Event {
     #[serde(rename = "timestamp")]
     _timestamp: DateTime<Utc>,
     /// The payment that succeeded.
-    data: PaymentBody,
+    data: PaymentMade,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "PaymentMade")]
-struct PaymentBody {
+struct PaymentMade {
     /// The provider's id for the payment, unique for ever: 1 to 255 bytes of UTF-8, no NUL.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NO_NUL))]
     payment_id: String,
@@ -61,15 +95,13 @@ struct PaymentBody {
 }
 
 /// The outcome of a payment.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "PaymentAnswer")]
-pub(in crate::http) struct Answer {
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct PaymentAnswer {
     /// The outcome of the payment.
-    outcome: PaymentOutcome,
+    pub outcome: PaymentOutcome,
 }
 
-/// `POST /v1/webhooks/payments`
-pub async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
+async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
     let header = |name: &str| {
         request
             .headers()
@@ -107,7 +139,7 @@ pub(in crate::http) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &
     };
     api.metrics.payments.of([counted]).inc();
     api.metrics.payment_duration.observe(began.elapsed());
-    outcome.map(|outcome| HttpResponse::Ok().json(Answer { outcome }))
+    outcome.map(|outcome| HttpResponse::Ok().json(PaymentAnswer { outcome }))
 }
 
 /// The payment in a delivery, once the signature is verified.
@@ -122,15 +154,15 @@ fn read(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<Payment, Prob
     let secret = api.webhook_secret.expose();
     webhook::verify(secret, id, timestamp, signature, body, now)
         .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
-    parse_json::<Event>(body)?.check(id)
+    parse_json::<PaymentEvent>(body)?.check(id)
 }
 
-impl Event {
+impl PaymentEvent {
     fn check(self, webhook_id: &str) -> Result<Payment, Problem> {
         if self.r#type != SUCCEEDED {
             return Err(Problem::invalid(format!("type must be {SUCCEEDED}")));
         }
-        let PaymentBody {
+        let PaymentMade {
             payment_id,
             order_id,
             amount_minor,

@@ -4,7 +4,7 @@
 //! transaction that stores the orders marks the shard unverified. A crash leaves the orders to be recovered again, or a
 //! shard to be reconciled.
 
-use super::{Claim, Row, Units, row};
+use super::{BatchOrder, DrainClaim, UnitSource, row};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::order::OrderState;
@@ -53,7 +53,7 @@ pub struct Recovered {
 }
 
 /// An order whose state has changed.
-struct Changed {
+struct ChangedOrder {
     order_id: Uuid,
     sku: String,
     quantity: i64,
@@ -81,7 +81,7 @@ impl Ledger {
     }
 }
 
-impl Claim {
+impl DrainClaim {
     /// Stores the missing orders that have given their units back, and repeats the decisions about those that the
     /// ledger has. Nothing else changes.
     pub async fn recover_ended(mut self, sale: &Sale, orders: &[RowOrder]) -> Result<(), Fault> {
@@ -98,9 +98,9 @@ impl Claim {
     }
 
     /// Stores orders that the ledger had and lost, with its decisions about them. Moves the shard's position to
-    /// `until`, and marks the shard unverified. The caller runs [`Claim::recover_ended`] first, on every shard of the
-    /// sale: units that were given back on one shard were sold again on another. Events in the gap without an order
-    /// count as lost.
+    /// `until`, and marks the shard unverified. The caller runs [`DrainClaim::recover_ended`] first, on every shard of
+    /// the sale: units that were given back on one shard were sold again on another. Events in the gap without an
+    /// order count as lost.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: then all of this is committed, or nothing.
@@ -173,9 +173,9 @@ impl Claim {
         Ok(stored)
     }
 
-    async fn store_some(&mut self, rows: &[Row<'_>], hold: Option<Millis>) -> Result<Result<(), String>, Fault> {
+    async fn store_some(&mut self, rows: &[BatchOrder<'_>], hold: Option<Millis>) -> Result<Result<(), String>, Fault> {
         Ok(match hold {
-            Some(now) => self.insert(rows, Units::Own, now).await?.map(|_| ()),
+            Some(now) => self.insert(rows, UnitSource::Own, now).await?.map(|_| ()),
             None => self.insert_piece(rows).await?.map(|_| ()),
         })
     }
@@ -188,7 +188,7 @@ impl Claim {
     }
 
     /// The orders among these that the ledger has.
-    async fn known(&mut self, rows: &[Row<'_>]) -> Result<HashSet<Uuid>, Fault> {
+    async fn known(&mut self, rows: &[BatchOrder<'_>]) -> Result<HashSet<Uuid>, Fault> {
         let ids: Vec<Uuid> = rows.iter().map(|row| row.reserved.order.0).collect();
         let mut all = HashSet::new();
         for some in ids.chunks(ORDERS_MAX) {
@@ -212,7 +212,7 @@ impl Claim {
         let states: Vec<String> = orders.iter().map(|it| it.state.to_string()).collect();
         let times: Vec<DateTime<Utc>> = orders.iter().map(|it| from_millis(it.resolved_at)).collect();
         let changed = sqlx::query_as!(
-            Changed,
+            ChangedOrder,
             "update orders o set state = d.state, resolved_at = d.at, \
                  paid_at = case when d.state = 'paid' then d.at end \
              from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as d (id, state, at) \

@@ -1,7 +1,7 @@
-//! Accounts that operators ban and let go, beside a sale and in the list of all.
+//! Accounts that operators ban and release, beside a sale and in the list of all.
 
 use crate::support::app::{TestApp, Who, sale};
-use crate::support::poll;
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::Window;
 use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
@@ -13,14 +13,14 @@ const ALERTS: &str = "[aria-labelledby=table-alerts] tbody";
 const NEWEST: &str = "[aria-labelledby=table-newestBans] tbody";
 const BANS: &str = "[aria-labelledby=table-bans] tbody";
 const REASON: &str = "alert-ban-reason";
-/// What came of an action on an account.
+/// The outcome of an action on an account.
 const SAID: &str = "#accounts .result";
 
-/// An instance with a sale, and somebody of this name of whom an alert tells.
+/// An instance with a sale, and an account of this name with a warning.
 async fn alerted(name: &str) -> (TestApp, String, String) {
     let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
     let id = app.load_sale(&sale()).await;
-    // Looks are counted in a Redis that tests share.
+    // Page views are counted in a Redis that tests share.
     let bot = format!("{name}-{}", uuid::Uuid::new_v4());
     for _ in 0..3 {
         app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
@@ -46,18 +46,18 @@ async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers()
     window.sees(ALERTS, &bot).await;
     window.sees("#accounts", "Nobody is banned").await;
     let ban = format!("{ALERTS} button");
-    // No is no.
+    // Cancelling the dialog changes nothing.
     window.click(&ban).await;
     window.sees("dialog h2", &format!("Ban {bot}?")).await;
     window.sees("dialog #sure-text", "What it holds, it keeps").await;
     assert_eq!(
         window.value(REASON).await,
-        "looks very often: more than 1 looks within a minute"
+        "very many page views: more than 1 page views within a minute"
     );
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     assert_eq!(bans(&app).await, json!([]));
-    // Nobody is banned without a reason, and one that was typed is kept: over a no, and over an answer that got lost.
+    // A ban needs a reason, and typed text is kept: after a cancelled dialog, and after a lost answer.
     window.click(&ban).await;
     window.types(REASON, "").await;
     window.click("dialog .strong").await;
@@ -103,17 +103,17 @@ async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers()
     let hurt = "return window.hurt ?? document.querySelectorAll('main img, td b').length";
     assert_eq!(window.run(hurt, &[]).await, json!(0));
 
-    // Both are in the trail, as whatever operators do.
-    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=2").await.ok(200).body["data"].clone();
-    for (action, name) in trail.as_array().unwrap().iter().zip(["bans.lift", "bans.create"]) {
+    // Both are in the audit log, like every action of operators.
+    let actions = app.get(Who::Operator, "/v1/admin/actions?limit=2").await.ok(200).body["data"].clone();
+    for (action, name) in actions.as_array().unwrap().iter().zip(["bans.lift", "bans.create"]) {
         assert_eq!((&action["action"], &action["outcome"]), (&json!(name), &json!("done")));
         assert_eq!(
             (&action["actor"], &action["detail"]["user"]),
             (&json!("console"), &json!(bot))
         );
     }
-    assert_eq!(trail[1]["detail"]["reason"], "<b>resells</b>");
-    window.goto("/console/trail").await;
+    assert_eq!(actions[1]["detail"]["reason"], "<b>resells</b>");
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody tr:first-child", "Lift ban").await;
     window.sees("#view tbody tr:nth-child(2)", "<b>resells</b>").await;
     window.sees("#view tbody tr:nth-child(2)", &bot).await;
@@ -180,15 +180,15 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     window.does(&format!("{ALERTS} button")).await;
     window.sees(".result", &format!("{bot} is banned")).await;
     window
-        .sees(BANS, "looks very often: more than 1 looks within a minute")
+        .sees(BANS, "very many page views: more than 1 page views within a minute")
         .await;
     for user in ["mallory", &bot] {
         app.buy(user, &id, "k", 1).await.no(403, "banned");
     }
-    // By account: hers is the second.
+    // By account: eve's is the second.
     window.does(&format!("{BANS} tr:nth-child(2) button")).await;
     window.sees(".result", "The ban of mallory is lifted").await;
-    poll::within(Duration::from_secs(10), "it is gone from the list", async || {
+    poll::within(PATIENCE, "it is gone from the list", async || {
         !window.text(BANS).await.unwrap_or_default().contains("mallory")
     })
     .await;
@@ -204,7 +204,7 @@ async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
     // A browser whose clock is two days behind.
     let script = "const real = Date.now; Date.now = () => real() - 172_800_000;";
     window
-        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
+        .devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
         .await;
     window.open_console("/console/accounts").await;
     window.fill("#ban-user", "mallory").await;
@@ -218,7 +218,7 @@ async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_account_is_looked_up_among_many_and_only_the_first_page_is_read_by_itself() {
+async fn an_operator_finds_one_account_among_many_and_only_the_first_page_loads_by_itself() {
     let app = TestApp::start().await;
     for number in 0..103 {
         let user = format!("bot-{number:03}");
@@ -237,7 +237,7 @@ async fn one_account_is_looked_up_among_many_and_only_the_first_page_is_read_by_
     has_rows("a page is shown", 100).await;
     window.click("[aria-labelledby=table-bans] + button").await;
     has_rows("the second page is shown", 103).await;
-    // What comes and goes on the first page is seen by itself, and the second page stays without being asked for.
+    // New and lifted bans on the first page appear by themselves, and the second page stays without a request.
     window
         .run(
             "window.asked = []; const own = window.fetch;
@@ -262,14 +262,14 @@ async fn one_account_is_looked_up_among_many_and_only_the_first_page_is_read_by_
     window.sees(BANS, "bot-102").await;
     poll::within(
         Duration::from_secs(30),
-        "the list is looked up again and again",
+        "the list is requested again and again",
         async || {
             let asked = "return window.asked.filter((it) => it.includes('/bans')).length >= 4";
             window.run(asked, &[]).await == true
         },
     )
     .await;
-    // Where a page begins elsewhere than it did, all is read once more.
+    // If a page begins elsewhere than before, all is read once more.
     let behind = "return window.asked.filter((it) => it.includes('starting_after')).length <= 2";
     assert_eq!(window.run(behind, &[]).await, true);
 

@@ -1,4 +1,4 @@
-//! What needs an operator's attention is seen from the sale, and dealt with.
+//! Work that needs an operator's attention is seen from the sale, and dealt with.
 
 use crate::support::app::TestApp;
 use crate::support::window::Window;
@@ -9,7 +9,7 @@ const RESULT: &str = ".result";
 const SETTLE: &str = "#letters tbody button";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with() {
+async fn dead_letters_are_seen_from_the_sale_and_dealt_with() {
     let app = TestApp::start_api_only().await;
     let (id, order) = app.load_sale_with_dead_letters().await;
     let _worker = app.another("worker").may_log_errors();
@@ -18,15 +18,15 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
         .await;
     let window = Window::open(&app).await.expect(&["ERR", "409"]);
     window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees_tile("Releases that failed", |text| text == "2").await;
-    window.sees_tile("Events that cannot be read", |text| text == "3").await;
+    window.sees_tile("Refused messages", |text| text == "2").await;
+    window.sees_tile("Dead letters", |text| text == "3").await;
     let links = "return document.querySelectorAll('.tile.is-bad a[href$=\"/attention\"]').length";
     assert_eq!(window.run(links, &[]).await, json!(2));
     let link = format!(".tile.is-bad a[href='/console/sales/{id}/attention']");
     window.click(&link).await;
     window.sees("#view h1", "Needs attention").await;
     window.sees("#of-sale", "A sale").await;
-    for told in [
+    for text in [
         "0:1-1",
         "ada phone × 2",
         &*order,
@@ -34,7 +34,7 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
         "\\x00\\x00",
         "<b>no event</b>",
     ] {
-        window.sees("#letters tbody", told).await;
+        window.sees("#letters tbody", text).await;
     }
     window.sees("#refused tbody", "a ban").await;
     window.sees("#refused tbody", "<b>bob</b>").await;
@@ -42,7 +42,7 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     let hurt = "return document.querySelectorAll('td b').length";
     assert_eq!(window.run(hurt, &[]).await, json!(0));
 
-    // No is no, and so is no note; what was typed outlives an answer that got lost.
+    // A cancelled dialog does nothing, and neither does an empty note; typed text survives a lost answer.
     window.click(SETTLE).await;
     window.sees("dialog h2", "Is event 0:1-1 dealt with?").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "letter-note");
@@ -81,7 +81,7 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.misses(SETTLE).await;
 
     window.does("#rebuild").await;
-    window.sees(RESULT, "The stock was written anew").await;
+    window.sees(RESULT, "The stock was rebuilt").await;
     window.sees("#refused .list", "There are none").await;
     app.assert_balanced(&id).await;
     window.click("#language").await;
@@ -89,7 +89,7 @@ async fn events_that_could_not_be_taken_in_are_seen_from_the_sale_and_dealt_with
     window.sees("#letters h2", "无法入账的事件").await;
     window.click("#language").await;
     window.click(&format!("#view a[href='/console/sales/{id}']")).await;
-    window.sees_tile("Events that cannot be read", |text| text == "0").await;
+    window.sees_tile("Dead letters", |text| text == "0").await;
     window.sees("#view", "Settle event").await;
     window.close().await;
 }

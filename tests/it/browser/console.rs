@@ -1,7 +1,8 @@
-//! What operators do at the console.
+//! Operators' work at the console.
 
 use crate::support::app::{ADMIN_KEY, Client, Instance, TestApp, Who, rfc3339, sale, sale_with};
-use crate::support::window::{Look, Window};
+use crate::support::poll::PATIENCE;
+use crate::support::window::{Appearance, Window};
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
@@ -15,7 +16,7 @@ const RESULT: &str = ".result";
 const STREAM: &str = "#stream";
 const STATE: &str = "#sale-state";
 const RESTOCK: &str = "form.panel button[type=submit]";
-/// What came of a restock, beside its fields.
+/// The outcome of a restock, beside its fields.
 const RESTOCKED: &str = "form.panel .result";
 const RESTOCK_WRONG: &str = "#restock-quantity-wrong";
 /// How many buy at once, and how often each of them tries at the most.
@@ -23,7 +24,7 @@ const BUYERS: usize = 8;
 const TRIES_MAX: usize = 1000;
 
 impl Window {
-    /// Presses a button, and yes.
+    /// Presses a button, and confirms.
     pub async fn does(&self, selector: &str) {
         self.click(selector).await;
         self.sees("dialog .strong", "").await;
@@ -31,7 +32,7 @@ impl Window {
         self.misses("dialog").await;
     }
 
-    /// Types into a field whatever was in it.
+    /// Replaces the text of a field.
     pub async fn types(&self, id: &str, text: &str) {
         let script = "const node = document.getElementById(arguments[0]);
             node.value = arguments[1]; node.dispatchEvent(new Event('input', { bubbles: true }))";
@@ -48,11 +49,9 @@ impl Window {
     /// Waits until a field has this text.
     pub async fn holds(&self, id: &str, text: &str) {
         let script = "return document.getElementById(arguments[0])?.value ?? null";
-        poll::within(
-            Duration::from_secs(10),
-            &format!("#{id} has the text {text:?}"),
-            async || self.run(script, &[id]).await == text,
-        )
+        poll::within(PATIENCE, &format!("#{id} has the text {text:?}"), async || {
+            self.run(script, &[id]).await == text
+        })
         .await;
     }
 
@@ -101,7 +100,7 @@ impl Window {
     }
 }
 
-/// Shoppers who buy, several at once, until they are told to stop; each returns how many units he got.
+/// Shoppers who buy, several at once, until they are stopped; each returns the number of units.
 fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::JoinSet<i64> {
     let mut buyers = tokio::task::JoinSet::new();
     for buyer in 0..BUYERS {
@@ -142,7 +141,7 @@ async fn with_everything(changes: &Value) -> (TestApp, String, String) {
     (app, id, draft)
 }
 
-/// A view of the console: where it is, what is in it once its data are there, and what of it a screen reader lists.
+/// A view of the console: its path, its content once the data are there, and the part that a screen reader lists.
 struct View {
     path: String,
     data: Vec<(&'static str, &'static str)>,
@@ -167,7 +166,7 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
                 (".unit .numbers", " held"),
                 ("[aria-labelledby=table-alerts] tbody", "bot-"),
                 ("[aria-labelledby=table-newestBans] tbody", "looks too often"),
-                ("[aria-labelledby=table-trail] tbody", "Preload"),
+                ("[aria-labelledby=table-audit-log] tbody", "Preload"),
                 (".facts", "phone"),
             ],
             &["button", "link", "textbox", "combobox", "region", "columnheader"],
@@ -211,8 +210,8 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
             &["button", "combobox", "region", "columnheader"],
         ),
         view(
-            "/trail",
-            &[("[aria-labelledby=table-trail] tbody", "Create sale")],
+            "/audit-log",
+            &[("[aria-labelledby=table-audit-log] tbody", "Create sale")],
             &["link", "region", "columnheader"],
         ),
     ]
@@ -221,10 +220,10 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     let app = TestApp::start().await;
-    let tall = Look {
+    let tall = Appearance {
         width: 1200,
         height: 1400,
-        ..Look::default()
+        ..Appearance::default()
     };
     let window = Window::with(&app, tall).await.expect(&["409"]);
     window.open_console("/console").await;
@@ -247,7 +246,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(STREAM, "Live").await;
     window.sees(".unit .numbers", "120 in all").await;
 
-    // No is no.
+    // Cancelling the dialog changes nothing.
     window.click("#do-preload").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
@@ -277,7 +276,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
         .await;
     window.sees(".plot:nth-child(2) .legend", "sold out").await;
     let lines = "return [...document.querySelectorAll('.plot .line')].filter((it) => it.getAttribute('d').includes('L')).length";
-    poll::within(Duration::from_secs(10), "the plots have lines", async || {
+    poll::within(PATIENCE, "the plots have lines", async || {
         window.run(lines, &[]).await.as_i64().unwrap() >= 3
     })
     .await;
@@ -313,8 +312,8 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees("#actions button", "Rebuild").await;
     window.sees("#actions a", "Shop page").await;
 
-    window.click("#nav a[href='/console/trail']").await;
-    window.sees("#view h1", "Trail").await;
+    window.click("#nav a[href='/console/audit-log']").await;
+    window.sees("#view h1", "Audit log").await;
     for action in [
         "Create sale",
         "Change draft",
@@ -356,7 +355,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
             .await,
         "name-wrong"
     );
-    // What only the server knows is said beside the field, too.
+    // An error that only the server finds is shown beside the field, too.
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
     window.types("shards", "4").await;
     window.types("item-0-sku", "two words").await;
@@ -369,7 +368,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.sees("#item-0-sku-wrong", "items[0].sku").await;
     window.misses("#ends_at-wrong").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "item-0-sku");
-    // A second item, and guards that do not go together.
+    // A second item, and guards that contradict each other.
     window.types("item-0-sku", "phone").await;
     window.click("fieldset > button").await;
     window.types("item-1-sku", "case").await;
@@ -416,7 +415,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
         (&json!("Winter"), &json!("case"))
     );
     assert_eq!(made["guards"]["challenge"], "captcha");
-    // What is stored is no longer kept.
+    // A stored draft is no longer kept.
     window.goto("/console/sales/new").await;
     window.sees("#view h1", "New sale").await;
     window.holds("name", "").await;
@@ -429,7 +428,9 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
     let app = TestApp::with("all", &[("FLASHSALE_SALE_GUARDS", guards)]).await;
     let window = Window::open(&app).await;
     window.open_console("/console/sales/new").await;
-    window.sees("#view fieldset > .small", "as the instance").await;
+    window
+        .sees("#view fieldset > .small", "take the defaults of the instance")
+        .await;
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
     window.types("guards-admissions_per_second", "8").await;
     window.fill("#guards-waiting_room", "yes").await;
@@ -441,13 +442,10 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
         names.map(|name| sale["guards"][name].clone())
     };
     assert_eq!(guards(&made), [json!(true), json!(3), json!(8), json!(true)]);
-    // The form of a draft shows what it has, and can switch it off.
+    // The form of a draft shows its guards, and can switch them off.
     let id = made["id"].as_str().unwrap();
     window.goto(&format!("/console/sales/{id}/edit")).await;
-    poll::within(Duration::from_secs(10), "the draft is there", async || {
-        window.value("guards-holds_max").await == "3"
-    })
-    .await;
+    window.holds("guards-holds_max", "3").await;
     window.holds("guards-purchase_token", "yes").await;
     window.fill("#guards-purchase_token", "no").await;
     window.types("guards-holds_max", "0").await;
@@ -459,25 +457,22 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_starts_over_is_asked_before_what_was_typed_is_thrown_away() {
+async fn starting_over_asks_before_it_discards_typed_text() {
     let app = TestApp::start().await;
     let draft = app.create_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
-    let anew = "#view > .actions button";
+    let start_over = "#view > .actions button";
     for (path, stored) in [("new".to_owned(), ""), (format!("{draft}/edit"), "A sale")] {
         let typed = format!("Typed over {stored}");
         window.goto(&format!("/console/sales/{path}")).await;
-        poll::within(Duration::from_secs(10), "the form is filled in", async || {
-            window.text("#name").await.is_some() && window.value("name").await == stored
-        })
-        .await;
-        window.misses(anew).await;
+        window.holds("name", stored).await;
+        window.misses(start_over).await;
         window.types("name", &typed).await;
         window.driver().refresh().await.unwrap();
-        window.sees(anew, "Start over").await;
+        window.sees(start_over, "Start over").await;
         for no in [Key::Escape, Key::Enter] {
-            window.click(anew).await;
+            window.click(start_over).await;
             window.sees("dialog #sure-text", "is thrown away").await;
             window.press(no).await;
             window.misses("dialog").await;
@@ -485,10 +480,10 @@ async fn who_starts_over_is_asked_before_what_was_typed_is_thrown_away() {
         }
         // Nor is it gone after a reload.
         window.driver().refresh().await.unwrap();
-        window.sees(anew, "Start over").await;
+        window.sees(start_over, "Start over").await;
         window.holds("name", &typed).await;
-        window.does(anew).await;
-        window.misses(anew).await;
+        window.does(start_over).await;
+        window.misses(start_over).await;
         window.holds("name", stored).await;
     }
     window.close().await;
@@ -505,7 +500,7 @@ async fn a_live_page_outlives_its_server_and_says_so() {
     window.sees(".unit .numbers", "10 available").await;
     app.instance.kill();
     window.sees(STREAM, "Reconnecting").await;
-    // What was known is still there to be seen.
+    // The last known data are still visible.
     window.sees(".unit .numbers", "10 available").await;
     window.does("#do-pause").await;
     window.sees(RESULT, "It is not known whether that worked").await;
@@ -519,7 +514,7 @@ async fn a_live_page_outlives_its_server_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_finds_no_place_to_watch_from_is_told_so_and_not_that_the_connection_is_lost() {
+async fn a_full_live_feed_is_shown_as_full_and_not_as_a_lost_connection() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let path = format!("/v1/admin/sales/{id}/live");
@@ -545,7 +540,7 @@ async fn who_finds_no_place_to_watch_from_is_told_so_and_not_that_the_connection
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_terms_of_a_sale_and_what_was_asked_for_are_told_in_words() {
+async fn the_audit_log_shows_terms_and_requests_in_words() {
     let app = TestApp::start().await;
     let id = app.create_sale(&sale()).await;
     let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 500, "holds_max": 3});
@@ -558,20 +553,20 @@ async fn the_terms_of_a_sale_and_what_was_asked_for_are_told_in_words() {
     let on = "a purchase token is asked for, it is given out for a captcha, \
               or for a proof of work that costs 500, an account has 3 unpaid orders at the most";
     window.sees(".facts", on).await;
-    let trail = "[aria-labelledby=table-trail] tbody tr:first-child";
-    for told in [
+    let newest = "[aria-labelledby=table-audit-log] tbody tr:first-child";
+    for text in [
         "Change draft",
         on,
         "phone: A phone, €499.00, stock 25, At most 5 per person",
         "Requests of one shopper: 1000 in 60000 ms",
     ] {
-        window.sees(trail, told).await;
+        window.sees(newest, text).await;
     }
     let on = "要求购买令牌, 通过图片验证码发放令牌";
     window.click("#language").await;
     window.sees(".facts", on).await;
-    window.sees(trail, on).await;
-    window.sees(trail, "库存 25").await;
+    window.sees(newest, on).await;
+    window.sees(newest, "库存 25").await;
     for raw in ["false", "holds_max", "purchase_rate", "undefined"] {
         let text = window.text("#view").await.unwrap();
         assert!(!text.contains(raw), "{raw}: {text}");
@@ -582,12 +577,12 @@ async fn the_terms_of_a_sale_and_what_was_asked_for_are_told_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_told_in_the_language_of_the_page() {
+async fn a_refusal_is_shown_in_the_language_of_the_page() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
-    let chinese = Look {
+    let chinese = Appearance {
         language: "zh-CN",
-        ..Look::default()
+        ..Appearance::default()
     };
     let window = Window::with(&app, chinese).await.expect(&["400", "401", "409"]);
     window.goto("/console/accounts").await;
@@ -595,7 +590,7 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.misses("#sign-in").await;
-    // What the code means; and what the API says itself, which names the field, as English.
+    // The meaning of the code; and the API's own detail, which names the field, in English.
     window.fill("#ban-user", "bot").await;
     window.click("form.panel button").await;
     window.sees("#ban-reason-wrong", "请求无效。").await;
@@ -606,16 +601,16 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.fill("#restock-quantity", "-11").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCK_WRONG, "可售数量不足。").await;
-    // In English, it says it in its own words alone.
+    // In English, only the detail itself.
     window.click("#language").await;
     window.sees("#instances", "1 of 1").await;
     window.does(RESTOCK).await;
-    poll::within(Duration::from_secs(10), "it is said in English alone", async || {
+    poll::within(PATIENCE, "it is said in English alone", async || {
         let all = window.text(RESTOCK_WRONG).await.unwrap_or_default();
         all.contains("free") && all.is_ascii()
     })
     .await;
-    // So is what only the server knows of a field of a sale.
+    // The same for an error that only the server finds in a field of a sale.
     window.goto("/console/sales/new").await;
     window.click("#language").await;
     window.sees("#view h1", "新建活动").await;
@@ -648,7 +643,7 @@ async fn a_refusal_is_told_in_the_language_of_the_page() {
     window.click("#language").await;
     window.goto(&format!("/console/sales/{id}")).await;
     window.sees(STATE, "Open").await;
-    // A payment has a state, too: somebody else has said that it was paid back.
+    // A payment has a state, too: another operator has settled it.
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
     window.goto("/console/money").await;
@@ -680,7 +675,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.sees("#view h1", "Money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.sees("#view tbody", "€0.01").await;
-    // No is no, and so is no reference.
+    // A cancelled dialog does nothing, and neither does an empty reference.
     let settle = "#view tbody button";
     window.click(settle).await;
     window.sees("dialog h2", "Was €0.01 paid back?").await;
@@ -692,7 +687,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.sees("#refund-reference-wrong", "Fill this in").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
-    // What was typed outlives an answer that got lost.
+    // Typed text survives a lost answer.
     window.block(&["*/payments/settle"]).await;
     window.click(settle).await;
     window.fill("#refund-reference", "re_<b>1</b>").await;
@@ -711,13 +706,13 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.fill("#settled", "paid back").await;
     window.sees("#view tbody", "re_<b>1</b>").await;
     window.misses(settle).await;
-    // What is not owed back can be asked for as well, and is nothing to be paid back.
+    // A payment that is not owed back can be shown as well, and has no button.
     assert_eq!(app.pay("pay_right", &order).await, "applied");
     window.fill("#outcome", "applied").await;
     window.sees("#view tbody", "pay_right").await;
     window.misses("#settled").await;
     window.misses(settle).await;
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody", "Settle refund").await;
     window.sees("#view tbody", "re_<b>1</b>").await;
     window.goto(&format!("/console/sales/{id}")).await;
@@ -742,7 +737,7 @@ async fn names_from_outside_are_text_in_the_console_too() {
     window.click("#do-pause").await;
     window.sees("dialog h2", hostile).await;
     window.press(Key::Escape).await;
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody", hostile).await;
     window.goto("/console/money?outcome=unmatched").await;
     window.sees("#view tbody", hostile).await;
@@ -769,7 +764,7 @@ async fn no_name_turns_what_stands_around_it() {
     let isolated = "return [...document.querySelectorAll('td code')].every((it) =>
         getComputedStyle(it.firstElementChild).unicodeBidi === 'isolate' && !/[\\u202a-\\u202e]/.test(it.textContent))";
     assert_eq!(window.run(isolated, &[]).await, true);
-    for (user, told) in [
+    for (user, shown) in [
         (turning, "ada⟨U+202E⟩nimda"),
         (from_right, "\u{2068}\u{5d0}\u{5d3}\u{5d4}\u{2069}"),
         (unseen, "bob⟨U+200B⟩"),
@@ -778,14 +773,14 @@ async fn no_name_turns_what_stands_around_it() {
             .find((it) => it.textContent.includes(arguments[0]));
             row.querySelector('button').click()";
         window
-            .run(lift, &[if user == from_right { from_right } else { told }])
+            .run(lift, &[if user == from_right { from_right } else { shown }])
             .await;
-        window.sees("dialog h2", &format!("Lift the ban of {told}?")).await;
+        window.sees("dialog h2", &format!("Lift the ban of {shown}?")).await;
         window.click("dialog .strong").await;
-        window.sees(RESULT, told).await;
+        window.sees(RESULT, shown).await;
     }
     window.sees("section:nth-of-type(2)", "Nobody is banned").await;
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody", "ada⟨U+202E⟩nimda").await;
     window
         .sees("#view tbody", "\u{2068}\u{5d0}\u{5d3}\u{5d4}\u{2069}")
@@ -794,7 +789,7 @@ async fn no_name_turns_what_stands_around_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_typed_for_a_ban_or_a_restock_is_there_after_a_reload() {
+async fn typed_text_of_a_ban_or_a_restock_survives_a_reload() {
     let app = TestApp::start().await;
     let id = app
         .load_sale(&sale_with(&json!({"items": [
@@ -853,10 +848,7 @@ async fn a_restock_offers_the_items_that_a_draft_has_by_now() {
     app.send(request.json(&other)).await.ok(200);
     app.operate(&id, "preload").await.ok(200);
     window.sees(STATE, "Open").await;
-    poll::within(Duration::from_secs(10), "its item is offered", async || {
-        window.value("restock-sku").await == "tablet"
-    })
-    .await;
+    window.holds("restock-sku", "tablet").await;
     window.types("restock-quantity", "5").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "5 units of tablet were added").await;
@@ -888,10 +880,10 @@ async fn a_sale_of_many_items_with_long_names_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
+async fn a_wrong_key_is_refused_and_the_right_one_opens_every_page() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await.expect(&["401"]);
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#sign-in h1", "Operators sign in").await;
     window.misses("#view").await;
     window.press(Key::Enter).await;
@@ -901,7 +893,7 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
     window.sees("#sign-in-why", "This is not the operators").await;
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
-    window.sees("#view h1", "Trail").await;
+    window.sees("#view h1", "Audit log").await;
     for (path, title) in [
         ("/console", "Sales"),
         ("/console/accounts", "Accounts"),
@@ -918,7 +910,7 @@ async fn a_wrong_key_is_told_and_the_right_one_is_enough_for_every_page() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
+async fn an_operator_gives_a_name_once_and_the_audit_log_shows_it() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let name = "<img src=x onerror='window.hurt = 1'>";
@@ -942,11 +934,11 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     window.sees("#do-pause", "Pause").await;
     window.does("#do-pause").await;
     window.sees(STATE, "Paused").await;
-    window.sees("[aria-labelledby=table-trail] tbody", name).await;
+    window.sees("[aria-labelledby=table-audit-log] tbody", name).await;
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;
-    // This browser remembers it, and whoever comes next says who he is.
-    window.goto("/console/trail").await;
+    // This browser remembers it, and the next operator gives their own name.
+    window.goto("/console/audit-log").await;
     window.sees("#sign-in h1", "Operators sign in").await;
     window.holds("operator", name).await;
     window.fill("#operator", "Bob").await;
@@ -956,7 +948,7 @@ async fn an_operator_says_who_he_is_once_and_the_trail_shows_it() {
     window.sees("#view tbody", &format!("{name} · Console")).await;
     let hurt = "return window.hurt ?? document.querySelectorAll('main img').length";
     assert_eq!(window.run(hurt, &[]).await, json!(0));
-    // Who says nothing is not called by an earlier name.
+    // An operator who gives no name does not get an earlier one.
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;
     window.fill("#operator", " ").await;
@@ -995,21 +987,21 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     };
     store_in_second("Second", "20").await;
 
-    // Nothing is stored over what somebody else has stored, and nothing that was typed is lost.
+    // No stored change of another operator is overwritten, and no typed text is lost.
     switch_to(&first).await;
     window.types("name", "First").await;
     window.click(store).await;
     window.sees(clash, "Somebody else has changed this draft").await;
     window.holds("name", "First").await;
     assert_eq!(stored().await["name"], "Second");
-    // Also over a reload, which is told at once.
+    // Also over a reload, with the message at once.
     window.driver().refresh().await.unwrap();
     window.sees(clash, "Somebody else has changed this draft").await;
     window.holds("name", "First").await;
     window.click(store).await;
     window.sees(clash, "Somebody else").await;
     assert_eq!(stored().await["name"], "Second");
-    // Whoever wants the other one gets all of it.
+    // An operator who takes the other version gets all of it.
     window.click("#load-present").await;
     window.sees("dialog #sure-text", "is thrown away").await;
     window.press(Key::Escape).await;
@@ -1026,7 +1018,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.sees("#sale-name", "Second").await;
     assert_eq!(stored().await["items"][0]["stock"], 21);
 
-    // Whoever stores over it, stores over the one that he was told of, and no newer one.
+    // Storing over it replaces exactly the version that was shown, and no newer one.
     window.goto(&form).await;
     window.sees(".item", "Price: €499.00").await;
     window.types("name", "Mine").await;
@@ -1044,7 +1036,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     let now = stored().await;
     assert_eq!((&now["name"], &now["items"][0]["stock"]), (&json!("Mine"), &json!(21)));
 
-    // What an earlier try has stored, whose answer was lost, was changed by nobody else.
+    // Our own earlier attempt, whose answer was lost, does not count as another operator's change.
     window.goto(&form).await;
     window.sees(".item", "Price: €499.00").await;
     window.types("name", "Lost").await;
@@ -1061,7 +1053,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.click(store).await;
     window.sees("#sale-name", "Lost").await;
 
-    // A draft that is one no more is not asked about.
+    // A draft that is loaded by now raises no question.
     window.goto(&form).await;
     window.sees(".item", "Price: €499.00").await;
     window.types("name", "Late").await;
@@ -1079,7 +1071,7 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     for user in 0..40 {
         app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
     }
-    let telephone = Look {
+    let telephone = Appearance {
         width: 360,
         height: 900,
         is_dark: true,
@@ -1120,20 +1112,8 @@ async fn a_screen_reader_finds_its_way_through_the_console() {
         for (selector, text) in data {
             window.sees(selector, text).await;
         }
-        window.tell("Accessibility.enable", json!({})).await;
-        let tree = window.tell("Accessibility.getFullAXTree", json!({})).await;
-        let nodes: Vec<&Value> = tree["nodes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|node| node["ignored"] == false)
-            .collect();
-        let named = |role: &str| -> Vec<&str> {
-            let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
-            of_role
-                .map(|node| node["name"]["value"].as_str().unwrap_or_default())
-                .collect()
-        };
+        let names = window.accessible_names().await;
+        let named = |role: &str| names.get(role).cloned().unwrap_or_default();
         for role in [
             "button",
             "textbox",
@@ -1161,7 +1141,7 @@ async fn a_screen_reader_finds_its_way_through_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_told() {
+async fn a_restock_whose_answer_was_lost_stays_the_same_until_its_outcome_is_known() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["ERR"]);
@@ -1174,7 +1154,7 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
     window.sees(RESTOCKED, "It is not known whether that worked").await;
     let lost = window.run(&kept, &[]).await;
     let open: Value = serde_json::from_str(lost.as_str().unwrap()).unwrap();
-    // The request has come through, and its answer has not.
+    // The request has arrived, and its answer has not.
     app.restock(&id, open[0][1].as_str().unwrap(), "phone", 30)
         .await
         .ok(200);
@@ -1184,7 +1164,7 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
             ? Promise.resolve(new Response(JSON.stringify(window.refusal), { status: window.refusal.status }))
             : real(path, options);";
     window.run(refuse, &[]).await;
-    // None of these says anything of the one before.
+    // None of these mentions the one before.
     for (status, code, said) in [
         (403, "console_token_required", "refused here"),
         (429, "rate_limited", "refused here"),
@@ -1195,7 +1175,7 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
         let refusal = json!({"status": status, "code": code, "detail": "refused here"});
         window.run(&format!("window.refusal = {refusal}"), &[]).await;
         window.click(RESTOCK).await;
-        window.sees("dialog p", "it is done once").await;
+        window.sees("dialog p", "it is done only once").await;
         window.click("dialog .strong").await;
         window.sees(RESTOCKED, said).await;
         assert_eq!(window.run(&kept, &[]).await, lost, "{code}");
@@ -1206,7 +1186,7 @@ async fn a_restock_whose_answer_was_lost_is_the_same_one_until_its_outcome_is_to
     window.sees(RESTOCKED, "30 units of phone were added").await;
     assert_eq!(app.units(&id).await, [40, 0, 0]);
     assert_eq!(window.run(&kept, &[]).await, "[]");
-    // The next one is another.
+    // The next restock has a new key.
     window.fill("#restock-quantity", "30").await;
     window.click(RESTOCK).await;
     window.sees("dialog p", "sold at once").await;
@@ -1286,7 +1266,7 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
     let none = json!({"state": "draft", "items": items, "shards": []});
     let text = window.run(&shown(&none), &[]).await;
     assert!(text.as_str().unwrap().contains("Not preloaded yet"), "{text}");
-    // Only the sums of each shard are told where there are very many.
+    // With very many shards, only the sums of each are shown.
     let shards: Vec<Value> = (0..4)
         .map(|shard| json!({"shard": shard, "undrained_events": 0, "units": [4, 2, 1, 0, 0, 0], "items": null}))
         .collect();
@@ -1302,7 +1282,7 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn units_on_their_way_are_shown_and_told_by_the_shard_that_sent_them() {
+async fn the_page_shows_units_on_their_way_at_the_shard_that_sent_them() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
@@ -1323,9 +1303,9 @@ async fn units_on_their_way_are_shown_and_told_by_the_shard_that_sent_them() {
                 const heights = (part) => [...node.querySelectorAll(`.columns .part-${{part}}`)]
                     .map((it) => Number(it.getAttribute('height')));
                 const column = [...node.querySelectorAll('th')].findIndex((it) => it.textContent === 'In transit');
-                const told = [...node.querySelectorAll('tbody tr')].map((row) => row.children[column].textContent);
+                const sums = [...node.querySelectorAll('tbody tr')].map((row) => row.children[column].textContent);
                 node.remove();
-                return {{ text: node.textContent, transit: heights('transit'), available: heights('available'), told }};
+                return {{ text: node.textContent, transit: heights('transit'), available: heights('available'), sums }};
             }})"
         )
     };
@@ -1335,10 +1315,10 @@ async fn units_on_their_way_are_shown_and_told_by_the_shard_that_sent_them() {
     let text = shown["text"].as_str().unwrap();
     assert!(text.contains("In transit: 4 from shard 1, 10 from shard 2."), "{text}");
     assert!(text.contains("14 in transit"), "{text}");
-    // They stand on what the shard still has, and the highest column is twenty units high.
+    // They stand on the units that the shard still has, and the highest column is twenty units high.
     assert_eq!(shown["transit"], json!([0, 12, 30]));
     assert_eq!(shown["available"], json!([30, 18, 30]));
-    assert_eq!(shown["told"], json!(["0", "4", "10"]));
+    assert_eq!(shown["sums"], json!(["0", "4", "10"]));
     let many: Vec<Value> = (0..7).map(|number| shard(number, 1, 2)).collect();
     let shown = window.run(&show(&many), &[]).await;
     let text = shown["text"].as_str().unwrap();
@@ -1348,7 +1328,7 @@ async fn units_on_their_way_are_shown_and_told_by_the_shard_that_sent_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_twice_is_told_twice() {
+async fn a_repeated_announcement_is_read_out_twice() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
@@ -1363,9 +1343,9 @@ async fn what_is_said_twice_is_told_twice() {
         "",
         "a screen reader hears of a change alone"
     );
-    let told = "return document.getElementById('live').textContent";
-    poll::within(Duration::from_secs(5), "it is told again", async || {
-        window.run(told, &[]).await == "Done."
+    let live = "return document.getElementById('live').textContent";
+    poll::within(PATIENCE, "it is announced again", async || {
+        window.run(live, &[]).await == "Done."
     })
     .await;
     window.close().await;

@@ -1,7 +1,7 @@
-//! Sales that ask for something before one may buy.
+//! Sales that demand a challenge, a wait or a token before a purchase.
 
 use crate::support::app::{TestApp, rfc3339, sale_with};
-use crate::support::poll;
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Window, development};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::challenge::{Challenge, LASTS};
@@ -13,7 +13,7 @@ const NOTE: &str = "#items .outcome .note";
 const ORDER: &str = "#orders .order .pill";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
+async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     let app = development().await;
     let window = Window::open(&app).await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
@@ -25,7 +25,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     window.sees("#items .outcome .timer", "Place 1 of ").await;
-    // Whoever leaves has bought nothing, and whoever comes again has his place.
+    // A shopper who leaves has bought nothing, and finds the same place on return.
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
     assert_eq!(window.focus().await, "li#.item", "it was on a button that is gone");
@@ -38,15 +38,13 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_it_is_ones_turn() {
     window.close().await;
 }
 
-/// Has ada buy in a sale with a waiting room whose answers are made by this script, until it has counted so many.
+/// Lets ada buy in a sale with a waiting room whose answers come from this script, until it has counted so many.
 async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (TestApp, String, Window) {
     let app = development().await;
     let id = app
         .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
         .await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.run(script, &[]).await;
     window.click(BUY).await;
     window.sees(NOTE, "It is yours").await;
@@ -55,7 +53,7 @@ async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (TestA
     (app, id, window)
 }
 
-/// Tells whoever asks for his turn that he has a place, five times; each time, the page's clock goes on by 200 seconds.
+/// Answers five requests for a turn by a place; each time, the page's clock goes on by 200 seconds.
 const LONG_QUEUE: &str = "const [real, clock] = [window.fetch, Date.now];
     window.turns = 0;
     Date.now = () => clock.call(Date) + window.turns * 200_000;
@@ -67,12 +65,12 @@ const LONG_QUEUE: &str = "const [real, clock] = [window.fetch, Date.now];
     }";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_waited_a_quarter_of_an_hour_for_his_turn_is_still_bought_for() {
+async fn the_page_still_buys_after_a_wait_of_a_quarter_of_an_hour() {
     let (_app, _id, window) = bought_after_waiting(LONG_QUEUE, "turns", 5).await;
     window.close().await;
 }
 
-/// Answers every other question for one's turn by a 429, six times, and the others by a place; or, where `isRefused` says so,
+/// Answers every other request for a turn by a 429, six times, and the others by a place; or, if `isRefused` says so,
 /// every purchase.
 const REFUSALS: &str = "const real = window.fetch;
     window.asked = 0;
@@ -103,21 +101,19 @@ async fn a_proof_of_work_is_solved_by_the_page() {
     let app = development().await;
     let guards = json!({"purchase_token": true, "challenge": "proof_of_work", "proof_cost": 50});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
     window.sees(NOTE, "It is yours").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
 
-/// The challenge that the page was posed last.
+/// The last challenge of the page.
 async fn posed(window: &Window) -> Value {
     let mut request = None;
-    poll::within(std::time::Duration::from_secs(10), "a challenge is posed", async || {
+    poll::within(PATIENCE, "a challenge is posed", async || {
         let events = window.network().await;
-        window.asked_nobody_else(&events);
+        window.requests_to_home(&events);
         let answered = events
             .iter()
             .filter(|event| event["method"] == "Network.responseReceived");
@@ -132,13 +128,13 @@ async fn posed(window: &Window) -> Value {
     })
     .await;
     let body = window
-        .tell("Network.getResponseBody", json!({"requestId": request}))
+        .devtools("Network.getResponseBody", json!({"requestId": request}))
         .await;
     serde_json::from_str(body["body"].as_str().unwrap()).unwrap()
 }
 
-/// Makes these the letters of a challenge, whatever its picture shows.
-async fn set_letters(app: &TestApp, sale: &str, user: &str, challenge: &Value, letters: &str) {
+/// Sets the text of a challenge, regardless of its picture.
+async fn set_captcha_text(app: &TestApp, sale: &str, user: &str, challenge: &Value, text: &str) {
     let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
     let user = user.parse().unwrap();
     let challenge = Challenge {
@@ -146,7 +142,7 @@ async fn set_letters(app: &TestApp, sale: &str, user: &str, challenge: &Value, l
         sale: sale.parse().unwrap(),
         user: &user,
     };
-    stock.pose_challenge(&challenge, letters, LASTS).await.unwrap();
+    stock.pose_challenge(&challenge, text, LASTS).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,12 +159,12 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sees(".captcha label", "Letters in the picture").await;
     let is_drawn = "const image = document.querySelector('.captcha img');
         return image.complete && image.naturalWidth === 260 && document.activeElement.id === 'letters'";
-    poll::within(std::time::Duration::from_secs(10), "the picture is there", async || {
+    poll::within(PATIENCE, "the picture is there", async || {
         window.run(is_drawn, &[]).await == json!(true)
     })
     .await;
     let first = posed(&window).await;
-    // It speaks the other language as soon as the page does, and keeps what was typed.
+    // It follows the page's language at once, and keeps the typed text.
     window.fill("#letters", "00000").await;
     window.click("#language").await;
     window.sees(".captcha label", "图片中的字符").await;
@@ -180,7 +176,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sees(".captcha .warning", "not right").await;
     let second = posed(&window).await;
     assert_ne!(first["id"], second["id"]);
-    set_letters(&app, &id, &user, &second, "AB3XY").await;
+    set_captcha_text(&app, &id, &user, &second, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
     window.sees(NOTE, "It is yours").await;
@@ -190,7 +186,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_see_the_picture_buys_by_a_proof_where_the_sale_takes_one() {
+async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
     let app = development().await;
     let picture = json!({"purchase_token": true, "challenge": "captcha"});
     let either = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
@@ -228,7 +224,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
     window.click(BUY).await;
     window.sees(".captcha label", "Letters in the picture").await;
     posed(&window).await;
-    // What the browser finds out gets spoilt on its way.
+    // The browser's answers are spoilt on their way.
     let spoil = "const real = window.fetch;
         window.fetch = (path, options) => {
             if (path.endsWith('/tokens')) {
@@ -244,7 +240,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
     window.sees(".captcha p", "Type what the picture shows").await;
     let picture = posed(&window).await;
     assert_eq!(picture["kind"], "captcha");
-    set_letters(&app, &id, &user, &picture, "AB3XY").await;
+    set_captcha_text(&app, &id, &user, &picture, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
     window.sees(NOTE, "It is yours").await;
@@ -255,7 +251,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
     let app = development().await;
-    // Far more than a browser does while this test looks.
+    // Far more than a browser does during this test.
     let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 200_000});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let window = Window::open(&app).await;

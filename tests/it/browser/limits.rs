@@ -1,4 +1,4 @@
-//! The limits of the gateway in the console: what is configured, changed and in force.
+//! The limits of the gateway in the console: configured, changed and in force.
 
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::window::Window;
@@ -27,7 +27,7 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     window.sees("#view h1", "Limits").await;
     window.sees(RATE, "500").await;
     window.sees("#limits-now", "takes all requests").await;
-    // No is no, and what is no number is told beside the field.
+    // Cancelling the dialog changes nothing, and an invalid number is marked beside the field.
     window.click("#changeIt-address_rate").await;
     window.sees("dialog h2", "Requests a second of one address").await;
     window.holds("limit-value", "500").await;
@@ -53,7 +53,7 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     window.sees(".result", "Requests a second of one address: 500").await;
     window.misses("#takeBack-address_rate").await;
     assert_eq!(changed(&app).await, json!({}));
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody tr:first-child", "Change limits").await;
     window.close().await;
 }
@@ -66,7 +66,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     window.sees("#limit-adaptive_max_rate", "1000").await;
     window.click("#changeIt-adaptive_max_rate").await;
     window.sees("dialog .strong", "Change").await;
-    // Of two that do not fit each other, only the API tells.
+    // Only the API finds two limits that contradict each other.
     window.types("limit-value", "7").await;
     window.click("dialog .strong").await;
     window
@@ -99,7 +99,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bounds_that_the_page_tells_of_each_limit_are_those_of_the_api() {
+async fn the_page_names_the_same_bounds_of_each_limit_as_the_api() {
     let app = TestApp::with("all", ADAPTIVE).await;
     let window = Window::open(&app).await;
     window.open_console("/console/limits").await;
@@ -147,7 +147,7 @@ async fn limits_that_another_operator_changes_are_seen_and_asked_about_as_they_a
     window.misses("dialog").await;
     change(700).await;
     window.sees(RATE, "700").await;
-    // Where the server does not answer, it is asked again by itself.
+    // If the server does not answer, the page asks again by itself.
     window.block(&["*/v1/admin/guards"]).await;
     window.sees("#view .warning", "We keep trying").await;
     change(800).await;
@@ -174,7 +174,7 @@ async fn a_draft_is_deleted_after_a_question_and_leaves_the_list() {
     window.does("#do-delete").await;
     window.sees("#view h1", "Sales").await;
     window.sees("#view", "There are no sales yet").await;
-    // What is gone is looked up no more: the browser would tell of each answer that it is not there.
+    // A missing sale is not requested any more: the browser would log each 404.
     let events = window.network().await;
     let of = |it: &Value, what: &str| it["params"]["request"][what].as_str().unwrap_or_default().to_owned();
     let sent = |it: &Value| it["method"] == "Network.requestWillBeSent";
@@ -191,7 +191,7 @@ async fn a_draft_is_deleted_after_a_question_and_leaves_the_list() {
     app.get(Who::Operator, &format!("/v1/admin/sales/{draft}"))
         .await
         .no(404, "not_found");
-    window.goto("/console/trail").await;
+    window.goto("/console/audit-log").await;
     window.sees("#view tbody tr:first-child", "Delete draft").await;
     window.close().await;
 }

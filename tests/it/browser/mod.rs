@@ -1,11 +1,11 @@
 //! The pages of shoppers and operators, in a real browser.
 
 mod accounts;
+mod appearance;
 mod attention;
 mod console;
 mod guards;
 mod limits;
-mod looks;
 mod orders;
 mod outage;
 mod reference;

@@ -1,4 +1,4 @@
-//! Orders that operators look for: by number, by account, and those of a sale that were revoked.
+//! Operators find orders: by number, by account, and the revoked ones of a sale.
 
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::window::Window;
@@ -23,7 +23,7 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
 
     let window = Window::open(&app).await.expect(&["404"]);
     window.open_console(&format!("/console/sales/{id}")).await;
-    // The red number leads to those that it counts.
+    // The red number links to the orders that it counts.
     window.sees(".tile.is-bad a[href*='state=revoked']", "1").await;
     window.click(".tile.is-bad a[href*='state=revoked']").await;
     window.sees("#view h1", "Orders").await;
@@ -43,7 +43,7 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
         .await;
     window.sees(ORDERS, "bob").await;
     window.holds("find-order", &revoked).await;
-    // Whoever says that he has paid.
+    // A shopper who claims to have paid.
     window.goto("/console/orders").await;
     window.sees("#view h1", "Orders").await;
     window.click("#view form button").await;

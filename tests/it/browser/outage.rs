@@ -1,4 +1,4 @@
-//! What the console says while its servers are away: what it tries again, what was not done, and what nobody knows.
+//! The console while its servers are away: retries, actions that were not done, and unknown outcomes.
 
 use crate::support::app::{ADMIN_KEY, Instance, TestApp, environment, sale};
 use crate::support::servers;
@@ -8,7 +8,7 @@ use thirtyfour::Key;
 const RESULT: &str = ".result";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_an_operator_is_told_that_nothing_was_done_and_that_he_is_still_signed_in() {
+async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_signed_in() {
     let mut postgres = servers::FreshPostgres::start().await;
     let app = Instance::start(&environment(&servers::redis(), &postgres.url()), "all").may_log_errors();
     let id = app.load_sale(&sale()).await;
@@ -19,7 +19,7 @@ async fn without_postgres_an_operator_is_told_that_nothing_was_done_and_that_he_
     postgres.stop();
     window.does("#do-pause").await;
     window.sees(RESULT, "Nothing was done").await;
-    // Whoever has read it goes on where he was.
+    // An operator who has read it goes on.
     window.click(".result button").await;
     window.misses(RESULT).await;
     assert_eq!(window.focus().await, "button#do-pause.");
@@ -36,7 +36,7 @@ async fn without_postgres_an_operator_is_told_that_nothing_was_done_and_that_he_
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "You are signed out").await;
     window.misses("#connection").await;
-    // Nothing signs in by itself, so that is not said.
+    // Nothing signs in by itself, so no message says so.
     postgres.stop();
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
@@ -45,7 +45,7 @@ async fn without_postgres_an_operator_is_told_that_nothing_was_done_and_that_he_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_that_could_not_be_read_are_looked_up_again() {
+async fn orders_that_could_not_be_read_are_fetched_again() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();

@@ -1,11 +1,11 @@
-//! The reference page, as whoever writes a program reads it.
+//! The reference page, as a developer of a client reads it.
 
 use crate::support::app::TestApp;
-use crate::support::window::{Look, Window};
+use crate::support::window::{Appearance, Window};
 use serde_json::json;
 use thirtyfour::Key;
 
-/// What is focused: its text, its place in the window, and whether one sees that it is.
+/// The focused element: its text, its place in the window, and whether the focus is visible.
 const FOCUS: &str = "const [node, style] = [document.activeElement, getComputedStyle(document.activeElement)];
     const { left, top } = node.getBoundingClientRect();
     return [node.innerText, left >= 0 && top >= 0 && top < innerHeight, style.outlineStyle]";
@@ -14,21 +14,21 @@ const FOCUS: &str = "const [node, style] = [document.activeElement, getComputedS
 async fn the_reference_is_read_on_a_telephone_in_both_schemes_and_without_a_mouse() {
     let app = TestApp::start().await;
     for (is_dark, ground) in [(false, "rgb(250, 249, 247)"), (true, "rgb(20, 18, 16)")] {
-        let telephone = Look {
+        let telephone = Appearance {
             width: 360,
             height: 820,
             is_dark,
-            ..Look::default()
+            ..Appearance::default()
         };
         let window = Window::with(&app, telephone).await;
         window.goto("/docs").await;
         window.sees("h1", "Flashsale API").await;
-        // Its style has come, which its policy lets in.
+        // Its style has loaded, which its policy allows.
         let colour = "return getComputedStyle(document.documentElement).backgroundColor";
         assert_eq!(window.run(colour, &[]).await, ground);
         let width = window.run("return document.documentElement.scrollWidth", &[]).await;
         assert!(width.as_u64().unwrap() <= 360, "{width}");
-        // What is wider than the page is scrolled by itself, also by whoever has no mouse.
+        // Content wider than the page scrolls by itself, also without a mouse.
         let out_of_reach = "const isWide = (node) => node.scrollWidth > node.clientWidth
                 && ['auto', 'scroll'].includes(getComputedStyle(node).overflowX);
             const wide = [...document.querySelectorAll('main *')].filter(isWide);
@@ -44,7 +44,7 @@ async fn the_reference_is_read_on_a_telephone_in_both_schemes_and_without_a_mous
         window.press(Key::Tab).await;
         let is_inside = "return document.activeElement.closest('main') !== null";
         assert_eq!(window.run(is_inside, &[]).await, true, "past the contents");
-        // And through the contents to what one looks for.
+        // And through the contents to a heading.
         window.goto("/docs").await;
         let last = "const links = document.querySelectorAll('nav a');
             links[links.length - 1].focus();

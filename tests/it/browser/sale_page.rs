@@ -1,8 +1,9 @@
-//! The console's page of one sale: a draft that waits for nothing, a sale that is not there, lines that look different, and
+//! The console's page of one sale: a draft that waits for nothing, a missing sale, lines with different strokes, and
 //! every item.
 
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
-use crate::support::window::{PATIENCE, Window};
+use crate::support::poll::PATIENCE;
+use crate::support::window::Window;
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,14 +18,16 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
     window.open_console(&format!("/console/sales/{draft}")).await;
     window.sees(NAME, "A draft").await;
     window.sees("#stream", "Live").await;
-    // Somebody else deletes it.
+    // Another operator deletes it.
     let path = format!("/v1/admin/sales/{draft}");
     app.send(app.request(Method::DELETE, Who::Operator, &path))
         .await
         .ok(200);
     window.does("#do-preload").await;
     window.sees(NAME, "There is no such sale").await;
-    window.sees("[aria-labelledby=table-trail] tbody", "Delete draft").await;
+    window
+        .sees("[aria-labelledby=table-audit-log] tbody", "Delete draft")
+        .await;
     let gone = [
         "#actions",
         "#stream",
@@ -68,8 +71,8 @@ async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes
     // More than a browser has connections to one server.
     for (id, name) in &sales {
         let path = format!("/console/sales/{id}");
-        let looked = tokio::time::timeout(PATIENCE, window.goto(&path)).await;
-        assert!(looked.is_ok(), "the browser waits for a connection");
+        let opened = tokio::time::timeout(PATIENCE, window.goto(&path)).await;
+        assert!(opened.is_ok(), "the browser waits for a connection");
         window.sees(NAME, name).await;
         window.sees("#stream", "Live").await;
     }
@@ -121,8 +124,8 @@ async fn every_item_of_a_sale_is_among_its_details() {
     window.close().await;
 }
 
-/// Draws a plot with so many lines, of which the last ones are the highest; returns the strokes and names of its legend, and
-/// the strokes of its lines.
+/// Draws a plot with so many lines, of which the last ones are the highest. Returns the strokes and names of its legend,
+/// and the strokes of its lines.
 const DRAW: &str = "return import('/assets/console-plot.js').then(({ plotOf }) => {
     const plot = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (it) => it, first: 1 });
     document.getElementById('view').append(plot.node);
@@ -156,7 +159,7 @@ async fn no_two_lines_of_a_plot_have_the_same_stroke_and_the_legend_shows_each()
         strokes.dedup();
         assert_eq!(strokes.len(), lines, "{plot}");
     }
-    // What is least is drawn as one, and the sum is right: 1 to 13.
+    // The lowest are drawn as one, and the sum is right: 1 to 13.
     let names = window.run(DRAW, &["20"]).await["names"].clone();
     let names: Vec<&str> = names
         .as_array()
@@ -181,7 +184,7 @@ async fn the_title_of_a_tab_says_what_is_in_it() {
         ("/accounts", "Accounts", "Accounts · Console"),
         ("/money", "Money", "Money · Console"),
         ("/limits", "Limits", "Limits · Console"),
-        ("/trail", "Trail", "Trail · Console"),
+        ("/audit-log", "Audit log", "Audit log · Console"),
         ("/sales/new", "New sale", "New sale · Console"),
         (&edit, "Edit draft", "Edit draft · Console"),
         (&sale, "Launch", "Launch · Console"),

@@ -1,8 +1,8 @@
-//! What a shopper does on a good day, and what he is told on a bad one.
+//! A shopper's purchases on a good day, and the messages on a bad one.
 
 use crate::support::app::{Who, rfc3339, sale, sale_with};
 use crate::support::poll;
-use crate::support::window::{Look, Window, development};
+use crate::support::window::{Appearance, Window, development};
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use std::time::Duration;
@@ -25,9 +25,9 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     let id = app
         .load_sale(&sale_with(&json!({"name": "Autumn launch", "items": items})))
         .await;
-    let tall = Look {
+    let tall = Appearance {
         height: 1180,
-        ..Look::default()
+        ..Appearance::default()
     };
     let window = Window::with(&app, tall).await;
     window.goto("/").await;
@@ -36,7 +36,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.sees("#name", "Autumn launch").await;
     window.sees("#state", "On sale").await;
     window.sees("#items .price", "€499.00").await;
-    // Who is not signed in is told so, and where.
+    // A shopper who is not signed in reads so, with the place to sign in.
     window.click(BUY).await;
     window.sees("#sign-in-why", "Sign in to buy").await;
     window.sign_in("ada").await;
@@ -45,13 +45,13 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.sees(NOTE, "It is yours").await;
     window.sees(ORDER, "Reserved").await;
     window.sees("#orders .timer", "14:").await;
-    assert_eq!(window.attempt().await, None, "what is known needs no key");
+    assert_eq!(window.attempt().await, None, "a known order needs no key");
     window.picture("sale.png").await;
     window.click("#orders button.strong").await;
     window.sees(ORDER, "Paid").await;
     window.misses("#orders .timer").await;
     assert_eq!(app.units(&id).await, [9, 0, 1]);
-    // Another is given back, which has to be said twice.
+    // Another is cancelled, which needs two presses.
     window.click(BUY).await;
     window.sees("#orders .order[data-state=reserved]", "Reserved").await;
     window
@@ -69,9 +69,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
 async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
     let app = development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 3}))).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.sees(ORDER, "Expired").await;
@@ -81,14 +79,12 @@ async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
+async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     let app = development().await;
     let id = app
         .load_sale(&sale_with(&json!({"stock": 2, "per_user_limit": 2})))
         .await;
-    let window = Window::open(&app).await.expect(&["409"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["409"]);
     let order = app.buy("bob", &id, "k", 1).await.ok(201).id();
     window.fill("#item-phone-quantity", "2").await;
     window.click(BUY).await;
@@ -102,7 +98,7 @@ async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.finds(BUY, "Sold out").await;
-    // And two are what one may have.
+    // And the limit is two.
     app.restock(&id, "r", "phone", 5).await.ok(200);
     window.finds(BUY, "Buy").await;
     window.fill("#item-phone-quantity", "2").await;
@@ -112,13 +108,11 @@ async fn who_comes_too_late_is_told_that_all_is_sold_and_when_units_are_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_too_often_sees_how_long_to_wait_and_then_gets_it() {
+async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
     let app = development().await;
     let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 6000}});
     let id = app.load_sale(&sale_with(&rate)).await;
-    let window = Window::open(&app).await.expect(&["429"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
     app.buy("ada", &id, "k", 1).await.ok(201);
     window.click(BUY).await;
     window.sees(NOTE, "Too many requests").await;
@@ -143,7 +137,7 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
     // A browser whose clock is an hour ahead.
     let script = "const real = Date.now; Date.now = () => real() + 3600_000;";
     window
-        .tell("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
+        .devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
         .await;
     window.goto_sale(&id).await;
     window.sees("#until", "Starts in").await;
@@ -167,11 +161,11 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
 async fn a_telephone_and_a_keyboard_are_enough() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let telephone = Look {
+    let telephone = Appearance {
         width: 360,
         height: 820,
         is_dark: true,
-        ..Look::default()
+        ..Appearance::default()
     };
     let window = Window::with(&app, telephone).await;
     window.goto_sale(&id).await;
@@ -238,14 +232,12 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_as_one_may_have_can_be_typed_and_their_price_is_told_before() {
+async fn a_shopper_may_type_up_to_the_limit_and_sees_the_price_first() {
     let app = development().await;
     let id = app
         .load_sale(&sale_with(&json!({"stock": 100, "per_user_limit": 50})))
         .await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     let (quantity, wrong) = ("#item-phone-quantity", "#item-phone-wrong");
     for nonsense in ["51", "0", "1.5", ""] {
         window.fill(quantity, nonsense).await;
@@ -267,7 +259,7 @@ async fn as_many_as_one_may_have_can_be_typed_and_their_price_is_told_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_looks_at_another_tab_reads_in_the_title_that_his_turn_has_come() {
+async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     let app = development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}, "payment_window_seconds": 600});

@@ -17,7 +17,7 @@ async fn a_link_with_a_token_signs_in_and_does_not_keep_it_in_the_address() {
     window
         .goto(&format!("/sales/{id}?from=shop#token={}", token("ada")))
         .await;
-    // Nobody asked for it here, so it is a question.
+    // The shopper did not ask for it here, so the page asks.
     window.sees("#offer-who", "ada").await;
     window.misses("#who").await;
     let address = window.run(ADDRESS, &[]).await;
@@ -32,11 +32,11 @@ async fn a_link_with_a_token_signs_in_and_does_not_keep_it_in_the_address() {
     window.sees(BUY, "Buy").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
-    // It is kept as one that was pasted is.
+    // It is kept like a pasted one.
     window.driver().refresh().await.unwrap();
     window.sees("#who", "ada").await;
     window.sees(ORDER, "Reserved").await;
-    // Neither a link for somebody else nor one without a token takes anything from who is signed in.
+    // Neither a link for another account nor one without a token signs anybody out.
     window
         .run(&format!("location.hash = 'token={}'", token("eve")), &[])
         .await;
@@ -86,7 +86,7 @@ async fn a_shop_that_is_known_is_linked_to_for_signing_in_and_for_paying() {
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.goto(&format!("/sales/{id}?from=a&b#token=nonsense")).await;
-    // Nothing to paste, and what the shop sent is said to be none.
+    // Nothing to paste, and the shop's text is refused as no token.
     window.sees("#shop-sign-in", "Sign in at the shop").await;
     window.misses("#by-token").await;
     window.sees("#sign-in-why", "The shop has sent no token").await;
@@ -106,7 +106,7 @@ async fn a_shop_that_is_known_is_linked_to_for_signing_in_and_for_paying() {
         state.len() == 32 && state.bytes().all(|it| it.is_ascii_hexdigit()),
         "{link}"
     );
-    // Somebody else's link, made up: no question is skipped for it.
+    // A made-up link for another account: no question is skipped for it.
     let made_up = "0".repeat(32);
     window
         .goto(&format!(

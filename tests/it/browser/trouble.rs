@@ -1,6 +1,7 @@
-//! What a page makes of reloads, other tabs, and a server that is gone for a while.
+//! A page across reloads, other tabs, and a server that is gone for a while.
 
 use crate::support::app::{Instance, TestApp, environment, rfc3339, sale, sale_with};
+use crate::support::poll::PATIENCE;
 use crate::support::raw::Raw;
 use crate::support::window::{Window, development};
 use crate::support::{poll, servers};
@@ -23,14 +24,12 @@ async fn key(window: &Window) -> String {
 async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
     window.sees(NOTE, "We do not know yet").await;
     let drawn = key(&window).await;
-    // The request has come through, and its answer has not.
+    // The request has arrived, and its answer has not.
     let order = app.buy("ada", &id, &drawn, 1).await.ok(201).id();
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "We do not know yet").await;
@@ -44,19 +43,17 @@ async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_is_asked_for_by_its_key_alone_when_the_sale_is_over() {
+async fn when_the_sale_is_over_a_sent_purchase_is_probed_by_its_key_alone() {
     let app = development().await;
     let guards = json!({"guards": {"purchase_token": true}});
     let id = app.load_sale(&sale_with(&guards)).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
     window.sees(NOTE, "We do not know yet").await;
     let attempt = window.attempt().await.unwrap();
     assert_eq!(attempt["isOpen"], true);
-    // The request has come through, and its answer has not; then the sale ends.
+    // The request has arrived, and its answer has not; then the sale ends.
     let request = app.buying("ada", &id, attempt["key"].as_str().unwrap());
     let request = request.header("X-Purchase-Token", attempt["purchaseToken"]["token"].as_str().unwrap());
     let body = json!({"sku": "phone", "quantity": 1});
@@ -75,9 +72,7 @@ async fn what_was_sent_is_asked_for_by_its_key_alone_when_the_sale_is_over() {
 async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
     window.sees(NOTE, "We do not know yet").await;
@@ -103,9 +98,7 @@ async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
 async fn two_tabs_buy_once_for_one_click() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
     window.sees(NOTE, "We do not know yet").await;
@@ -120,7 +113,7 @@ async fn two_tabs_buy_once_for_one_click() {
     window.driver().switch_to_window(first.clone()).await.unwrap();
     window.block(&[]).await;
     window.sees(ORDER, "Reserved").await;
-    // The other one hears of it.
+    // The other tab is notified.
     let tabs = window.driver().windows().await.unwrap();
     let other = tabs.into_iter().find(|tab| *tab != first).unwrap();
     window.driver().switch_to_window(other).await.unwrap();
@@ -136,9 +129,7 @@ async fn a_page_outlives_its_server_and_says_so() {
     let variables = [("FLASHSALE_DEVELOPMENT", "true"), ("FLASHSALE_LISTEN", &*address)];
     let mut app = TestApp::with("all", &variables).await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR", "503"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR", "503"]);
     app.instance.kill();
     window.sees("#connection", "does not answer").await;
     window.click(BUY).await;
@@ -171,7 +162,7 @@ async fn orders_that_cannot_be_read_are_not_said_to_be_none() {
     window.block(&[]).await;
     window.sees("#orders .number", &order).await;
     window.misses("#no-orders").await;
-    // What was read stands, whatever comes after.
+    // A read value stays, after any later failure.
     window.block(&["*/v1/orders*"]).await;
     window.sees(ORDER, "Reserved").await;
     window.misses("#no-orders").await;
@@ -193,12 +184,10 @@ const REFUSING: &str = "const real = window.fetch;
     }";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_that_does_not_look_at_the_key_does_not_make_the_page_forget_it() {
+async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.run(REFUSING, &[]).await;
     window.block(PURCHASES).await;
     window.click(BUY).await;
@@ -210,7 +199,7 @@ async fn a_refusal_that_does_not_look_at_the_key_does_not_make_the_page_forget_i
         "[413, 'payload_too_large']",
         "[418, 'a_code_of_tomorrow']",
     ] {
-        // The next time that the page asks by itself.
+        // The page's next request by itself.
         window.run(&format!("window.refusal = {refusal}"), &[]).await;
         window.sees(NOTE, "We still do not know").await;
         assert_eq!(key(&window).await, drawn, "{refusal}");
@@ -229,25 +218,23 @@ async fn a_refusal_that_does_not_look_at_the_key_does_not_make_the_page_forget_i
 async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_any_more() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR", "409"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
-    // The page does not hear that the sale is over, nor what became of its request.
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR", "409"]);
+    // The page does not learn that the sale is over, nor the outcome of its request.
     window.block(&["*/orders", "*/v1/sales/*"]).await;
     app.operate(&id, "close").await.ok(200);
     window.click(BUY).await;
-    poll::within(Duration::from_secs(5), "it was sent", async || {
+    poll::within(PATIENCE, "it was sent", async || {
         window.attempt().await.is_some_and(|attempt| attempt["isOpen"] == true)
     })
     .await;
-    // As if it had been sent when the page comes again, however long all this took: until then it hears nothing.
+    // As if it had been sent when the page returns, however long all this took: until then the page gets no answer.
     let sent_now = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
         const attempt = JSON.parse(localStorage.getItem(name));
         localStorage.setItem(name, JSON.stringify({ ...attempt, askedAt: Date.now() + 2000 }))";
     window.run(sent_now, &[]).await;
     window.block(&[]).await;
     window.run("location.reload()", &[]).await;
-    // Asked for at once, and told that the sale is over: the first one may still be at work.
+    // Asked for at once, and answered that the sale is over: the first request may still be at work.
     window.sees(NOTE, "We do not know yet").await;
     assert_eq!(window.attempt().await.unwrap()["isOpen"], true);
     window.sees(NOTE, "The sale is over. Nothing was bought").await;
@@ -260,7 +247,7 @@ async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_asks_no_more_often_of_a_shop_that_is_busy_and_says_what_it_is() {
+async fn a_page_does_not_ask_a_busy_shop_more_often_and_says_that_it_is_busy() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await;
@@ -287,19 +274,19 @@ async fn a_page_asks_no_more_often_of_a_shop_that_is_busy_and_says_what_it_is() 
     let asked = window.run("return window.asked", &[]).await;
     let asked: Vec<f64> = serde_json::from_value(asked).unwrap();
     let waited: Vec<f64> = asked.windows(2).map(|two| two[1] - two[0]).collect();
-    // A sale that sells is asked for every three seconds, a quarter more or less.
+    // An open sale is polled every three seconds, a quarter more or less.
     assert!(waited[0] > 2200.0 && waited[1] > 2200.0, "{waited:?}");
     assert!(waited[2] > 4990.0, "{waited:?}");
     window.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_signed_out_in_between_goes_on_after_signing_in() {
+async fn a_shopper_who_was_signed_out_goes_on_after_signing_in() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["401"]);
     window.goto_sale(&id).await;
-    // What is no token is told at once, and one that nobody signed when it is used.
+    // A malformed token is refused at once, and an unsigned one when it is used.
     window.fill("#token", "hunter2").await;
     window.press(Key::Enter).await;
     window.sees("#sign-in-why", "not a token").await;
@@ -317,17 +304,15 @@ async fn who_is_signed_out_in_between_goes_on_after_signing_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_that_is_asked_for_again_is_told_as_it_is_by_now() {
+async fn a_replayed_order_is_shown_in_its_present_state() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     for words in ["Paid. Thank you", "Cancelled. You gave it back"] {
         window.block(PURCHASES).await;
         window.click(BUY).await;
         window.sees(NOTE, "We do not know yet").await;
-        // The request has come through, its answer has not, and the order is decided meanwhile.
+        // The request has arrived, its answer has not, and the order is decided meanwhile.
         let order = app.buy("ada", &id, &key(&window).await, 1).await.ok(201).body;
         if words.starts_with("Paid") {
             assert_eq!(app.pay("pay_while_lost", &order).await, "applied");
@@ -336,9 +321,9 @@ async fn an_order_that_is_asked_for_again_is_told_as_it_is_by_now() {
         }
         window.block(&[]).await;
         window.sees(NOTE, words).await;
-        let told = "return document.getElementById('live').textContent";
-        poll::within(Duration::from_secs(5), "a screen reader is told", async || {
-            window.run(told, &[]).await.as_str().unwrap().contains(words)
+        let live = "return document.getElementById('live').textContent";
+        poll::within(PATIENCE, "a screen reader gets it", async || {
+            window.run(live, &[]).await.as_str().unwrap().contains(words)
         })
         .await;
         assert_eq!(window.attempt().await, None);
@@ -347,18 +332,16 @@ async fn an_order_that_is_asked_for_again_is_told_as_it_is_by_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
+async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     let app = development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
-    // Whoever loads the page anew means to go on.
+    // A shopper who reloads the page means to go on.
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "You are in the waiting room").await;
     window.goto("/").await;
@@ -374,7 +357,7 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     app.operate(&id, "open").await.ok(200);
     window.goto_sale(&id).await;
     window.sees(NOTE, "You had begun to buy 1 of this").await;
-    // And not by looking once more.
+    // A reload does not buy either.
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "You had begun to buy 1 of this").await;
     window.finds(BUY, "Queue to buy").await;
@@ -384,7 +367,7 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     window.misses(NOTE).await;
     assert_eq!(window.focus().await, "li#.item");
     assert_eq!(window.attempt().await, None);
-    // Whoever wants to go on does.
+    // A shopper who wants to go on presses the button.
     let back = "localStorage.setItem(arguments[0], arguments[1])";
     window.run(back, &[name.as_str().unwrap(), &begun.to_string()]).await;
     window.driver().refresh().await.unwrap();
@@ -396,19 +379,17 @@ async fn what_was_never_sent_is_not_bought_a_day_later_without_a_press() {
     window.close().await;
 }
 
-/// Makes the attempt that the browser keeps a day older; only where no page goes on with it.
+/// Makes the browser's stored attempt a day older, unless a page goes on with it.
 const AGE: &str = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
     const attempt = JSON.parse(localStorage.getItem(name));
     for (const time of ['seen', 'sentAt']) { attempt[time] -= 24 * 3600_000; }
     localStorage.setItem(name, JSON.stringify(attempt))";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_press() {
+async fn an_unanswered_purchase_is_not_repeated_a_day_later_without_a_press() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     let again = "#items .outcome .actions button:not(.quiet)";
     let forget = "#items .outcome button.quiet";
     for is_wanted in [false, true] {
@@ -419,14 +400,14 @@ async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_p
         window.goto("/").await;
         window.sees("#sales", "A sale").await;
         window.run(AGE, &[]).await;
-        // From now on, asking would buy it.
+        // From now on, a request would buy it.
         window.block(&[]).await;
         window.goto_sale(&id).await;
         window.sees(NOTE, "was never answered").await;
         window.driver().refresh().await.unwrap();
         window.sees(NOTE, "was never answered").await;
         window.sees("#no-orders", "None yet").await;
-        // A look at the sale later, still nothing was asked.
+        // A poll of the sale later, still nothing was requested.
         window.finds(again, "Ask again").await;
         assert_eq!(app.units(&id).await, [10, 0, 0]);
         assert_eq!(key(&window).await, drawn, "its key is kept");
@@ -446,22 +427,20 @@ async fn what_was_sent_and_not_answered_is_not_asked_for_a_day_later_without_a_p
     window.close().await;
 }
 
-/// The page's clock goes on by this, as that of a telephone does that was locked.
+/// The page's clock goes on by this, as on a telephone that was locked.
 const SLEEP: &str = "const real = Date.now; Date.now = () => real.call(Date) + 3 * 3600_000";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_slept_buys_nothing_without_a_press() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["ERR"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
     window.sees(NOTE, "We do not know yet").await;
     let drawn = key(&window).await;
     window.run(SLEEP, &[]).await;
-    // From now on, asking would buy it.
+    // From now on, a request would buy it.
     window.block(&[]).await;
     window.sees(NOTE, "was never answered").await;
     window.finds("#items .outcome button.quiet", "Forget it").await;
@@ -474,21 +453,19 @@ async fn a_page_that_slept_buys_nothing_without_a_press() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whose_turn_comes_while_the_page_slept_is_asked_before_it_buys() {
+async fn a_page_that_slept_through_its_turn_asks_before_it_buys() {
     let app = development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     window.run(SLEEP, &[]).await;
     app.operate(&id, "open").await.ok(200);
     window.sees(NOTE, "You had begun to buy 1 of this").await;
-    // Not by looking once more, either.
+    // A reload does not buy either.
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "You had begun to buy 1 of this").await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
@@ -498,8 +475,8 @@ async fn whose_turn_comes_while_the_page_slept_is_asked_before_it_buys() {
     window.close().await;
 }
 
-/// The brake of a sale, as it holds while too much waits for the ledger. Nobody permits the shards to sell meanwhile, so nobody
-/// finds that it need not hold; once that is let go, it is what the instance finds.
+/// The brake of a sale, as it holds while too much waits for the ledger. No process permits the shards to sell meanwhile, so
+/// none lifts the brake; once permits go on, the instance finds it.
 struct Brake {
     raw: Raw,
     shards: Vec<ShardKey>,
@@ -533,7 +510,7 @@ impl Drop for Brake {
     }
 }
 
-/// One purchase that the page asked for: when, in seconds of its own clock, and how long it was told to wait.
+/// A purchase of the page: when, in seconds of its own clock, and the `Retry-After`.
 #[derive(Debug)]
 struct Asked {
     sent: f64,
@@ -541,10 +518,10 @@ struct Asked {
     wait: f64,
 }
 
-/// The purchases that the page has asked for and that were answered.
+/// The page's purchases that were answered.
 async fn asked(window: &Window) -> Vec<Asked> {
     let events = window.network().await;
-    window.asked_nobody_else(&events);
+    window.requests_to_home(&events);
     let of = |event: &Value| (event["method"].clone(), event["params"]["requestId"].clone());
     let sent = events.iter().filter(|event| {
         let request = &event["params"]["request"];
@@ -572,15 +549,13 @@ async fn asked(window: &Window) -> Vec<Asked> {
 async fn a_shop_that_is_too_busy_is_asked_again_when_it_said() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await.expect(&["503"]);
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["503"]);
     let brake = Brake::hold(&app, &id, 2);
     window.click(BUY).await;
     window.sees(NOTE, "The shop is very busy").await;
     window.sees("#items .outcome .timer", "Again in").await;
-    // It said that nothing was done.
-    poll::within(Duration::from_secs(5), "nothing is open", async || {
+    // It answered that nothing was done.
+    poll::within(PATIENCE, "nothing is open", async || {
         window.attempt().await.unwrap()["isOpen"] == false
     })
     .await;
@@ -606,9 +581,7 @@ async fn a_page_that_is_loaded_while_postgres_is_away_sells() {
     environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());
     let app = Instance::start(&environment, "all").may_log_errors();
     let id = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    window.sign_in("ada").await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
     window.sees(NOTE, "It is yours").await;
     postgres.stop();

@@ -1,5 +1,5 @@
-//! docs/clients: one order for one wish to buy, whatever becomes of the answers; no more questions once it is refused; an
-//! end when time is up; and that there is no order is said only where it is known.
+//! docs/clients: one order for one wish to buy, also when answers are lost; no more requests once it is refused; an end when
+//! time is up; and "no order" only if that is certain.
 
 use super::front::{Front, Turn, pauses};
 use crate::support::app::{TestApp, sale_with, token};
@@ -12,7 +12,7 @@ use std::process::Output;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// What runs each client, and the Debian package that has it.
+/// The program that runs each client, and its Debian package.
 const CLIENTS: [(&str, &str, &str); 3] = [
     ("sh", "buy.sh", "curl"),
     ("python3", "buy.py", "python3"),
@@ -54,7 +54,7 @@ fn ended(client: &str, output: &Output, code: i32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_client_has_one_order_whatever_becomes_of_the_answers() {
+async fn every_client_has_one_order_also_when_answers_are_lost() {
     let app = &TestApp::start().await;
     let trouble = &[
         Turn::Lost,
@@ -89,12 +89,12 @@ async fn every_client_has_one_order_whatever_becomes_of_the_answers() {
         assert!(said.contains(&seen[0].key), "{}: {said}", client.1);
         let shown = ["let-in", "for-this-key"].map(|it| Some(it.to_owned()));
         assert!(seen.iter().all(|it| it.shown == shown), "{}: {seen:?}", client.1);
-        // What the server asked to wait was waited, and not by far more.
+        // The client waited as long as the server asked, and not by far more.
         let pauses = pauses(&seen);
         for pause in &pauses[2..4] {
             assert!(*pause >= Duration::from_secs(1), "{}: {pauses:?}", client.1);
         }
-        // The same wish, told by its key, is the same order.
+        // The same wish, given by its key, is the same order.
         let again = run(client, &app.url, &sale, 60, Some(&seen[0].key)).await;
         ended(client.1, &again, 0);
         let again: Value = serde_json::from_slice(&again.stdout).unwrap();
@@ -145,7 +145,7 @@ async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
         assert_eq!(seen.len(), 2, "{}: {seen:?}", client.1);
         let goes_on = said.contains("unauthenticated") && said.contains(&format!("with the key {}", seen[1].key));
         assert!(goes_on, "{}: {said}", client.1);
-        // With that key, and a token that is good, it is the order that there was.
+        // With that key, and a valid token, it is the existing order.
         let orders = app.orders("ada", sale).await.ok(200).body;
         let order = run(client, &app.url, sale, 20, Some(&seen[0].key)).await;
         ended(client.1, &order, 0);
@@ -157,7 +157,7 @@ async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_drops_its_key_where_the_answer_is_certain_that_it_has_no_order_whatever_the_code() {
+async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
     let app = &TestApp::start_api_only().await;
     let refusals = [
         (409, "sold_out"),
@@ -175,13 +175,13 @@ async fn a_client_drops_its_key_where_the_answer_is_certain_that_it_has_no_order
             } else {
                 Turn::problem(status, code, 0)
             };
-            // The first request of a key that is new has made no order, whatever the answer says of it.
+            // The first request of a new key has made no order, with any answer.
             let front = Front::of(app, std::slice::from_ref(&problem)).await;
             let said = ended(&at, &run(client, &front.url, "s", 30, None).await, 1);
             assert!(said.contains(code), "{at}: {said}");
             assert_eq!(front.seen().len(), 1, "{at}");
-            // After a request whose outcome is not known, only a certain answer ends it; and not while that request may still
-            // be under way.
+            // After a request with an unknown outcome, only a certain answer ends the purchase; and not while that request may
+            // still be under way.
             let front = Front::of(app, &[Turn::Proxy(502), problem]).await;
             let code = if is_certain { 1 } else { 3 };
             ended(&at, &run(client, &front.url, "s", 30, None).await, code);
@@ -206,7 +206,7 @@ async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
         let said = ended(client.1, &run(client, &front.url, "s", 3, None).await, 1);
         assert!(said.contains("nothing was bought"), "{}: {said}", client.1);
         assert!((2..=3).contains(&front.seen().len()), "{}", client.1);
-        // A key that was asked with before may have an order.
+        // An earlier request with the key may have made an order.
         let front = Front::of(app, &turns).await;
         let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 3);
         assert!(said.contains("with the key an-old-key"), "{}: {said}", client.1);
@@ -240,7 +240,7 @@ async fn every_client_says_in_one_line_what_is_wrong_with_its_arguments() {
     }
 }
 
-/// The codes of the guide's table, each with whether a refused purchase is certain with it that the key has no order.
+/// The codes of the guide's table, each with whether such a refusal is certain that the key has no order.
 pub fn guide_of_codes() -> BTreeMap<String, String> {
     let guide = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md")).unwrap();
     let mut known = BTreeMap::new();

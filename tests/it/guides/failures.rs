@@ -7,7 +7,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The file of a module of the tests or of the program, and what is named in it; none where it is no module.
+/// The file of a module of the tests or of the program, and the name within it; none if it is no module.
 fn file_of(name: &str) -> Option<(PathBuf, Option<&str>)> {
     let (module, inside) = name
         .split_once("::")

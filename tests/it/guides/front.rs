@@ -1,4 +1,4 @@
-//! What may stand between a client and an instance: answers that get lost, and others who answer in its place.
+//! Between a client and an instance: lost answers, and answers of others.
 
 use crate::support::app::Client;
 use reqwest::Method;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Debug, Clone)]
 pub enum Turn {
     /// It is carried out, and its answer comes back.
@@ -18,7 +18,7 @@ pub enum Turn {
     /// It is answered here, with this status, this code and so many seconds to wait; the last says that the key is known to
     /// have no order.
     Problem(u16, String, u64, bool),
-    /// A proxy asks nobody and answers this status, in its own way.
+    /// A proxy forwards nothing and answers this status, in its own format.
     Proxy(u16),
 }
 
@@ -38,11 +38,11 @@ impl Turn {
 pub struct Seen {
     pub at: Instant,
     pub key: String,
-    /// What it shows to a guarded sale: its admission and its purchase token.
+    /// The admission and the purchase token for a guarded sale.
     pub shown: [Option<String>; 2],
 }
 
-/// Takes requests for an instance; it ends when it is dropped.
+/// Accepts requests for an instance; it ends when it is dropped.
 pub struct Front {
     pub url: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -128,7 +128,7 @@ async fn answer(stream: TcpStream, app: &Client, turn: Turn, seen: &Mutex<Vec<Se
         Turn::Proxy(status) => reply(*status, None, "text/html", "<html>from in between"),
     };
     if !matches!(turn, Turn::Lost) {
-        // A client that has given up hears nothing.
+        // A client that has given up gets nothing.
         let _heard = stream.write_all(reply.as_bytes()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Every link within the repository leads to a file and a heading that are there.
+//! Every link within the repository leads to an existing file and heading.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ fn prose(page: &str) -> String {
     lines.join("\n")
 }
 
-/// What a heading is called in links.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().chars();
     let kept = kept.filter(|it| it.is_alphanumeric() || "-_ ".contains(*it));

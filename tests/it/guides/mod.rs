@@ -1,4 +1,4 @@
-//! The guides in docs/: what they say to paste is pasted, their programs are run, their links lead somewhere.
+//! The guides in docs/: their commands are pasted, their programs are run, their links lead somewhere.
 
 pub mod clients;
 mod failures;

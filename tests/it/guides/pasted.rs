@@ -1,5 +1,5 @@
-//! The tutorial and the README, pasted into a shell from top to bottom. Only the build is left out: what `./dev up` runs is
-//! the program that was built with the tests.
+//! The tutorial and the README, pasted into a shell from top to bottom. Only the build is left out: `./dev up` runs the
+//! program that was built with the tests.
 
 use crate::support::app::program_path;
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// What is pasted at once, and the answer that the page shows for it.
+/// A block that is pasted at once, and the answer that the page shows for it.
 #[derive(Debug)]
 struct Block {
     /// Where it stands in its page.
@@ -88,7 +88,7 @@ until grep -q '^# watch' up.log; do kill -0 $SERVER || { cat up.log; exit 1; }; 
 
 const BEGINS: &str = "@@ the block of line";
 
-/// Pastes `prepare` and then the blocks into one shell, and holds what comes back against what the page shows.
+/// Pastes `prepare` and then the blocks into one shell, and compares the output with the page.
 fn paste(page: &str, prepare: &str, blocks: &[Block]) {
     let folder = checkout();
     let mut script = format!(
@@ -136,7 +136,7 @@ fn the_tutorial_does_what_it_says_from_top_to_bottom() {
 fn the_sale_of_the_readme_goes_from_beginning_to_end() {
     let mut blocks = blocks(&read("README.md"), Some("## A sale from beginning to end"));
     assert!(!blocks.is_empty());
-    // Whatever listens at the usual port is none of this test's.
+    // This test uses no server at the usual port.
     for block in &mut blocks {
         let usual = "http://127.0.0.1:8080";
         block.code = block
@@ -147,7 +147,7 @@ fn the_sale_of_the_readme_goes_from_beginning_to_end() {
 }
 
 #[test]
-fn what_up_prints_can_be_pasted_also_with_a_certificate_of_ones_own() {
+fn the_commands_that_up_prints_can_be_pasted_also_with_your_own_certificate() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files = format!(
         "cat > cert.pem <<'PEM'\n{}PEM\ncat > key.pem <<'PEM'\n{}PEM\n\
@@ -158,7 +158,7 @@ fn what_up_prints_can_be_pasted_also_with_a_certificate_of_ones_own() {
     let without = "unset FLASHSALE_TLS_CERT FLASHSALE_TLS_KEY";
     for (files, at) in [("", "http://127.0.0.1:…"), (&files, "https://localhost:…")] {
         let prepare = format!("{files}{START}\n{without}\n");
-        // The last of the lines follows the sale until somebody ends it.
+        // The last of the lines follows the sale until it is interrupted.
         let code = "grep 'is ready at' up.log\nsed -n '/^# prepare$/,/^# watch$/p' up.log > printed.sh\n. ./printed.sh";
         let ready = format!("Flashsale is ready at {at}");
         let answer = [

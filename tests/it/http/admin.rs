@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 async fn operators_need_their_key_and_shoppers_tokens_do_not_do() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
-    // Every route there is, so a new one cannot be left open; what is not there says so to everybody.
+    // Every route, so a new one cannot be left open; a missing path is 404 for everybody.
     let routes: Vec<(Method, String)> = ROUTES
         .iter()
         .filter(|route| route.path.starts_with("/v1/admin/") && route.path != "/v1/admin/session")
-        .map(|route| (route.method.parse().unwrap(), route.path.replace("{id}", &id)))
+        .map(|route| (route.method.as_str().parse().unwrap(), route.path.replace("{id}", &id)))
         .collect();
     assert!(routes.len() > 25, "{routes:?}");
     let almost = &ADMIN_KEY[1..];
@@ -92,7 +92,7 @@ async fn many_preloads_at_once_are_one() {
 #[tokio::test]
 async fn a_transition_that_makes_no_sense_is_refused_and_one_that_is_done_is_no_error() {
     let app = TestApp::start_api_only().await;
-    // How to get there, and what open, pause, resume and close make of it; "!" is refused.
+    // How to get to a state, and the results of open, pause, resume and close; "!" is refused.
     let table = [
         ("draft", vec![], ["!", "!", "!", "!"]),
         ("scheduled", vec!["preload"], ["open", "paused", "!", "closed"]),
@@ -346,7 +346,7 @@ async fn only_a_sale_that_is_in_redis_can_be_rebuilt() {
     let stranger = uuid::Uuid::new_v4().to_string();
     app.operate(&stranger, "rebuild").await.no(404, "not_found");
     app.operate("none", "rebuild").await.no(404, "not_found");
-    // Whatever state it is in, it keeps it.
+    // A sale keeps its state.
     let id = app.load_sale(&sale()).await;
     app.operate(&id, "pause").await.ok(200);
     app.operate(&id, "rebuild").await.ok(200);

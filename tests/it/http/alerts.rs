@@ -1,4 +1,4 @@
-//! Alerts on their way to operators: to a webhook, as a stream, and by command.
+//! Guard warnings for operators: by webhook, as a stream, and by command.
 
 use crate::support::app::{
     ALERT_WEBHOOK_PATH, ALERT_WEBHOOK_SECRET, Client, Instance, TestApp, Who, environment, program, sale,
@@ -18,10 +18,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use uuid::Uuid;
 
-/// The second look within a minute is one too many.
+/// The second page view within a minute is one too many.
 const WATCHFUL: (&str, &str) = ("FLASHSALE_BROWSING_ALERT_ABOVE", "1");
 
-/// What a receiver was sent.
+/// A request that a receiver got.
 #[derive(Debug, Clone)]
 struct Received {
     head: String,
@@ -54,13 +54,13 @@ impl Received {
 enum Reply {
     Status(u16),
     RedirectTo(String),
-    /// Takes it, and says more than anybody wants to hear.
+    /// Accepts it, with a body that is too long.
     Endless,
     /// Never.
     Silence,
 }
 
-/// A small HTTP server that remembers what it was sent.
+/// A small HTTP server that records its requests.
 struct Receiver {
     url: String,
     received: Arc<Mutex<Vec<Received>>>,
@@ -146,8 +146,8 @@ async fn serve(mut connection: TcpStream, seen: &Mutex<Vec<Received>>, replies: 
     let _gone = connection.write_all(answer.as_bytes()).await;
 }
 
-/// Gives reason for an alert about a new account; returns which.
-async fn look_too_often(client: &Client, sale: &str) -> String {
+/// Raises a warning about a new account; returns which.
+async fn view_too_often(client: &Client, sale: &str) -> String {
     let user = format!("bot-{}", Uuid::new_v4());
     for _ in 0..2 {
         client
@@ -158,9 +158,9 @@ async fn look_too_often(client: &Client, sale: &str) -> String {
     user
 }
 
-/// The same, and waits until it is raised: nobody who looks waits for that.
+/// The same, and waits until the warning is raised: no page view waits for that.
 async fn raise(client: &Client, sale: &str) -> String {
-    let user = look_too_often(client, sale).await;
+    let user = view_too_often(client, sale).await;
     is_listed(client, &user).await;
     user
 }
@@ -200,7 +200,7 @@ async fn an_alert_is_sent_to_the_webhook_and_shown_as_delivered() {
             .head
             .starts_with(&format!("POST {ALERT_WEBHOOK_PATH} HTTP/1.1"))
     );
-    // The alert as the list shows it, without what has become of the delivery.
+    // The alert as in the list, without the delivery's outcome.
     let mut shown = listed.clone();
     for state in ["delivered_at", "given_up_at"] {
         shown.as_object_mut().unwrap().remove(state).unwrap();
@@ -213,8 +213,8 @@ async fn an_alert_is_sent_to_the_webhook_and_shown_as_delivered() {
         users.push(raise(&app, &id).await);
     }
     let received = receiver.has_received(6).await;
-    let told: Vec<String> = received.iter().map(Received::user).collect();
-    assert_eq!(told, users, "in their order");
+    let sent: Vec<String> = received.iter().map(Received::user).collect();
+    assert_eq!(sent, users, "in their order");
     let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
     assert!(
         metrics.contains("flashsale_alert_deliveries_total{outcome=\"delivered\"}"),
@@ -223,7 +223,7 @@ async fn an_alert_is_sent_to_the_webhook_and_shown_as_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_webhook_does_not_take_is_sent_again_with_the_same_id_until_it_does() {
+async fn a_rejected_webhook_is_sent_again_with_the_same_id_until_it_is_accepted() {
     let receiver = Receiver::replying(&[Reply::Status(500), Reply::Status(500), Reply::Endless]).await;
     let app = TestApp::with("all", &receiver.variables()).await;
     let id = app.load_sale(&sale()).await;
@@ -239,7 +239,7 @@ async fn what_the_webhook_does_not_take_is_sent_again_with_the_same_id_until_it_
         is_listed(&app, &user).await["delivered_at"].is_string().then_some(())
     })
     .await;
-    // The next one has another id. A fourth try of the first would be due now, and come before it.
+    // The next one has another id. A fourth attempt of the first would be due now, and come before it.
     sqlx::query("update guard_alerts set not_before = now() - interval '1 hour'")
         .execute(&mut app.database().await)
         .await
@@ -263,21 +263,21 @@ async fn several_processes_send_each_alert_once_and_in_order() {
     let id = app.load_sale(&sale()).await;
     for number in 0..20 {
         let client = if number % 2 == 0 { &*app.instance } else { &*others[1] };
-        look_too_often(client, &id).await;
+        view_too_often(client, &id).await;
     }
     poll::within(Duration::from_secs(30), "all are delivered", async || {
         let alerts = alerts(&app).await;
         alerts.len() == 20 && alerts.iter().all(|alert| alert["delivered_at"].is_string())
     })
     .await;
-    let told: Vec<String> = receiver.received().iter().map(Received::user).collect();
+    let sent: Vec<String> = receiver.received().iter().map(Received::user).collect();
     let listed = alerts(&app).await;
     let raised: Vec<&str> = listed
         .iter()
         .rev()
         .map(|alert| alert["user"].as_str().unwrap())
         .collect();
-    assert_eq!(told, raised);
+    assert_eq!(sent, raised);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -288,7 +288,7 @@ async fn without_an_address_nothing_is_sent_and_what_is_a_day_old_never_will_be(
     let old = raise(&app, &id).await;
     let young = raise(&app, &id).await;
     let mut database = app.database().await;
-    // Whoever sends alerts looks for some once a second, as this job does.
+    // A sender polls for alerts once a second, like this job.
     let rounds = async || {
         let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
         let runs = "flashsale_job_runs_total{task=\"settle\",result=\"done\"} ";
@@ -349,7 +349,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_process_was_sending_when_it_was_killed_another_sends_with_the_same_id() {
+async fn a_webhook_of_a_killed_process_is_sent_by_another_with_the_same_id() {
     let receiver = Receiver::replying(&[Reply::Silence]).await;
     let mut app = TestApp::with("all", &receiver.variables()).await;
     let id = app.load_sale(&sale()).await;
@@ -376,7 +376,7 @@ async fn a_webhook_that_does_not_answer_does_not_delay_the_end_of_an_instance() 
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// A stream of alerts that is being read.
+/// A stream of alerts with a reader.
 struct Stream {
     response: Response,
     text: String,
@@ -445,7 +445,7 @@ async fn an_alert_is_in_every_stream_at_once_and_a_stream_goes_on_where_the_last
         assert_eq!(stream.alert().await.1, user);
     }
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    // Nobody listens while more come than are read or kept at once.
+    // Nobody reads while more come than are sent or kept at once.
     drop(streams);
     let mut database = app.database().await;
     let many = "insert into guard_alerts (kind, user_id, detail) select 'browsing', 'n' || n, '' \
@@ -461,7 +461,7 @@ async fn an_alert_is_in_every_stream_at_once_and_a_stream_goes_on_where_the_last
     let last = raise(&app, &id).await;
     assert_eq!(stream.alert().await.1, last);
     assert!(seen.iter().zip(&seen[1..]).all(|(one, next)| one.0 < next.0));
-    // A number that was never given, as after a restore: what comes from now on.
+    // A number that was never given, as after a restore: the stream begins with new alerts.
     let mut stream = Stream::open(&app, Some(i64::MAX)).await;
     let last = raise(&app, &id).await;
     assert_eq!(stream.alert().await.1, last);
@@ -480,7 +480,7 @@ async fn a_stream_that_is_not_read_for_a_while_loses_nothing() {
                     from generate_series(1, 250)";
         sqlx::query(many).execute(&mut database).await.unwrap();
     }
-    // All of it has been sent, to somebody who reads.
+    // All of it has been sent, to a reader.
     let mut reader = Stream::open(&app, Some(0)).await;
     while reader.alert().await.0 < 10_000 {}
     let mut last = 0;
@@ -514,7 +514,7 @@ async fn a_stream_is_for_operators_says_what_it_does_not_take_and_is_alive() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_serves_so_many_streams_and_ends_all_of_them_when_it_is_told_to() {
+async fn an_instance_limits_its_streams_and_ends_all_of_them_on_shutdown() {
     let mut app = TestApp::with("all", &[WATCHFUL]).await;
     let mut streams = Vec::new();
     for _ in 0..64 {
@@ -562,7 +562,7 @@ async fn a_stream_outlives_postgres_and_loses_no_alert() {
     })
     .await;
     postgres.restart();
-    // By somebody else, and before this instance has a connection again.
+    // From another process, and before this instance has a connection again.
     let mut database = <sqlx::PgConnection as sqlx::Connection>::connect(&postgres.url())
         .await
         .unwrap();
@@ -607,7 +607,7 @@ async fn the_command_lists_alerts_and_follows_them_across_a_restart() {
             read.lock().unwrap().push(alert["user"].as_str().unwrap().to_owned());
         }
     });
-    // Which of them it sees first, depends on when it has begun.
+    // Which of them it sees first depends on when it has begun.
     let mut raised = Vec::new();
     poll::within(Duration::from_secs(20), "the first line", async || {
         raised.push(raise(&app, &id).await);
@@ -626,7 +626,7 @@ async fn the_command_lists_alerts_and_follows_them_across_a_restart() {
     .await;
     let seen = lines.lock().unwrap().clone();
     assert!(raised.ends_with(&seen), "{raised:?} {seen:?}");
-    // Not INT, which whoever was started in the background ignores.
+    // Not INT, which a process in the background ignores.
     servers::signal("TERM", &[following.id()]);
     following.wait().unwrap();
     reader.join().unwrap();

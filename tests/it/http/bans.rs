@@ -1,4 +1,4 @@
-//! Accounts that may not buy: by an operator's word, or because they looked at sales too often.
+//! Accounts that may not buy: banned by an operator, or for too many page views.
 
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, rfc3339, sale, sale_with, token_of};
 use crate::support::poll;
@@ -48,7 +48,7 @@ async fn a_banned_account_may_not_buy_in_any_sale_through_any_instance_and_keeps
         assert_eq!(again.id(), order.id());
     }
     assert_eq!(app.pay("p", &order.body).await, "applied");
-    // What Redis forgets of it, the ledger knows.
+    // The ledger keeps a ban that Redis forgets.
     app.post(Who::Operator, &format!("/v1/admin/sales/{two}/rebuild"))
         .await
         .ok(200);
@@ -220,7 +220,7 @@ async fn ended_sessions_are_over_everywhere_within_a_second_and_a_new_one_may_be
     .await;
     for client in [&*app, &*other] {
         client.get(Who::Bearer(&old), &path).await.no(401, "unauthenticated");
-        // One that does not say when it began is as old as can be.
+        // A token without an issue time counts as older than any.
         client.get(Who::Shopper("ada"), &path).await.no(401, "unauthenticated");
         client
             .get(Who::Bearer(&issued("bob", -10)), &path)
@@ -228,9 +228,9 @@ async fn ended_sessions_are_over_everywhere_within_a_second_and_a_new_one_may_be
             .no(404, "not_found");
         client.get(Who::Bearer(&issued("ada", 5)), &path).await.ok(200);
     }
-    // Lifting a ban brings no session back; a token that does not say since when it is was only kept out by the ban.
+    // Lifting a ban restores no session; a token without an issue time was only kept out by the ban.
     lift(&app, "ada").await.ok(200);
-    poll::answer("the account is let in again", || async {
+    poll::answer("the account may sign in again", || async {
         let answer = app.get(Who::Shopper("ada"), &path).await;
         (answer.status == 200).then_some(())
     })
@@ -239,7 +239,7 @@ async fn ended_sessions_are_over_everywhere_within_a_second_and_a_new_one_may_be
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_looks_too_often_is_told_of_and_then_banned() {
+async fn an_account_with_too_many_page_views_raises_a_warning_and_is_then_banned() {
     let variables = [
         ("FLASHSALE_BROWSING_ALERT_ABOVE", "10"),
         ("FLASHSALE_BROWSING_BAN_ABOVE", "20"),
@@ -254,35 +254,35 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
         let listed = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body;
         listed["data"].as_array().unwrap().clone()
     };
-    let looks = async |who: Who<'_>, times: usize| {
+    let views = async |who: Who<'_>, times: usize| {
         for _ in 0..times {
             app.get(who, &path).await.ok(200);
         }
     };
-    looks(Who::Bearer(&token), 10).await;
-    // Reading one's own orders is no browsing, and neither is looking without saying who one is.
+    views(Who::Bearer(&token), 10).await;
+    // Reading one's own orders is no page view, and neither is a view without a token.
     for _ in 0..30 {
         app.get(Who::Shopper(quiet), &format!("/v1/orders/{order}"))
             .await
             .ok(200);
         app.orders(quiet, &id).await.ok(200);
     }
-    looks(Who::Nobody, 30).await;
-    looks(Who::Shopper(quiet), 10).await;
+    views(Who::Nobody, 30).await;
+    views(Who::Shopper(quiet), 10).await;
     assert_eq!(alerts().await, Vec::<Value>::new());
-    looks(Who::Bearer(&token), 1).await;
-    poll::answer("the operators are told", || async {
+    views(Who::Bearer(&token), 1).await;
+    poll::answer("the operators are warned", || async {
         let alerts = alerts().await;
         (alerts.len() == 1 && alerts[0]["kind"] == "browsing" && alerts[0]["user"] == bot.as_str()).then_some(())
     })
     .await;
-    looks(Who::Bearer(&token), 9).await;
+    views(Who::Bearer(&token), 9).await;
     app.buy(bot, &id, "twenty", 1).await.ok(201);
-    looks(Who::Bearer(&token), 1).await;
+    views(Who::Bearer(&token), 1).await;
     poll::answer("the account is banned", || async {
         let answer = app.buy(bot, &id, "more", 1).await;
         match answer.status {
-            // A token that does not say when it was issued ends with the others.
+            // A token without an issue time ends with the others.
             401 => Some(()),
             403 => None,
             _ => None,
@@ -292,7 +292,7 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
     app.get(Who::Bearer(&token), "/v1/orders?sale_id=x")
         .await
         .no(401, "unauthenticated");
-    poll::answer("the operators are told of that, too", || async {
+    poll::answer("the operators are notified of the ban", || async {
         let alerts = alerts().await;
         (alerts[0]["kind"] == "browsing_ban" && alerts[0]["user"] == bot.as_str() && alerts.len() == 2).then_some(())
     })
@@ -300,7 +300,7 @@ async fn who_looks_too_often_is_told_of_and_then_banned() {
     let listed = app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body;
     assert_eq!(listed["data"][0]["banned_by"], "browsing");
     assert!(listed["data"][0]["banned_until"].is_string());
-    // He may come back, and may not buy.
+    // The account may sign in again, and may not buy.
     let again = issued(bot, 5);
     let request = app.request(Method::POST, Who::Bearer(&again), &format!("/v1/sales/{id}/orders"));
     let request = request
@@ -345,7 +345,7 @@ async fn no_guard_changes_what_an_operator_has_decided() {
     for _ in 0..30 {
         app.get(Who::Bearer(&token), &path).await.ok(200);
     }
-    // Another who looks as often is banned, once; what was to come of the first one has come by then.
+    // A second account with as many views is banned, once; the first one's ban would have come by then.
     let other = issued(eager, 5);
     for _ in 0..30 {
         app.get(Who::Bearer(&other), &path).await.ok(200);
@@ -356,7 +356,7 @@ async fn no_guard_changes_what_an_operator_has_decided() {
     })
     .await;
     assert_eq!(bans().await[0], before[0]);
-    // The alert is raised when the ban has been told.
+    // The alert is raised when the ban has been delivered.
     let alerts = poll::answer("the alert is raised", || async {
         let alerts = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body["data"].clone();
         (!alerts.as_array()?.is_empty()).then_some(alerts)
@@ -371,7 +371,7 @@ async fn no_guard_changes_what_an_operator_has_decided() {
             .count()
     };
     assert_eq!((of(bot), of(eager)), (0, 1), "{alerts}");
-    // What is lifted stays lifted, however much he looks.
+    // A lifted ban stays lifted, after any number of views.
     lift(&app, bot).await.ok(200);
     for _ in 0..10 {
         app.get(Who::Bearer(&token), &path).await.ok(200);

@@ -1,4 +1,4 @@
-//! Challenges: a sale may hand out its tokens only to those who have solved one, once each.
+//! Challenges: a sale may give tokens only to shoppers who have solved one, once each.
 
 use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with};
 use altcha::{SolveChallengeOptions, solve_challenge};
@@ -44,7 +44,7 @@ async fn buy(client: &Client, user: &str, sale: &str, key: &str, token: &str) ->
     client.send(request.json(&json!({"sku": "phone", "quantity": 1}))).await
 }
 
-/// What the widget would submit.
+/// The widget's submission.
 fn solved(challenge: &Answer) -> String {
     let challenge: altcha::Challenge = serde_json::from_value(challenge.body["altcha"].clone()).unwrap();
     let solution = solve_challenge(SolveChallengeOptions::new(&challenge))
@@ -53,7 +53,7 @@ fn solved(challenge: &Answer) -> String {
     STANDARD.encode(json!({"challenge": challenge, "solution": solution}).to_string())
 }
 
-/// A challenge whose answer is known, kept as an instance keeps those that it draws.
+/// A challenge with a known answer, stored as an instance stores its own.
 async fn known(app: &TestApp, user: &str, sale: &str, answer: &str) -> Uuid {
     let (id, user) = (Uuid::new_v4(), user.parse().unwrap());
     let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
@@ -96,14 +96,14 @@ async fn a_proof_of_work_buys_once_and_its_retries_find_the_same() {
     for (user, key) in [("ada", "l"), ("bob", "k")] {
         token(&app, user, &id, key, &answer).await.no(REQUIRED.0, REQUIRED.1);
     }
-    // A request that has its order needs neither.
+    // A replay of an order needs neither.
     let again = app.buy("ada", &id, "k", 1).await.ok(200);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     app.assert_balanced(&id).await;
 }
 
-/// As somebody asks who does not see pictures.
+/// As a shopper asks who cannot see pictures.
 async fn ask_unseen(client: &Client, user: &str, sale: &str) -> Answer {
     let request = client.request(Method::POST, Who::Shopper(user), "/v1/challenges");
     let body = json!({"sale_id": sale, "without_picture": true});
@@ -129,7 +129,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_where_the_sale_says_so() {
     let answer = json!({"id": posed.id(), "answer": solved(&posed)});
     let handed = token(&app, &ada, &id, "k", &answer).await.ok(201);
     buy(&app, &ada, &id, "k", handed.text("token")).await.ok(201);
-    // A proof answers no picture, and letters no proof; letters still answer a picture.
+    // A proof answers no picture, and captcha text no proof; captcha text still answers a picture.
     let other = ask_unseen(&app, &bob, &id).await.ok(201);
     let picture = known(&app, &bob, &id, "AB3XY").await;
     for (id_of, wrong) in [
@@ -142,7 +142,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_where_the_sale_says_so() {
     let picture = known(&app, &bob, &id, "AB3XY").await;
     let answer = json!({"id": picture, "answer": "ab3xy"});
     token(&app, &bob, &id, "k", &answer).await.ok(201);
-    // Elsewhere, a picture is a picture.
+    // In other sales a picture is a picture.
     let strict = app.load_sale(&guarded("captcha")).await;
     let public = app.get(Who::Nobody, &format!("/v1/sales/{strict}")).await.ok(200);
     assert_eq!(public.body["guards"]["captcha_proof"], false);
@@ -169,7 +169,7 @@ async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
     assert!((270..=300).contains(&lasts(&posed)), "{posed:?}");
     let image = posed.text("image").strip_prefix("data:image/png;base64,").unwrap();
     assert!(STANDARD.decode(image).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
-    // Nobody reads it here; so this answer is wrong, and the challenge gone.
+    // Nobody can read it here, so this answer is wrong, and the challenge is gone.
     let guess = json!({"id": posed.id(), "answer": "00000"});
     token(&app, "ada", &id, "k", &guess).await.no(FAILED.0, FAILED.1);
     token(&app, "ada", &id, "k", &guess).await.no(REQUIRED.0, REQUIRED.1);
@@ -182,12 +182,12 @@ async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
     let retried = json!({"id": right["id"], "answer": "AB3XY"});
     token(&app, "ada", &id, "k", &retried).await.ok(201);
     token(&app, "ada", &id, "l", &retried).await.no(REQUIRED.0, REQUIRED.1);
-    // A token for another request is none for this one.
+    // A token for another request is not valid for this one.
     buy(&app, "ada", &id, "l", handed.text("token"))
         .await
         .no(403, "purchase_token_required");
-    // What guards have stopped is told a second later, without what other sales stopped.
-    crate::support::poll::answer("four were stopped", || async {
+    // Refusals by guards are published a second later, without those of other sales.
+    crate::support::poll::answer("four were refused", || async {
         let stopped = app.stats(&id).await["stopped"]["challenge"].as_u64();
         (stopped == Some(4)).then_some(())
     })
@@ -195,7 +195,7 @@ async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_has_five_challenges_a_minute_whatever_it_does_with_them() {
+async fn an_account_gets_at_most_five_challenges_a_minute() {
     let app = TestApp::start_api_only().await;
     let (id, next) = (
         app.load_sale(&guarded("captcha")).await,
@@ -240,7 +240,7 @@ async fn an_account_over_its_limit_takes_no_place_and_one_that_got_none_has_used
     }
     let answer = pose(&world, &full, id, &user, false).await.unwrap();
     assert!(matches!(answer, Posing::Limited { .. }), "{answer:?}");
-    // What it asks for after that, the process refuses without Redis.
+    // After that, the process refuses further requests without Redis.
     let most = async || {
         for n in 0..100 {
             let Posing::Limited { wait_ms } = pose(&world, &full, id, &user, false).await.unwrap() else {
@@ -266,7 +266,7 @@ async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
     for id in [&without, &token_only] {
         let refused = ask(&app, "ada", id).await.no(404, "not_found");
         assert!(refused.text("detail").contains("asks for none"), "{refused:?}");
-        // Neither is a challenge needed there, nor does one do harm.
+        // A challenge is neither needed there, nor does one do harm.
         let some = json!({"id": "x", "answer": "y"});
         for challenge in [&Value::Null, &some] {
             token(&app, "ada", id, "k", challenge).await.ok(201);
@@ -293,7 +293,7 @@ async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_sent_as_a_challenge_is_refused_and_never_a_fault() {
+async fn any_malformed_challenge_is_refused_and_never_a_fault() {
     let app = TestApp::start_api_only().await;
     let (image, proof) = (
         app.load_sale(&guarded("captcha")).await,
@@ -302,7 +302,7 @@ async fn whatever_is_sent_as_a_challenge_is_refused_and_never_a_fault() {
     let texts = prop_oneof![
         any::<String>(),
         "[A-Za-z0-9]{0,8}",
-        // Payloads whose parts are anything.
+        // Payloads with arbitrary parts.
         ("\\PC{0,20}", any::<u32>()).prop_map(|(key, counter)| {
             STANDARD.encode(json!({"challenge": key, "solution": {"counter": counter, "derivedKey": key}}).to_string())
         }),

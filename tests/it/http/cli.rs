@@ -100,7 +100,7 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert_eq!(closed["state"], "closed");
     let refused = app.run(&["sale", "open", id]).ended(1);
     assert!(refused.stderr.contains("invalid_transition"), "{refused:?}");
-    // Whoever repeats a preload may come late; he is told what has become of the sale.
+    // A repeated preload may come late; it answers the present state of the sale.
     let loaded = app.run(&["sale", "preload", id]).ended(0);
     assert!(
         loaded
@@ -131,7 +131,7 @@ async fn sales_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by_whom() {
+async fn money_due_is_listed_until_paid_back_and_the_audit_log_says_by_whom() {
     let mut app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
@@ -147,8 +147,8 @@ async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by
     assert_eq!(ids(&app, &[]), ["-- odd/pay&3", "pay_2"]);
     assert_eq!(ids(&app, &["--settled"]), [""; 0]);
     let listed = app.run(&["refunds", "list"]).ended(0).stdout;
-    for told in ["pay_2", "49900", "the order was paid already", "there is no such order"] {
-        assert!(listed.contains(told), "{told}: {listed}");
+    for part in ["pay_2", "49900", "the order was paid already", "there is no such order"] {
+        assert!(listed.contains(part), "{part}: {listed}");
     }
     app.environment.insert("USER".to_owned(), "root".to_owned());
     let settled = app.run(&["refunds", "settle", "pay_2", "--reference", "re_1"]).ended(0);
@@ -194,10 +194,10 @@ async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by
     app.run(&["refunds", "settle", "pay_2"]).ended(2);
     let named = app.run(&["refunds", "settle", "pay_2", "--reference", "re_1", "--as", "Ada"]);
     named.ended(0);
-    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=100").await.ok(200);
-    let all = trail.body["data"].as_array().unwrap();
+    let actions = app.get(Who::Operator, "/v1/admin/actions?limit=100").await.ok(200);
+    let all = actions.body["data"].as_array().unwrap();
     let settles = all.iter().filter(|action| action["action"] == "payments.settle");
-    let told: Vec<_> = settles
+    let details: Vec<_> = settles
         .map(|it| (it["operator"].as_str().unwrap(), it["outcome"].as_str().unwrap()))
         .collect();
     let expected = [
@@ -209,7 +209,7 @@ async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by
         ("Zoë", "done"),
         ("root", "done"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(details, expected);
     for wrong in [" ", "a\u{1b}[2J", &"x".repeat(65)] {
         app.environment
             .insert("FLASHSALE_OPERATOR".to_owned(), wrong.to_owned());
@@ -223,7 +223,7 @@ async fn money_is_listed_until_it_is_said_to_be_paid_back_and_the_trail_tells_by
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
+async fn something_missing_is_exit_code_1_and_a_wrong_file_is_2() {
     let app = TestApp::start_api_only().await;
     let stranger = uuid::Uuid::new_v4().to_string();
     for args in [
@@ -246,9 +246,9 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
     std::fs::write(&file, FILE.replace("stock = 10", "stok = 10")).unwrap();
     let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
     assert!(ran.stderr.contains("sale.toml:12"), "{ran:?}");
-    // What only the server can tell has its line, too.
+    // An error that only the server finds has its line, too.
     let guards = format!("{FILE}\n[guards]\nchallenge = \"captcha\"\nholds_max = ");
-    for (text, line, told) in [
+    for (text, line, message) in [
         (
             FILE.replace("shards = 3", "shards = 300"),
             5,
@@ -267,7 +267,7 @@ async fn what_is_not_there_is_exit_code_1_and_a_wrong_file_is_2() {
     ] {
         std::fs::write(&file, &text).unwrap();
         let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
-        let start = format!("flashsale: {}:{line}: {told}", file.display());
+        let start = format!("flashsale: {}:{line}: {message}", file.display());
         assert!(
             ran.stderr.starts_with(&start) && ran.stderr.lines().count() == 1,
             "{text}: {ran:?}"
@@ -291,7 +291,7 @@ async fn a_server_that_is_away_and_a_key_that_is_wrong_are_exit_code_1() {
     app.environment.insert("FLASHSALE_ADMIN_KEY".into(), right.unwrap());
     app.run(&["sale", "list"]).ended(0);
 
-    // A provider and a shopper who are not believed hear of their own secrets.
+    // A provider and a shopper who are refused read which of their own secrets is wrong.
     let order = uuid::Uuid::new_v4().to_string();
     for (name, wrong, args) in [
         (

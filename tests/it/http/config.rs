@@ -1,4 +1,4 @@
-//! The environment: what is missing or wrong is named in one line with exit code 2, and no secret is ever shown.
+//! The environment: a missing or wrong value is named in one line with exit code 2, and no secret is ever shown.
 
 use crate::support::app::{Client, Instance, Ran, TestApp, Who, environment, program};
 use crate::support::authority::Authority;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// A complete environment of servers that nobody asks.
+/// A complete environment with servers that are never asked.
 fn complete() -> BTreeMap<String, String> {
     environment("redis://127.0.0.1:1", "postgres://user:canary-pg@127.0.0.1:1/x")
 }
@@ -158,7 +158,7 @@ async fn a_file_holds_the_same_keys_and_the_environment_wins() {
     let ran = run(&environment).ended(2);
     assert!(line(&ran).contains("flashsale.toml:3"), "{ran:?}");
     assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
-    // Long enough in the environment: the file's is not looked at, and the next thing fails.
+    // Long enough in the environment: the file's value is not read, and the next thing fails.
     run(&complete()).ended(1);
     file("unknown = 1\n");
     let ran = run(&complete()).ended(2);
@@ -190,7 +190,7 @@ fn a_file_with_secrets_that_every_user_can_read_is_warned_of() {
     environment.remove("FLASHSALE_ADMIN_KEY");
     let secret = "admin_key = \"0123456789abcdef-in-a-file\"\n";
     assert!(is_warned_of("flashsale.toml", secret, 0o644, &environment));
-    // A group may read it: whoever serves, for one.
+    // A group may read it: that of the server, for one.
     assert!(!is_warned_of("flashsale.toml", secret, 0o640, &environment));
     assert!(!is_warned_of("flashsale.toml", secret, 0o600, &environment));
     assert!(!is_warned_of(
@@ -220,7 +220,7 @@ fn a_file_with_secrets_that_every_user_can_read_is_warned_of() {
     assert!(!is_warned_of("redis-key.pem", &key, 0o600, &environment));
 }
 
-/// Variables that are set otherwise.
+/// Variables with other values.
 type Changes<'a> = &'a [(&'a str, String)];
 
 #[test]
@@ -309,7 +309,7 @@ fn stores_on_another_machine_that_are_reached_without_checked_tls_are_warned_of(
     let verified = format!("{postgres}?sslmode=verify-full&sslrootcert=ca.pem");
     assert_eq!(check("rediss+cluster://redis-1:6379", &verified), "");
 
-    // And where it is seen by those who start it without a check.
+    // And where it is seen by operators who start without a check.
     let ran = serve("FLASHSALE_REDIS_URL", Some("redis://redis.invalid:6379")).ended(1);
     let warning = ran.stderr.lines().find(|line| line.contains("\"WARN\"")).unwrap();
     assert!(
@@ -473,7 +473,7 @@ async fn no_secret_is_logged_at_the_most_talkative_level() {
     let token = crate::support::app::token("ada");
     let log = app.log();
     assert!(log.lines().count() > 20, "{log}");
-    // The canaries are looked for when the instance ends; a shopper's token is a secret as well.
+    // The canaries are searched when the instance ends; a shopper's token is a secret as well.
     assert!(!log.contains(&token[..token.len() / 2]), "a token is in the log");
 }
 
@@ -497,9 +497,9 @@ impl Drop for Running {
     }
 }
 
-/// On a disk that is full, or because whoever read it has ended.
+/// On a full disk, or because its reader has ended.
 #[tokio::test]
-async fn a_log_that_cannot_be_written_keeps_nobody_from_an_answer_nor_the_servers_from_ending() {
+async fn a_log_that_cannot_be_written_delays_neither_answers_nor_shutdown() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (reader, unread) = std::io::pipe().unwrap();
     drop(reader);
@@ -524,12 +524,12 @@ async fn serves_and_ends(log: Stdio) {
     let mut up = program(&BTreeMap::new(), &args);
     let mut up = Running(up.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
     let printed = BufReader::new(up.0.stdout.take().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tell.send(printed.lines().next()));
-    let told = told.recv_timeout(Duration::from_secs(60)).expect("it never serves");
-    let told: serde_json::Value = serde_json::from_str(&told.unwrap().unwrap()).unwrap();
-    let client = Client::at(told["http"].as_str().unwrap());
-    // It is logged who has the wrong key.
+    let (report, ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || report.send(printed.lines().next()));
+    let ready = ready.recv_timeout(Duration::from_secs(60)).expect("it never serves");
+    let ready: serde_json::Value = serde_json::from_str(&ready.unwrap().unwrap()).unwrap();
+    let client = Client::at(ready["http"].as_str().unwrap());
+    // The log names the client with the wrong key.
     for _ in 0..3 {
         let answer = client.get(Who::Bearer("wrong"), "/v1/admin/sales").await;
         answer.no(401, "unauthenticated");
@@ -545,14 +545,14 @@ async fn serves_and_ends(log: Stdio) {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told() {
+async fn a_port_that_is_taken_is_named() {
     let app = TestApp::start_api_only().await;
     let mut environment = app.environment.clone();
     let taken = app.url.trim_start_matches("http://").to_owned();
     environment.insert("FLASHSALE_LISTEN".to_owned(), taken.clone());
     let ran = Ran::of(program(&environment, &["serve"]).output().unwrap()).ended(1);
     assert!(ran.stderr.contains(&taken), "{ran:?}");
-    // Also before `up` makes databases for nobody.
+    // Also before `up` makes databases that nobody uses.
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let up = ["up", "--data", data.to_str().unwrap(), "--listen", &taken];

@@ -78,7 +78,7 @@ async fn a_head_that_dribbles_after_a_first_request_is_not_waited_for() {
 async fn a_body_that_nobody_reads_is_not_waited_for() {
     let app = TestApp::start_api_only().await;
     let mut stream = TcpStream::connect(address(&app)).await.unwrap();
-    // The answer comes before the body: what follows is passed over, for as long as a head may take.
+    // The answer comes before the body: later bytes are discarded, for as long as a head may take.
     let head = "GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     ended(&mut stream, false).await;
@@ -132,7 +132,7 @@ async fn an_idle_connection_is_closed_and_a_stream_of_events_is_not() {
     let mut idle = TcpStream::connect(address(&app)).await.unwrap();
     assert!(is_answered(&mut idle).await);
     ended(&mut idle, false).await;
-    // What the stream has sent meanwhile, and what it still sends.
+    // Events that the stream has sent meanwhile, and still sends.
     for _ in 0..2 {
         let sent = tokio::time::timeout(PATIENCE, stream.read(&mut first)).await;
         assert!(matches!(sent, Ok(Ok(1..))), "{sent:?}");
@@ -182,7 +182,7 @@ async fn one_client_has_so_many_connections_and_others_have_theirs() {
 
 /// Its bounds on streams and header lists cannot be set, so nobody gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http_2_is_not_spoken_to_whoever_begins_it() {
+async fn http_2_is_not_spoken_to_a_client_that_begins_it() {
     let app = TestApp::start_api_only().await;
     let mut stream = TcpStream::connect(address(&app)).await.unwrap();
     // The preface, its settings, and a head that never ends.

@@ -1,8 +1,9 @@
-//! The console's back door: sessions, what keeps other sites out, the trail, the live feed, and addresses of its own.
+//! The console's back door: sessions, protection against other sites, the audit log, the live feed, and its own addresses.
 
 use crate::support::app::{
     ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with, token_of,
 };
+use crate::support::poll::PATIENCE;
 use crate::support::{document, poll, servers};
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::ledger::Ledger;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const SESSION: &str = "/v1/admin/session";
 
-/// Somebody who is signed in.
+/// A signed-in operator.
 struct Operator {
     cookie: String,
     token: String,
@@ -34,7 +35,7 @@ impl Operator {
         }
     }
 
-    /// With the cookie alone, as any page could have a browser send it.
+    /// With the cookie alone, as any page could make a browser send it.
     fn with_cookie(&self, client: &Client, method: Method, path: &str) -> RequestBuilder {
         client
             .request(method, Who::Nobody, path)
@@ -48,11 +49,11 @@ impl Operator {
     }
 
     async fn is_signed_in(&self, client: &Client) -> bool {
-        let looks = client
+        let session = client
             .send(self.with_cookie(client, Method::GET, SESSION))
             .await
             .ok(200);
-        looks.body["signed_in"] == true
+        session.body["signed_in"] == true
     }
 }
 
@@ -154,7 +155,7 @@ async fn count(database: &mut PgConnection, table: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn what_the_ledger_keeps_of_a_session_signs_nobody_in() {
+async fn the_ledgers_copy_of_a_session_signs_nobody_in() {
     let app = TestApp::start_api_only().await;
     let ada = Operator::sign_in(&app).await;
     let (digest, address): (Vec<u8>, String) = sqlx::query_as("select digest, address from console_sessions")
@@ -200,7 +201,7 @@ async fn a_cookie_alone_changes_nothing() {
     }
     let twice = ada.asks(&app, Method::POST, &pause).header("X-Console-Token", "x");
     app.send(twice).await.no(403, "console_token_required");
-    // Another site cannot have a browser signed in either.
+    // Another site cannot sign a browser in either.
     let strange = app
         .request(Method::POST, Who::Nobody, SESSION)
         .header("Origin", "https://evil.example");
@@ -212,7 +213,7 @@ async fn a_cookie_alone_changes_nothing() {
     let own = ada.asks(&app, Method::POST, &pause).header("Origin", &app.url);
     app.send(own).await.ok(200);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "paused");
-    // Whoever shows a key is judged by it, whatever cookie comes along.
+    // A request with a key is judged by it, with any cookie beside it.
     let wrong = ada.asks(&app, Method::POST, &pause).bearer_auth("wrong");
     app.send(wrong).await.no(401, "unauthenticated");
 }
@@ -231,7 +232,7 @@ async fn wrong_keys_are_counted_and_the_right_one_is_not_kept_waiting() {
     }
     for _ in 0..3 {
         try_to_sign_in(&app, "wrong").await.no(401, "unauthenticated");
-        // Whatever way it is shown.
+        // However it is sent.
         app.get(Who::Bearer("wrong"), "/v1/admin/sales")
             .await
             .no(401, "unauthenticated");
@@ -243,7 +244,7 @@ async fn wrong_keys_are_counted_and_the_right_one_is_not_kept_waiting() {
     }
     app.logged("too many wrong operators' keys").await;
     assert_eq!(app.log().matches("too many wrong operators' keys").count(), 1);
-    // Somebody behind the same address guesses: that keeps no operator out.
+    // A client behind the same address guesses: that keeps no operator out.
     try_to_sign_in(&app, ADMIN_KEY).await.ok(201);
     app.get(Who::Operator, "/v1/admin/sales").await.ok(200);
     let refused = try_to_sign_in(&app, "wrong").await.no(429, "rate_limited");
@@ -282,14 +283,14 @@ async fn a_cookie_of_https_goes_over_https_alone() {
     assert!(signs_in(&app, "https").await);
     assert!(!signs_in(&app, "http").await);
     assert_eq!(actions(&app, "").await[0]["address"], "203.0.113.7");
-    // Whoever is no proxy may say what he likes.
+    // A client that is no trusted proxy may send any header.
     let open = TestApp::start_api_only().await;
     assert!(!signs_in(&open, "https").await);
     assert_eq!(actions(&open, "").await[0]["address"], "127.0.0.1");
 }
 
 #[tokio::test]
-async fn whatever_an_operator_does_is_in_the_trail() {
+async fn every_action_of_an_operator_is_in_the_audit_log() {
     let app = TestApp::start_api_only().await;
     let ada = Operator::sign_in(&app).await;
     let creates = ada.asks(&app, Method::POST, "/v1/admin/sales").json(&sale());
@@ -304,7 +305,7 @@ async fn whatever_an_operator_does_is_in_the_trail() {
     app.send(ada.asks(&app, Method::POST, "/v1/admin/bans").json(&ban))
         .await
         .ok(201);
-    // Who only looks does nothing, and who may not, did nothing.
+    // Reads do nothing, and unauthorised requests did nothing.
     app.stats(&id).await;
     app.get(Who::Operator, "/v1/admin/nothing").await.no(404, "not_found");
     app.post(Who::Nobody, &format!("/v1/admin/sales/{id}/close"))
@@ -313,7 +314,7 @@ async fn whatever_an_operator_does_is_in_the_trail() {
     app.post(Who::Operator, "/v1/admin/nothing").await.no(404, "not_found");
 
     let all = actions(&app, "").await;
-    let told: Vec<[&str; 3]> = all
+    let listed: Vec<[&str; 3]> = all
         .iter()
         .map(|action| ["actor", "action", "outcome"].map(|member| action[member].as_str().unwrap()))
         .collect();
@@ -326,7 +327,7 @@ async fn whatever_an_operator_does_is_in_the_trail() {
         ["console", "sales.create", "done"],
         ["console", "session.create", "done"],
     ];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     for action in &all {
         assert_eq!(action["address"], "127.0.0.1");
         assert_eq!(
@@ -361,7 +362,7 @@ async fn whatever_an_operator_does_is_in_the_trail() {
 }
 
 #[tokio::test]
-async fn the_trail_tells_what_operators_call_themselves() {
+async fn the_audit_log_shows_the_names_that_operators_gave() {
     let app = TestApp::start_api_only().await;
     let other = app.another("api");
     let id = app.load_sale(&sale()).await;
@@ -371,9 +372,9 @@ async fn the_trail_tells_what_operators_call_themselves() {
         .ok(201);
     assert_eq!(answer.text("name"), "王伟 <b>");
     let ada = Operator::of(&answer);
-    // The session keeps it, on every instance, and nobody speaks for its owner.
-    let looks = other.send(ada.with_cookie(&other, Method::GET, SESSION)).await.ok(200);
-    assert_eq!(looks.text("name"), "王伟 <b>");
+    // The session keeps the name, on every instance, and no header replaces it.
+    let session = other.send(ada.with_cookie(&other, Method::GET, SESSION)).await.ok(200);
+    assert_eq!(session.text("name"), "王伟 <b>");
     let pauses = ada
         .asks(&other, Method::POST, &path("pause"))
         .header("X-Operator", "Eve");
@@ -385,12 +386,12 @@ async fn the_trail_tells_what_operators_call_themselves() {
     }
     app.operate(&id, "resume").await.ok(200);
     app.send(ada.asks(&app, Method::DELETE, SESSION)).await.ok(200);
-    // Who says nothing has no name.
+    // An operator without a given name has none.
     for body in [json!({"key": ADMIN_KEY}), json!({"key": ADMIN_KEY, "name": null})] {
         let answer = sign_in_with(&app, &body).await.ok(201);
         assert_eq!(answer.body["name"], Value::Null);
     }
-    let told: Vec<_> = actions(&app, "?limit=8")
+    let listed: Vec<_> = actions(&app, "?limit=8")
         .await
         .iter()
         .map(|action| [&action["action"], &action["actor"], &action["operator"]].map(Clone::clone))
@@ -405,11 +406,11 @@ async fn the_trail_tells_what_operators_call_themselves() {
         json!(["sales.pause", "console", "王伟 <b>"]),
         json!(["session.create", "console", "王伟 <b>"]),
     ];
-    assert_eq!(json!(told), json!(expected));
+    assert_eq!(json!(listed), json!(expected));
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
+async fn a_request_with_an_unprintable_name_is_refused_and_nothing_is_done() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let before = done(&app).await;
@@ -441,7 +442,7 @@ async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
         let refused = app.send(request).await.no(400, "invalid_request");
         assert!(refused.text("detail").contains("X-Operator"), "{refused:?}");
     }
-    // Who may not do it is told so, whatever he is called.
+    // An unauthorised client is refused, with any name.
     let stranger = app
         .request(Method::POST, Who::Bearer("wrong"), &pause)
         .header("X-Operator", "");
@@ -454,7 +455,7 @@ async fn what_cannot_be_shown_is_no_name_and_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_done() {
+async fn an_action_that_cannot_be_recorded_is_not_done() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let mut database = app.database().await;
@@ -476,7 +477,7 @@ async fn what_cannot_be_written_down_is_not_done() {
 }
 
 #[tokio::test]
-async fn what_somebody_asks_whose_session_cannot_be_read_is_not_done() {
+async fn a_request_whose_session_cannot_be_read_is_not_done() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let ada = Operator::sign_in(&app).await;
@@ -493,16 +494,16 @@ async fn what_somebody_asks_whose_session_cannot_be_read_is_not_done() {
         assert!(refused.text("detail").contains("nothing was done"), "{refused:?}");
         assert_eq!(refused.body["nothing_done"], true);
     }
-    // Whoever only looks is told nothing of what is done.
-    let looks = app.send(ada.asks(&app, Method::GET, "/v1/admin/sales")).await;
-    assert_eq!(looks.no(503, "unavailable").body["nothing_done"], Value::Null);
+    // A read gets no `nothing_done`.
+    let read = app.send(ada.asks(&app, Method::GET, "/v1/admin/sales")).await;
+    assert_eq!(read.no(503, "unavailable").body["nothing_done"], Value::Null);
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
     let TestApp { instance, .. } = app;
     drop(instance.may_log_errors());
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_written_down_does_not_change_the_answer() {
+async fn an_outcome_that_cannot_be_recorded_does_not_change_the_answer() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let mut database = app.database().await;
@@ -565,7 +566,7 @@ async fn an_action_that_may_still_go_on_has_no_outcome() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_while_he_signs_out_leaves_an_outcome() {
+async fn a_sign_out_whose_client_hangs_up_leaves_an_outcome() {
     let app = TestApp::start_api_only().await;
     let ada = Operator::sign_in(&app).await;
     let mut database = app.database().await;
@@ -577,7 +578,7 @@ async fn who_hangs_up_while_he_signs_out_leaves_an_outcome() {
     let asked = request.timeout(Duration::from_millis(300)).send().await;
     assert!(asked.is_err_and(|error| error.is_timeout()));
     sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
-    poll::answer("its outcome is noted", || async {
+    poll::answer("its outcome is recorded", || async {
         let last = actions(&app, "").await[0].clone();
         (last["action"] == "session.delete" && last["outcome"] == "done").then_some(())
     })
@@ -605,7 +606,7 @@ async fn nobody_keeps_what_operators_and_shoppers_are_answered() {
 }
 
 #[tokio::test]
-async fn of_two_changes_of_one_draft_the_second_is_told_of_the_first() {
+async fn of_two_changes_of_one_draft_the_one_with_an_old_version_is_refused() {
     let app = TestApp::start_api_only().await;
     let created = app.try_create_sale(&sale()).await.ok(201);
     let path = format!("/v1/admin/sales/{}", created.id());
@@ -656,7 +657,7 @@ async fn a_sale_that_is_asked_for_again_under_its_key_is_created_once() {
         );
         assert_eq!(again.header("location"), created[0].header("location"));
     }
-    // Whatever has become of it, it is the same sale.
+    // In any later state, it is the same sale.
     app.operate(&id, "preload").await.ok(200);
     assert_eq!(create("spring", &wanted).await.ok(200).id(), id);
     let other = sale_with(&json!({"name": "Another"}));
@@ -685,7 +686,7 @@ async fn an_action_whose_process_died_has_no_outcome() {
         request.send().await.is_err()
     });
     let mut other = app.database().await;
-    poll::within(Duration::from_secs(10), "the action has begun", async || {
+    poll::within(PATIENCE, "the action has begun", async || {
         count(&mut other, "operator_actions where outcome is null").await == 1
     })
     .await;
@@ -714,7 +715,7 @@ async fn a_client_that_hangs_up_leaves_an_outcome() {
     let asked = request.timeout(Duration::from_millis(300)).send().await;
     assert!(asked.is_err_and(|error| error.is_timeout()));
     sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
-    poll::answer("its outcome is noted", || async {
+    poll::answer("its outcome is recorded", || async {
         let last = actions(&app, "").await[0].clone();
         (last["action"] == "sales.pause" && last["outcome"] == "done").then_some(())
     })
@@ -841,11 +842,11 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
     app.get(Who::Operator, &format!("/v1/admin/sales/{id}/dead-letters"))
         .await
         .ok(200);
-    let told = |all: &[Value]| -> Vec<Value> {
-        let told = all
+    let entries = |all: &[Value]| -> Vec<Value> {
+        let entries = all
             .iter()
             .map(|it| json!([it["actor"], it["action"], it["detail"], it["outcome"]]));
-        told.collect()
+        entries.collect()
     };
     let expected = [
         json!(["api_key", "sales.dead-letters.read", {}, "done"]),
@@ -855,7 +856,7 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
         json!(["api_key", "orders.read", {"user": "bob"}, "done"]),
         json!(["api_key", "orders.read", {"user": "ada"}, "done"]),
     ];
-    assert_eq!(told(&actions(&app, "?limit=6").await), expected);
+    assert_eq!(entries(&actions(&app, "?limit=6").await), expected);
     let ada = Operator::sign_in(&app).await;
     app.post(Who::Bearer("wrong"), &format!("/v1/admin/sales/{id}/close"))
         .await
@@ -867,8 +868,8 @@ async fn reads_of_shoppers_data_and_refusals_for_lack_of_authority_are_in_the_au
     let forged = ada.with_cookie(&app, Method::POST, &format!("/v1/admin/sales/{id}/pause"));
     app.send(forged).await.no(403, "console_token_required");
     // The answers do not wait for their entries.
-    let mut refused = poll::answer("the refusals are written", || async {
-        let all = told(&actions(&app, "?limit=10").await);
+    let mut refused = poll::answer("the refusals are recorded", || async {
+        let all = entries(&actions(&app, "?limit=10").await);
         let refused: Vec<Value> = all
             .into_iter()
             .filter(|it| it[0] == "nobody" && it[3].is_string())
@@ -930,7 +931,7 @@ async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
         lift("192.0.2.1").await.no(429, "rate_limited");
     }
     assert_eq!(count(&mut database, "operator_actions").await, before);
-    // Another operator is not held up, and nothing holds up who stops a sale.
+    // Another operator is not delayed, and nobody who stops a sale is.
     lift("192.0.2.2").await.no(404, "not_found");
     let pause = app.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{id}/pause"));
     app.send(pause.header("X-Forwarded-For", "192.0.2.1")).await.ok(200);
@@ -946,11 +947,11 @@ async fn many_who_show_wrong_keys_are_sixty_entries_in_a_minute() {
     }
     let mut database = app.database().await;
     let refusals = "operator_actions where actor = 'nobody'";
-    poll::within(Duration::from_secs(10), "the refusals are written", async || {
+    poll::within(PATIENCE, "the refusals are recorded", async || {
         count(&mut database, refusals).await >= 60
     })
     .await;
-    // One more may have come in since the minute began.
+    // One more may have been recorded since the minute began.
     assert!(count(&mut database, refusals).await <= 65);
 }
 
@@ -1032,7 +1033,7 @@ impl Events {
     }
 }
 
-/// A sample is what the document says of it, and nothing else.
+/// A sample has exactly the members of its document.
 fn assert_as_described(sample: &Value) {
     let described = document::validator(&json!({"$ref": "#/components/schemas/LiveSample"}), true);
     let wrong: Vec<String> = described.iter_errors(sample).map(|it| it.to_string()).collect();
@@ -1055,7 +1056,7 @@ async fn a_sale_is_followed_live_by_sample() {
         (&json!("open"), &json!(6))
     );
     assert_eq!(sale["shards"].as_array().unwrap().len(), 4);
-    assert_eq!(first["point"]["accepted"], Value::Null, "nobody knows what was before");
+    assert_eq!(first["point"]["accepted"], Value::Null, "there is no earlier sample");
     for server in ["redis", "postgres"] {
         assert!(
             first["health"][server]["milliseconds"].as_f64().unwrap() >= 0.0,
@@ -1063,7 +1064,7 @@ async fn a_sale_is_followed_live_by_sample() {
         );
         assert_eq!(first["health"][server]["fault"], Value::Null);
     }
-    // One shopper takes all of it, so that his shard has to borrow; another one comes too late.
+    // One shopper takes all of it, so the home shard has to borrow; another one comes too late.
     for key in ["a", "b"] {
         app.buy("ada", &id, key, 2).await.ok(201);
     }
@@ -1095,16 +1096,16 @@ async fn a_sale_is_followed_live_by_sample() {
         .map(|shard| shard["units"][4].as_i64().unwrap())
         .sum();
     assert!(received > 0, "some were borrowed: {last}");
-    // Whoever comes later is told the course of it.
+    // A viewer who comes later gets the course of it.
     let mut other = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
     let course = other.next("course").await.unwrap();
-    let told: i64 = course
+    let seen: i64 = course
         .as_array()
         .unwrap()
         .iter()
         .filter_map(|point| point["accepted"].as_i64())
         .sum();
-    assert_eq!(told, 3);
+    assert_eq!(seen, 3);
     other.next("sample").await.unwrap();
 }
 
@@ -1114,36 +1115,36 @@ fn each_shard(shards: &Value, count: impl Fn(&Value) -> Value) -> Vec<i64> {
     shards.map(|shard| count(shard).as_i64().unwrap()).collect()
 }
 
-/// Of each shard, the units that have left it and of which it was not told that they arrived.
+/// Of each shard, the units that have left it and whose arrival it does not know.
 async fn in_transit(client: &Client, sale: &str) -> Vec<i64> {
     let stats = client.stats(sale).await;
     each_shard(&stats["shards"], |shard| shard["in_transit"]["phone"].clone())
 }
 
 #[tokio::test]
-async fn units_on_their_way_are_told_by_the_shard_that_sent_them_until_it_hears_that_they_arrived() {
+async fn a_shard_reports_units_on_their_way_until_it_learns_of_their_arrival() {
     for (point, is_there) in [("transfer.after_out", false), ("transfer.after_in", true)] {
         let mut app = TestApp::with("api", &[("FLASHSALE_CRASH_AT", point)]).await;
         let id = app.load_sale(&sale_with(&json!({"shards": 3, "stock": 9}))).await;
         assert_eq!(in_transit(&app, &id).await, [0; 3]);
-        // His shard has three, so that two have to come from another one; there, the process ends.
+        // The home shard has three, so that two have to come from another one; there, the process ends.
         let body = json!({"sku": "phone", "quantity": 5});
         assert!(app.buying("ada", &id, "k").json(&body).send().await.is_err(), "{point}");
         app.environment.remove("FLASHSALE_CRASH_AT");
-        let looks = app.another("api");
-        let stats = looks.stats(&id).await;
+        let observer = app.another("api");
+        let stats = observer.stats(&id).await;
         let sent = each_shard(&stats["shards"], |shard| shard["sent"]["phone"].clone());
         let units: i64 = sent.iter().sum();
         assert_eq!(sent.iter().filter(|sent| **sent > 0).count(), 1, "{stats}");
-        // What has arrived is free there; its sender does not know yet.
+        // Arrived units are free there; their sender does not know yet.
         assert_eq!(
             stats["items"][0]["in_transit"],
             if is_there { 0 } else { units },
             "{stats}"
         );
-        assert_eq!(in_transit(&looks, &id).await, sent, "{point}");
+        assert_eq!(in_transit(&observer, &id).await, sent, "{point}");
         let path = format!("/v1/admin/sales/{id}/live");
-        let mut live = Events::open(looks.request(Method::GET, Who::Operator, &path)).await;
+        let mut live = Events::open(observer.request(Method::GET, Who::Operator, &path)).await;
         let sample = live.next("sample").await.unwrap();
         let shards = &sample["sale"]["shards"];
         assert_eq!(each_shard(shards, |shard| shard["units"][5].clone()), sent, "{sample}");
@@ -1153,16 +1154,16 @@ async fn units_on_their_way_are_told_by_the_shard_that_sent_them_until_it_hears_
             "{sample}"
         );
         let _worker = app.another("worker");
-        poll::within(Duration::from_secs(30), "the lender has heard of it", async || {
-            in_transit(&looks, &id).await == [0; 3]
+        poll::within(Duration::from_secs(30), "the lender knows of it", async || {
+            in_transit(&observer, &id).await == [0; 3]
         })
         .await;
-        looks.assert_balanced(&id).await;
+        observer.assert_balanced(&id).await;
     }
 }
 
 #[tokio::test]
-async fn who_signs_out_is_not_shown_the_sale_any_longer() {
+async fn a_signed_out_operator_no_longer_sees_the_sale() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let path = format!("/v1/admin/sales/{id}/live");
@@ -1195,7 +1196,7 @@ async fn a_page_of_another_site_reads_nothing_with_the_cookie_of_an_operator() {
     }
 }
 
-/// Nobody can ask Postgres then whether the session has ended. Without jobs: one of them deletes sessions.
+/// No process can ask Postgres then whether the session has ended. Without jobs: one of them deletes sessions.
 #[tokio::test]
 async fn a_stream_ends_when_its_session_was_to_end_also_while_postgres_is_away() {
     let app = TestApp::start_api_only().await;
@@ -1244,13 +1245,13 @@ async fn purchases_that_the_gateway_refuses_are_seen_live() {
     live.next("sample").await.unwrap();
     let keys: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
     let answers = futures_util::future::join_all(keys.iter().map(|key| app.buy("ada", &id, key, 1))).await;
-    // What would have bought nothing is no purchase.
+    // A request that could not buy anything is no purchase.
     for _ in 0..5 {
         app.get(Who::Nobody, &format!("/v1/sales/{id}")).await;
     }
     let refused = answers.iter().filter(|answer| answer.status == 503).count();
     assert!(refused > 0);
-    // By which limit, and not by a code that says less.
+    // By which limit, and not by a less specific code.
     let (mut seen, mut all) = (0, 0);
     while all < answers.len() as u64 {
         let point = live.next("sample").await.unwrap()["point"].clone();
@@ -1262,7 +1263,7 @@ async fn purchases_that_the_gateway_refuses_are_seen_live() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn purchases_that_are_not_even_looked_at_are_counted_and_seen_live() {
+async fn purchases_refused_before_any_check_are_counted_and_seen_live() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let path = format!("/v1/admin/sales/{id}/live");
@@ -1288,10 +1289,10 @@ async fn purchases_that_are_not_even_looked_at_are_counted_and_seen_live() {
     // It names no sale, so only the instance counts it.
     app.buy("ada", "no-uuid", "k", 1).await.no(404, "not_found");
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-    // They are told within a second or two.
+    // They are sent within a second or two.
     for _ in 0..10 {
         let point = live.next("sample").await.unwrap()["point"].clone();
-        assert_eq!(point["p99"], Value::Null, "nothing was looked at");
+        assert_eq!(point["p99"], Value::Null, "no purchase was checked");
         for (code, count) in point["answers"].as_object().unwrap() {
             *seen.entry(code.clone()).or_default() += count.as_u64().unwrap();
         }
@@ -1312,13 +1313,13 @@ async fn purchases_that_are_not_even_looked_at_are_counted_and_seen_live() {
     }
 }
 
-/// How many instances a sample tells of that are not silent.
+/// How many instances a sample reports as not silent.
 fn heard(sample: &Value) -> usize {
     let instances = sample["instances"].as_array().unwrap();
     instances.iter().filter(|it| it["silent_seconds"].is_null()).count()
 }
 
-/// What samples have told of purchases.
+/// The purchases of all samples.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     reserved: u64,
@@ -1334,7 +1335,7 @@ impl Seen {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_any_instance_answers_is_seen_live_on_every_instance_and_once() {
+async fn answers_of_any_instance_are_seen_live_on_every_instance_and_once() {
     let app = TestApp::start().await;
     let mut other = app.another("api");
     let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
@@ -1368,9 +1369,9 @@ async fn what_any_instance_answers_is_seen_live_on_every_instance_and_once() {
         for _ in 0..3 {
             seen.add(&feed.next("sample").await.unwrap());
         }
-        assert_eq!(seen, all, "each of them is told once");
+        assert_eq!(seen, all, "each of them is sent once");
     }
-    // Who dies is silent first, and then no part of it.
+    // A killed instance is silent first, and then no longer listed.
     let name = live.next("sample").await.unwrap()["instances"][1]["name"].clone();
     drop(live_there);
     other.kill();
@@ -1390,7 +1391,7 @@ async fn what_any_instance_answers_is_seen_live_on_every_instance_and_once() {
         "{:?}",
         killed.elapsed()
     );
-    assert_eq!(seen, Seen::default(), "what it had told is not told again");
+    assert_eq!(seen, Seen::default(), "earlier counts are not sent again");
 }
 
 #[tokio::test]
@@ -1403,9 +1404,9 @@ async fn a_sale_that_nobody_watches_any_more_is_not_counted_anywhere() {
     while heard(&live.next("sample").await.unwrap()) < 2 {}
     drop(live);
     let mut database = app.database().await;
-    // Whoever loads the page anew finds it counted; after that, nobody tells anything any more. Each tells once a second.
+    // A viewer who reloads the page finds it counted; after that, no instance sends any more. Each sends once a second.
     let silent = "select coalesce(max(told_at) < clock_timestamp() - interval '3 seconds', true) from told_counts";
-    poll::within(Duration::from_secs(60), "nobody tells anything", async || {
+    poll::within(Duration::from_secs(60), "no instance sends anything", async || {
         sqlx::query_scalar(silent).fetch_one(&mut database).await.unwrap()
     })
     .await;
@@ -1419,9 +1420,9 @@ async fn counts_of_others_that_cannot_be_read_leave_the_own_ones() {
     let path = format!("/v1/admin/sales/{id}/live");
     let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
     let mut database = app.database().await;
-    // What comes after this one is new.
+    // Later counts are new.
     live.next("sample").await.unwrap();
-    // As while Postgres does not answer, which would stop the rest as well.
+    // As while Postgres does not answer, which would halt the rest as well.
     let mut transaction = sqlx::Connection::begin(&mut database).await.unwrap();
     sqlx::query("lock table told_counts")
         .execute(&mut *transaction)
@@ -1434,7 +1435,7 @@ async fn counts_of_others_that_cannot_be_read_leave_the_own_ones() {
         seen.add(&sample);
         if sample["others_fault"].is_string() && seen.reserved == 1 {
             assert_eq!(heard(&sample), 1);
-            assert_eq!(sample["sale"]["state"], "open", "the rest of it is told");
+            assert_eq!(sample["sale"]["state"], "open", "the rest of it is sent");
             break;
         }
     }
@@ -1481,7 +1482,7 @@ async fn a_stream_ends_with_its_instance_without_delay() {
 }
 
 #[tokio::test]
-async fn while_postgres_is_away_a_sample_tells_the_units_and_what_waits_for_it() {
+async fn while_postgres_is_away_a_sample_has_the_units_and_the_backlog() {
     let mut postgres = servers::FreshPostgres::start().await;
     let environment = environment(&servers::redis(), &postgres.url());
     let instance = Instance::start(&environment, "all").may_log_errors();
@@ -1551,7 +1552,7 @@ async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
         app.get(Who::Nobody, path).await.ok(200);
         operators.get(Who::Nobody, path).await.no(404, "not_found");
     }
-    // The bare address is that of what is there.
+    // The bare address leads to the console.
     let both: [(&Client, &str); 2] = [(&app, "<title>Sales"), (&operators, "<title>Console")];
     for (client, page) in both {
         let response = client.request(Method::GET, Who::Nobody, "/").send().await.unwrap();

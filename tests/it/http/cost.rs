@@ -1,5 +1,5 @@
-//! What a purchase over HTTP costs Redis, in commands, which no machine changes: a look more for each request, whoever adds
-//! it and on which way to the script, is told here.
+//! The cost of a purchase over HTTP for Redis, in commands, which no machine changes: a change that adds one anywhere before
+//! the script fails here.
 
 use crate::support::app::{Answer, TestApp, sale_with};
 use crate::support::raw::Raw;
@@ -7,8 +7,8 @@ use crate::support::servers::fresh_redis;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Requests of which the one with the fewest commands counts: what the instance does by itself now and then is beside the
-/// others, and what every request does is in all of them.
+/// Requests of which the one with the fewest commands counts: the instance's own occasional work adds to some of them, and
+/// the commands of every request are in all of them.
 const TRIES: usize = 20;
 
 /// The commands that Redis runs for a request, each as often as it runs.
@@ -39,7 +39,7 @@ async fn a_request_to_buy_runs_the_script_the_proof_that_it_is_sold_out_and_noth
         .load_sale(&sale_with(&json!({"shards": 1, "stock": TRIES + 1})))
         .await;
     let shopper = |n: usize| format!("shopper-{n}");
-    // It has looked at everything that it looks at once.
+    // It has read every cached value once.
     app.buy("ada", &id, "k", 1).await.ok(201);
 
     let used = commands_of(&raw, async |n| app.buy(&shopper(n), &id, "k", 1).await.ok(201)).await;

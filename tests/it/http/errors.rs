@@ -1,5 +1,5 @@
-//! The table of codes, and what every answer carries. That an error is `application/problem+json` with its members
-//! and `Retry-After` where it belongs is checked by the client on each answer of every test.
+//! The table of codes, and the members of every answer. The test client checks on each answer of every test that an error
+//! is `application/problem+json` with its members, and that it has `Retry-After` where it belongs.
 
 use super::health::not_ready;
 use crate::support::app::{self, ADMIN_KEY, Client, Instance, JWT_SECRET, TestApp, Who, environment, sale, sale_with};
@@ -27,7 +27,7 @@ use flashsale::http::pages::Pages;
 use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
-use flashsale::http::{Api, Part, ROUTES, Shared, Weather, routes};
+use flashsale::http::{Api, FaultLog, Part, ROUTES, Shared, routes};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         token_keys: TokenKeys::derived(JWT_SECRET.as_bytes()),
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
-        easel: ChallengeDrawer::default(),
+        challenge_drawer: ChallengeDrawer::default(),
         gate: Arc::new(Gate::new(GuardSettings::default())),
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
@@ -61,7 +61,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         pages: Pages::new(false, &ShopLinks::default()),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),
-        weather: Weather::default(),
+        faults: FaultLog::default(),
     });
     let (app, listener) = (Arc::clone(&world.app), TcpListener::bind("127.0.0.1:0").unwrap());
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -170,11 +170,11 @@ async fn a_problem_says_what_is_wrong_for_people_and_for_programs() {
 /// An id that nothing has.
 const NO_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 
-/// Words that say something only to whoever knows what this program is made of.
+/// Words that mean something only to a developer of this program.
 const OF_RUST: [&str; 8] = ["struct", "enum", "variant", "i64", "u32", "usize", "Body", "line 1"];
 
 #[tokio::test]
-async fn what_is_wrong_with_a_body_is_said_in_words_of_the_api() {
+async fn errors_in_a_body_are_described_in_words_of_the_api() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let said = async |method: Method, who: Who<'_>, path: &str, body: &serde_json::Value| {
@@ -348,8 +348,8 @@ async fn every_path_refuses_other_methods_and_names_its_own() {
     let development = development().await;
     let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let mut allowed = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for route in ROUTES {
-        allowed.entry(route.path).or_default().insert(route.method);
+    for route in ROUTES.iter() {
+        allowed.entry(route.path).or_default().insert(route.method.as_str());
         // Only an answer without an end has no head.
         if route.method == "GET" && !["/v1/admin/sales/{id}/live", "/v1/admin/alerts/stream"].contains(&route.path) {
             allowed.entry(route.path).or_default().insert("HEAD");
@@ -358,7 +358,7 @@ async fn every_path_refuses_other_methods_and_names_its_own() {
     assert!(allowed.len() > 50, "{}", allowed.len());
     for (number, (template, methods)) in allowed.iter().enumerate() {
         let path = template.replace("{id}", NO_ID).replace("{name}", "icon.svg");
-        let path = path.replace("{view}", "trail").replace("{code}", "sold_out");
+        let path = path.replace("{view}", "audit-log").replace("{code}", "sold_out");
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
             if methods.contains(method) {
                 continue;
@@ -465,7 +465,7 @@ async fn an_empty_token_bucket_answers_overloaded_and_refills() {
         }
     }
     let refused = refused.expect("fifty requests at five a second");
-    // Operators, the payment provider and machines do not stand behind the shoppers.
+    // Operators, the payment provider and machines do not wait behind the shoppers.
     app.admin(&id, "").await.ok(200);
     app.get(Who::Nobody, "/healthz").await.ok(200);
     app.get(Who::Nobody, "/readyz").await.ok(200);
@@ -475,7 +475,7 @@ async fn an_empty_token_bucket_answers_overloaded_and_refills() {
 }
 
 #[tokio::test]
-async fn a_stock_that_has_lost_a_sale_is_written_anew_and_one_that_is_gone_is_unavailable() {
+async fn a_stock_that_lost_a_sale_is_rebuilt_and_one_that_is_gone_is_unavailable() {
     let redis = servers::fresh_redis();
     let environment = environment(&redis.server.url(), &servers::database().await);
     let instance = Instance::start(&environment, "api").may_log_errors();
@@ -493,7 +493,7 @@ async fn a_stock_that_has_lost_a_sale_is_written_anew_and_one_that_is_gone_is_un
         Some(answer.ok(201))
     })
     .await;
-    // Nothing drains here, so nobody else knew of the first order: the same request makes it once more.
+    // Nothing drains here, so only Redis knew the first order: the same request makes it once more.
     assert_eq!(instance.buy("ada", &id, "k", 1).await.ok(201).id(), bought.id());
     instance.get(Who::Nobody, "/readyz").await.ok(200);
     redis.server.stop();

@@ -1,4 +1,4 @@
-//! What stands in front of everything that shoppers ask: limits by address, by instance and by all instances together.
+//! The limits before all shoppers' requests: by address, by instance and by all instances together.
 
 use crate::support::app::{Answer, Client, TestApp, Who, environment, sale_with};
 use crate::support::raw::Raw;
@@ -27,7 +27,7 @@ fn passed(answers: &[Answer]) -> usize {
     answers.iter().filter(|answer| answer.status == 200).count()
 }
 
-/// What a bucket lets through that is full when it begins: what it holds, and what comes meanwhile.
+/// How many requests a full bucket lets through: its content, and the later tokens.
 fn most(rate: usize, began: Instant) -> usize {
     rate + rate * usize::try_from(began.elapsed().as_secs() + 1).unwrap()
 }
@@ -68,7 +68,7 @@ async fn each_address_has_a_limit_of_its_own_and_only_trusted_proxies_say_whose_
     let app = TestApp::with("api", &variables).await;
     let began = Instant::now();
     let first = flood(&app, "198.51.100.1, 10.0.0.7", 30).await;
-    // Whatever stands to the left of an address, the client wrote.
+    // The client wrote everything to the left of an address.
     let spoofed = each(&app, (0..30).map(|n| format!("192.0.2.{n}, 198.51.100.1"))).await;
     let all = [first, spoofed].concat();
     assert!((1..=most(2, began)).contains(&passed(&all)), "{}", passed(&all));
@@ -114,7 +114,7 @@ async fn a_trusted_proxy_that_names_no_client_is_not_limited_as_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_and_an_account_have_limits_unless_they_are_switched_off() {
-    // As it ships behind a proxy: what is empty is not set.
+    // As it ships behind a proxy: an empty variable is not set.
     let shipped = [
         ("FLASHSALE_TRUSTED_PROXIES", "10.0.0.0/8"),
         ("FLASHSALE_ADDRESS_RATE", ""),
@@ -175,8 +175,8 @@ async fn an_account_has_a_limit_on_all_that_it_asks_for_and_others_have_theirs()
         refused.unwrap().no(429, "rate_limited");
     }
     app.buy("carol", &id, "k", 1).await.ok(201);
-    // Operators are told, and may switch it off.
-    poll::answer("what was stopped is added up", || async {
+    // Operators see it, and may switch it off.
+    poll::answer("the refusals are counted", || async {
         app.stats(&id).await["stopped"]["account"]
             .as_u64()
             .filter(|stopped| *stopped >= 48)
@@ -200,7 +200,7 @@ async fn a_proxy_that_is_not_trusted_is_named_in_the_log_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_costs_redis_nothing_and_is_counted() {
+async fn a_request_refused_by_the_gate_costs_redis_nothing_and_is_counted() {
     let (redis, app) = on_fresh_redis(&[("FLASHSALE_GATEWAY_RATE", "3")]).await;
     let sale = app.load_sale(&sale_with(&json!({"stock": 1000}))).await;
     let raw = Raw::connect(&redis.server.url());
@@ -214,7 +214,7 @@ async fn what_is_refused_costs_redis_nothing_and_is_counted() {
     assert!(calls(&raw, "mget") - before <= 2 * bought);
     let refused = answers.into_iter().find(|answer| answer.status == 503).unwrap();
     refused.no(503, "overloaded");
-    let stopped = poll::answer("what was stopped is added up", || async {
+    let stopped = poll::answer("the refusals are counted", || async {
         let stats = app.stats(&sale).await;
         let stopped = stats["stopped"]["instance"].as_u64()?;
         (stopped == 200 - bought as u64).then_some(stopped)
@@ -328,7 +328,7 @@ async fn a_setting_that_cannot_be_is_refused_and_changes_nothing() {
         .no(401, "unauthenticated");
 }
 
-/// Purchases wait for a ledger that is locked. In one round they count as slow, in the other as too many at once.
+/// Purchases wait for a locked ledger. In one round they count as slow, in the other as too many at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_takes_less_while_purchases_are_slow_or_too_many_at_once_and_more_again_after() {
     let variables = [
@@ -345,10 +345,10 @@ async fn an_instance_takes_less_while_purchases_are_slow_or_too_many_at_once_and
     for (round, latency, in_flight) in [("slow", 100, 1000), ("many", 60_000, 3)] {
         let goals = json!({"adaptive_latency_ms": latency, "adaptive_in_flight": in_flight});
         change(&app, &goals).await.ok(200);
-        // The gate follows, and says so.
+        // The gate follows, and logs it.
         app.logged(&format!("adaptive_in_flight: {in_flight}")).await;
         assert_eq!(rate().await, 1000);
-        // No more at once than the goal allows keeps the rate where it is.
+        // No more at once than the goal allows keeps the rate.
         let keys: Vec<String> = (0..20).map(|n| format!("{round}-whole-{n}")).collect();
         if round == "many" {
             for some in keys.chunks(3) {

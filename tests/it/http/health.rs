@@ -1,10 +1,10 @@
 //! For machines: alive, ready, counted.
 
 use crate::support::app::{Answer, Client, Instance, Ran, TestApp, Who, environment, program, sale};
+use crate::support::poll::PATIENCE;
 use crate::support::raw::Raw;
 use crate::support::{poll, servers};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Waits until the instance answers that it is not ready: the answer may be half a second old.
 pub async fn not_ready(instance: &Client, who: Who<'_>) -> Answer {
@@ -23,7 +23,7 @@ async fn is_ready(instance: &Client) {
 }
 
 #[tokio::test]
-async fn an_instance_that_lives_and_can_work_says_so() {
+async fn an_instance_answers_whether_it_runs_and_whether_it_is_ready() {
     let app = TestApp::start_api_only().await;
     app.get(Who::Nobody, "/healthz").await.ok(200);
     let ready = app.get(Who::Nobody, "/readyz").await.ok(200);
@@ -52,7 +52,7 @@ async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
         set("noeviction");
         is_ready(&instance).await;
     }
-    // The log says it once each time, with the reason.
+    // The log names it once each time, with the reason.
     let said = |text: &str| instance.log().matches(text).count();
     poll::eventually("the log has both ends", || said("this instance is ready again") == 2);
     assert_eq!(said("this instance is not ready"), 2);
@@ -60,7 +60,7 @@ async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
+async fn settings_that_may_lose_orders_are_warned_of_and_the_instance_stays_ready() {
     let redis = servers::DurableRedis::start();
     let (raw, database) = (Raw::connect(&redis.url()), servers::database().await);
     let environment = environment(&redis.url(), &database);
@@ -84,7 +84,7 @@ async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
             (said.len() == 1 && said[0].contains(name)).then_some(said)
         })
         .await;
-        // The log says it once, at the start.
+        // The log names it once, at the start.
         let other = Instance::start(&environment, "api");
         warnings(&other).await;
         assert_eq!(other.log().matches(&said[0]).count(), 1, "{}", other.log());
@@ -100,7 +100,7 @@ async fn what_may_cost_orders_is_said_and_is_no_reason_not_to_be_ready() {
     .await;
 }
 
-/// A listener of its own for machines is private: it says why.
+/// A listener of its own for machines is private: it answers the reason.
 #[tokio::test]
 async fn the_listeners_of_operators_and_machines_say_why_an_instance_is_not_ready() {
     let redis = servers::fresh_redis();
@@ -122,7 +122,7 @@ async fn the_listeners_of_operators_and_machines_say_why_an_instance_is_not_read
     assert_eq!(refused.text("detail"), "not ready: redis may evict stock");
 }
 
-/// Shoppers wait for a table that somebody has locked, on all the connections that shoppers have.
+/// Shoppers wait for a locked table, on all connections of the shoppers' pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_pauses_a_sale_while_shoppers_hold_every_connection_of_theirs() {
     let app = TestApp::start_api_only().await;
@@ -137,7 +137,7 @@ async fn an_operator_pauses_a_sale_while_shoppers_hold_every_connection_of_their
             let (client, sale) = (Client::clone(&app), id.clone());
             tokio::spawn(async move {
                 loop {
-                    // Without the ledger, what Redis knows is 200; on a slow machine nothing is, in time.
+                    // Without the ledger, an order in Redis is 200; on a slow machine there is no answer in time.
                     let _listed = client.orders(&format!("shopper-{n}"), &sale).await;
                 }
             })
@@ -146,7 +146,7 @@ async fn an_operator_pauses_a_sale_while_shoppers_hold_every_connection_of_their
     let mut watch = app.database().await;
     let waiting =
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    poll::within(Duration::from_secs(10), "every connection is taken", async || {
+    poll::within(PATIENCE, "every connection is taken", async || {
         sqlx::query_scalar::<_, i64>(waiting)
             .fetch_one(&mut watch)
             .await
@@ -201,7 +201,7 @@ async fn migrate_brings_an_empty_database_up_and_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn metrics_tell_the_memory_of_the_process_and_of_redis() {
+async fn metrics_show_the_memory_of_the_process_and_of_redis() {
     let app = TestApp::start().await;
     let value = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));

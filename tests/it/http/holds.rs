@@ -1,9 +1,8 @@
-//! Accounts that hold and do not pay: how much they may hold, and how long they have to wait.
+//! Accounts that hold and do not pay: how much they may hold, and how long they must wait.
 
 use crate::support::app::{TestApp, sale_with};
-use crate::support::poll::{self, within};
+use crate::support::poll::{self, PATIENCE, within};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn guarded(guards: &Value) -> Value {
     sale_with(&json!({"guards": guards, "payment_window_seconds": 1}))
@@ -20,7 +19,7 @@ async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_c
     app.buy("bob", &id, "c", 1).await.ok(201);
     app.buy("ada", &id, "a", 1).await.ok(200);
     assert_eq!(app.pay("p", &first.body).await, "applied");
-    poll::answer("what is paid is no hold", || async {
+    poll::answer("a paid order is no hold", || async {
         let answer = app.buy("ada", &id, "c", 1).await;
         (answer.status == 201).then_some(())
     })
@@ -28,7 +27,7 @@ async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_c
     app.buy("ada", &id, "d", 1).await.no(409, "too_many_holds");
     app.cancel("ada", &second.id()).await.ok(200);
     app.buy("ada", &id, "d", 1).await.ok(201);
-    within(Duration::from_secs(5), "what was stopped is counted", async || {
+    within(PATIENCE, "the refusals are counted", async || {
         app.stats(&id).await["stopped"]["holds"].as_i64() >= Some(2)
     })
     .await;
@@ -41,7 +40,7 @@ async fn an_account_that_let_a_hold_expire_waits_and_waiting_it_out_succeeds() {
     let id = app.load_sale(&guarded(&json!({"unpaid_cooldown_seconds": 3}))).await;
     let order = app.buy("ada", &id, "a", 1).await.ok(201);
     app.wait_for_order("ada", &order.id(), "expired").await;
-    // By then the shard has been told.
+    // By then the message has been delivered to the shard.
     app.wait_for_units(&id, [10, 0, 0]).await;
     let refused = app.buy("ada", &id, "b", 1).await.no(429, "cooling_down");
     app.buy("bob", &id, "b", 1).await.ok(201);
@@ -49,7 +48,7 @@ async fn an_account_that_let_a_hold_expire_waits_and_waiting_it_out_succeeds() {
     assert!((1..=3).contains(&seconds), "{seconds}");
     poll::wait_out(seconds).await;
     app.buy("ada", &id, "next", 1).await.ok(201);
-    within(Duration::from_secs(5), "what was stopped is counted", async || {
+    within(PATIENCE, "the refusals are counted", async || {
         app.stats(&id).await["stopped"]["cooldown"].as_i64() >= Some(1)
     })
     .await;

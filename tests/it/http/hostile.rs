@@ -1,5 +1,5 @@
-//! Requests that mean harm, byte for byte: each has one right answer, none a 5xx, and afterwards the instance still
-//! answers and every unit is where it should be.
+//! Hostile requests, byte for byte: each has one right answer, none a 5xx, and afterwards the instance still answers and
+//! every unit is accounted for.
 
 use crate::support::app::{
     ADMIN_KEY, JWT_SECRET, TestApp, Who, payment_body, sale, sale_with, token, token_of, webhook_key,
@@ -84,7 +84,7 @@ impl Raw {
     }
 }
 
-/// What came back.
+/// The reply to a request.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -98,7 +98,7 @@ impl Reply {
     }
 }
 
-/// Sends bytes and reads what comes back until the server closes the connection.
+/// Sends bytes and reads the reply until the server closes the connection.
 async fn exchange(app: &TestApp, bytes: &[u8]) -> Reply {
     let talk = async {
         let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
@@ -128,7 +128,7 @@ async fn exchange(app: &TestApp, bytes: &[u8]) -> Reply {
     }
 }
 
-/// Sends each case and lists those that were not answered as they should be.
+/// Sends each case and lists those with a wrong answer.
 async fn check(app: &TestApp, cases: Vec<(String, Raw, (u16, &str))>) -> usize {
     let mut wrong = Vec::new();
     let mut bought = 0;
@@ -424,7 +424,7 @@ async fn hostile_headers_and_requests_that_are_none_reserve_nothing() {
     }
     let bought = check(&app, cases).await;
     assert_eq!(bought, 4);
-    // A body that is cut short buys nothing, nor does a request that never ends.
+    // A truncated body buys nothing, nor does a request that never ends.
     let whole = key(b"cut").bytes();
     for end in [10, whole.len() - 150, whole.len() - 50, whole.len() - 1] {
         let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
@@ -630,7 +630,7 @@ async fn hostile_tokens_are_nobodys() {
             claims(&format!(r#"{{"sub":"victim","exp":{later}}}"#)),
         ),
         (
-            "a longer life",
+            "a longer lifetime",
             claims(&format!(r#"{{"sub":"mallory","exp":{}}}"#, later + 1)),
         ),
         ("claims are no object", claims("[]")),
@@ -869,7 +869,7 @@ async fn hostile_webhooks_are_refused_however_well_they_are_signed() {
     check(&app, cases).await;
     assert_eq!(app.payments_recorded().await, 0);
     assert_eq!(app.order("mallory", &order).await.text("state"), "reserved");
-    // What only looks odd is taken: a name of 255 bytes, letters of several, quotes.
+    // Unusual values are accepted: a name of 255 bytes, letters of several alphabets, quotes.
     let odd = ["p".repeat(255), "🦀'\"; drop table payments".to_owned()];
     for (number, name) in odd.iter().enumerate() {
         let answer = app
@@ -877,7 +877,7 @@ async fn hostile_webhooks_are_refused_however_well_they_are_signed() {
             .await;
         assert_eq!(answer.ok(200).text("outcome"), "refund_due");
     }
-    // Money is recorded whatever it is said to be for.
+    // Money is recorded for any named order.
     let braced = format!("{{{order}}}");
     for (name, of, currency, outcome) in [
         ("eur", order.as_str(), "eur", "refund_due"),
@@ -893,7 +893,7 @@ async fn hostile_webhooks_are_refused_however_well_they_are_signed() {
     is_unharmed(&app, &id, 1).await;
 }
 
-/// Sends these bytes, then one more each fifth of a second, until the server ends the connection; returns what it said.
+/// Sends these bytes, then one more each fifth of a second, until the server ends the connection. Returns its answer.
 async fn dribble(app: &TestApp, start: &[u8]) -> String {
     let talk = async {
         let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
@@ -935,7 +935,7 @@ async fn slow_heads_and_bodies_are_not_waited_for_and_keep_nobody_else() {
             .len()
     };
     let (replies, bought) = tokio::join!(futures_util::future::join_all(many), others);
-    assert_eq!(bought, 5, "what one shopper may have");
+    assert_eq!(bought, 5, "the limit per shopper");
     for (n, reply) in replies.iter().enumerate() {
         let expected = if n % 2 == 0 { "HTTP/1.1 408 " } else { "HTTP/1.1 400 " };
         assert!(reply.starts_with(expected), "{n}: {reply:?}");

@@ -1,5 +1,4 @@
-//! `key_has_order`: a refusal of a purchase says `false` where it is certain that its key has no order, and nothing where it
-//! is not.
+//! `key_has_order`: a refusal of a purchase has `false` if its key certainly has no order, and otherwise no such member.
 
 use crate::guides::clients::guide_of_codes;
 use crate::support::app::{Answer, Client, Instance, Who, environment, sale_with};
@@ -10,12 +9,12 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was answered with each code: whether it was certain.
+/// Each code, and whether it was certain.
 #[derive(Default)]
 struct Seen(BTreeMap<String, BTreeSet<bool>>);
 
 impl Seen {
-    /// Notes a refusal, and asserts whether it is certain that the key has no order.
+    /// Records a refusal, and asserts whether it is certain that the key has no order.
     #[track_caller]
     fn note(&mut self, answer: Answer, status: u16, code: &str, is_certain: bool) {
         let answer = answer.no(status, code);
@@ -29,7 +28,7 @@ fn phone(request: RequestBuilder) -> RequestBuilder {
     request.json(&json!({"sku": "phone", "quantity": 1}))
 }
 
-/// A sale that sells, some of it changed; it is closed by who needs that.
+/// A sale that sells, with some changes; its test closes it.
 async fn sells(app: &Client, changes: &Value) -> String {
     app.load_sale(&sale_with(changes)).await
 }
@@ -54,7 +53,7 @@ async fn every_refusal_of_a_purchase_says_whether_it_is_certain_that_its_key_has
     let app = Instance::start(&environment(&redis.server.url(), &database().await), "all").may_log_errors();
     let mut seen = Seen::default();
 
-    // What cannot be read names no key that could be looked for.
+    // An unreadable request names no key to check.
     let id = sells(&app, &json!({})).await;
     let path = format!("/v1/sales/{id}/orders");
     let nobody = app.request(Method::POST, Who::Nobody, &path);
@@ -68,7 +67,7 @@ async fn every_refusal_of_a_purchase_says_whether_it_is_certain_that_its_key_has
     let nowhere = "01999999-0000-7000-8000-000000000000";
     seen.note(app.buy("ada", nowhere, "k", 1).await, 404, "not_found", false);
 
-    // The key is looked for first.
+    // The key is checked first.
     let unknown = app.buy_sku("ada", &id, "k", "spoon", 1).await;
     seen.note(unknown, 404, "not_found", true);
     app.buy("ada", &id, "k", 5).await.ok(201);
@@ -115,11 +114,11 @@ async fn every_refusal_of_a_purchase_says_whether_it_is_certain_that_its_key_has
     let tokens = sells(&app, &json!({"guards": {"purchase_token": true}})).await;
     let refused = app.buy("ada", &tokens, "k", 1).await;
     seen.note(refused, 403, "purchase_token_required", true);
-    // An account may not have every key looked for.
+    // An account may not have every key checked.
     let refused = until(&app, &tokens, "rate_limited").await;
     seen.note(refused, 429, "rate_limited", false);
 
-    // Limits in front of it all, which look for no key.
+    // Limits before all of these, which check no key.
     set_guards(&app, &json!({"address_rate": 1})).await;
     let refused = until(&app, &limited, "rate_limited").await;
     seen.note(refused, 429, "rate_limited", false);

@@ -1,11 +1,12 @@
-//! The document that describes the API, and the page that shows it. That answers are as it says is checked on each
-//! answer of every test, by the client.
+//! The document that describes the API, and the page that shows it. The test client checks each answer of every test
+//! against the document.
 
 use crate::support::app::{TestApp, Who, sale_with, token};
 use crate::support::document::{DOCUMENT, operations, validator};
 use flashsale::domain::code::Code;
 use flashsale::http::ROUTES;
 use flashsale::http::openapi::REFERENCE;
+use flashsale::metrics::Metrics;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +14,12 @@ use std::process::Command;
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_the_other_way_round() {
-    let all: BTreeSet<_> = ROUTES.iter().map(|it| (it.path, it.method)).collect();
+    let all: BTreeSet<_> = ROUTES.iter().map(|it| (it.path, it.method.as_str())).collect();
     assert_eq!(all.len(), ROUTES.len(), "a route is there twice");
-    let documented = ROUTES.iter().filter(|it| it.left_out.is_none());
-    let routes: BTreeSet<_> = documented.map(|it| (it.path, it.method.to_lowercase())).collect();
+    let documented = ROUTES.iter().filter(|it| it.describe.is_some());
+    let routes: BTreeSet<_> = documented
+        .map(|it| (it.path, it.method.as_str().to_lowercase()))
+        .collect();
     let described: BTreeSet<_> = operations()
         .map(|(method, path, _)| (path, method.to_owned()))
         .collect();
@@ -30,8 +33,8 @@ async fn every_route_is_in_the_document_and_the_other_way_round() {
 }
 
 #[tokio::test]
-async fn what_the_document_leaves_out_is_for_browsers_or_for_development() {
-    let left_out: Vec<_> = ROUTES.iter().filter(|it| it.left_out.is_some()).collect();
+async fn routes_missing_from_the_document_are_for_browsers_or_development() {
+    let left_out: Vec<_> = ROUTES.iter().filter(|it| it.describe.is_none()).collect();
     let paths: BTreeSet<_> = left_out.iter().map(|it| it.path).collect();
     let expected = [
         "/",
@@ -52,8 +55,8 @@ async fn what_the_document_leaves_out_is_for_browsers_or_for_development() {
             .path
             .replace("{id}", "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10")
             .replace("{name}", "icon.svg")
-            .replace("{view}", "trail");
-        let method = Method::from_bytes(route.method.as_bytes()).unwrap();
+            .replace("{view}", "audit-log");
+        let method = Method::from_bytes(route.method.as_str().as_bytes()).unwrap();
         let answer = app.send(app.request(method, Who::Nobody, &path)).await;
         if path.starts_with("/dev/") {
             // Development mode is not on.
@@ -75,7 +78,7 @@ const NO_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_read() {
     let app = TestApp::start_api_only().await;
     let changing = operations().filter(|(method, path, _)| *method != "get" && path.starts_with("/v1/admin/"));
-    // Who signs out is known by his session before anything else is looked at.
+    // A sign-out is authorised by its session before any other check.
     let changing = changing.filter(|(_, _, operation)| operation["operationId"] != "signOut");
     let sale = format!("/v1/admin/sales/{NO_ID}");
     let mut count = 0;
@@ -88,7 +91,7 @@ async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_rea
             app.request(method.clone(), Who::Operator, &path)
                 .body(vec![b' '; bytes])
         };
-        // The client holds the answer against the document.
+        // The client checks the answer against the document.
         let refused = app.send(sends(most + 1)).await.no(413, "payload_too_large");
         assert!(
             refused.text("detail").contains(&most.to_string()),
@@ -116,6 +119,23 @@ fn a_code_is_answered_by_some_route_and_with_its_status() {
     // A method that a path does not answer is no operation of the document.
     let others: BTreeSet<_> = Code::ALL.iter().filter(|code| !seen.contains(code)).collect();
     assert_eq!(others, [&Code::MethodNotAllowed].into());
+}
+
+#[test]
+fn every_code_that_a_purchase_answers_has_a_count_of_its_own() {
+    let metrics = Metrics::default();
+    let (_, _, buy) = operations()
+        .find(|(_, _, operation)| operation["operationId"] == "buy")
+        .unwrap();
+    let mut count = 0;
+    for answer in buy["responses"].as_object().unwrap().values() {
+        let codes = answer.pointer("/content/application~1problem+json/schema/properties/code/enum");
+        for code in codes.into_iter().flat_map(|codes| codes.as_array().unwrap()) {
+            assert!(metrics.purchases.knows([code.as_str().unwrap()]), "{code}");
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count}");
 }
 
 #[test]
@@ -148,7 +168,7 @@ fn everything_in_the_document_has_a_name_and_a_description() {
             );
         }
     }
-    // What the compiler links is no link to anybody else.
+    // A link that the compiler makes is none on other hosts.
     let text = DOCUMENT.to_string();
     assert!(
         !text.contains("[`"),
@@ -247,11 +267,11 @@ fn the_example_of_a_sale_file_has_every_key_of_a_sale() {
     assert_eq!(of_example, of_sale);
 }
 
-/// Runs a route's command as the page has it, in a shell with these variables; returns the status and the answer.
+/// Runs a route's command as the page has it, in a shell with these variables. Returns the status and the answer.
 fn run(id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
     let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
     let command = operation["x-codeSamples"][0]["source"].as_str().unwrap();
-    // A stream is heard for a moment.
+    // A stream is read for a moment.
     let seconds = if id.starts_with("follow") { 1 } else { 20 };
     let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{command}\n");
     let ran = Command::new("sh")

@@ -77,7 +77,7 @@ async fn before_the_drain_an_order_is_read_listed_and_cancelled_with_its_stock_b
 
     let cancelled = app.cancel("ada", &order).await.ok(200);
     assert_eq!(cancelled.text("state"), "cancelled");
-    // No job runs here: what is back is back because of the cancellation.
+    // No job runs here: only the cancellation releases units.
     assert_eq!(app.units(&id).await, [5, 0, 0]);
     app.buy("bob", &id, "k", 5).await.ok(201);
     let again = app.cancel("ada", &order).await.ok(200);
@@ -165,7 +165,7 @@ async fn of_paying_and_cancelling_at_once_exactly_one_happens() {
     app.assert_balanced(&id).await;
 }
 
-/// Has the ledger refuse an order that it has taken in, as if Redis had sold what it had sold before.
+/// Makes the ledger refuse an order that it has stored, as if Redis had sold the unit twice.
 async fn revoke(app: &TestApp, order: &str) {
     let mut database = app.database().await;
     let order = uuid::Uuid::parse_str(order).unwrap();
@@ -248,7 +248,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         }
         assert_eq!(read, whole, "{query}");
     }
-    // Whose they are, and what was paid.
+    // Their shopper, and the payments.
     let of_bob = list("user=bob%26co").await.ok(200).body["data"][0].clone();
     assert_eq!((&of_bob["user"], &of_bob["sale_id"]), (&json!("bob&co"), &json!(one)));
     let payments = of_bob["payments"].as_array().unwrap();
@@ -268,7 +268,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         .ok(200);
     assert_eq!(none.body["payments"], json!([]));
 
-    // What was revoked is told to whoever watches.
+    // Watchers get revoked orders.
     poll::answer("it is counted", || async {
         let metrics = app.get(Who::Operator, "/metrics").await.ok(200).text;
         metrics
@@ -351,7 +351,7 @@ async fn an_order_that_is_still_on_its_way_is_not_said_to_be_none() {
     let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     let path = format!("/v1/admin/orders/{order}");
-    // As long as somebody else drains its shard, and does not come to an end.
+    // As long as another process drains its shard, and does not end.
     let mut lock = app.database().await;
     let shards = "begin; select from shards for no key update";
     sqlx::raw_sql(shards).execute(&mut lock).await.unwrap();
@@ -365,7 +365,7 @@ async fn an_order_that_is_still_on_its_way_is_not_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn of_very_many_orders_a_shopper_is_shown_the_newest_and_told_of_others() {
+async fn of_very_many_orders_a_shopper_sees_the_newest_and_that_there_are_more() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
     let sale = uuid::Uuid::parse_str(&id).unwrap();
@@ -387,7 +387,7 @@ async fn of_very_many_orders_a_shopper_is_shown_the_newest_and_told_of_others() 
             .collect();
         (amounts, page["has_more"].as_bool().unwrap())
     };
-    // The oldest is known to the stock alone.
+    // Only Redis has the oldest.
     let oldest = app.buy("ada", &id, "oldest", 1).await.ok(201).body["amount_minor"]
         .as_i64()
         .unwrap();

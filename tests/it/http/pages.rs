@@ -5,10 +5,11 @@ use crate::support::poll;
 use crate::support::window::{development, development_key};
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
-use flashsale::domain::sale::ITEMS_MAX;
-use flashsale::domain::sale_guards::SaleGuards;
+use flashsale::domain::order::OrderState;
+use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
+use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -24,7 +25,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files that browsers are given, by name.
+/// The files that browsers get, by name.
 fn files() -> impl Iterator<Item = (String, String)> {
     let folders = ["shared", "shop", "console"].map(|folder| root().join("web").join(folder));
     let entries = folders.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
@@ -99,7 +100,7 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn what_an_operator_configures_of_the_shop_is_text_in_the_page() {
+async fn configured_texts_of_the_shop_are_escaped_in_the_page() {
     let sign_in = "https://shop.example/sign-in?a=1&copy=2&back={return}";
     let app = TestApp::with("api", &[("FLASHSALE_SIGN_IN_URL", sign_in)]).await;
     for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
@@ -127,7 +128,7 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         "/console/money",
         "/console/orders",
         "/console/limits",
-        "/console/trail",
+        "/console/audit-log",
     ];
     let attention = format!("/console/sales/{id}/attention");
     let of_sales = ["/console/sales/new", &console, &draft, &attention];
@@ -232,10 +233,10 @@ fn number(text: &str, line: &str) -> u64 {
 }
 
 #[test]
-fn what_the_console_takes_for_the_limits_of_the_server_is_so() {
+fn the_console_has_the_same_limits_as_the_server() {
     let assets = assets();
     let source = |path: &str| fs::read_to_string(root().join("src").join(path)).unwrap();
-    // Whoever gave up sooner would have the server count on for nobody.
+    // A page that gave up sooner would leave the server working for nobody.
     let waits = number(&assets["console-sale.js"], "const AUDIT_MS = ");
     let counts = number(&source("http.rs"), "const AUDIT_WAIT: Duration = Duration::from_secs(");
     assert!(waits > 1000 * counts, "{waits} ms for {counts} s");
@@ -252,13 +253,14 @@ fn words(file: &str) -> Vec<(String, Vec<(String, String)>)> {
         } else if let Some(entry) = line.strip_prefix("        ") {
             let (word, text) = entry.split_once(": '").unwrap_or_else(|| panic!("{entry}"));
             let text = text.strip_suffix("',").unwrap_or_else(|| panic!("{entry}"));
-            languages.last_mut().unwrap().1.push((word.to_owned(), text.to_owned()));
+            let word = word.trim_matches('\'').to_owned();
+            languages.last_mut().unwrap().1.push((word, text.to_owned()));
         }
     }
     languages
 }
 
-/// What is filled in.
+/// The fields with a value.
 fn holes(text: &str) -> BTreeSet<&str> {
     text.split('{')
         .skip(1)
@@ -309,22 +311,129 @@ fn the_console_and_the_guide_know_every_guard_of_a_sale() {
 }
 
 #[test]
-fn the_console_has_words_for_every_guard() {
+fn the_form_of_a_sale_has_every_member_of_the_api_and_every_choice() {
+    let form = assets()["console-terms.js"].clone();
+    let schema = schemars::schema_for!(SaleRequest).to_value();
+    let members =
+        |schema: &Value| -> Vec<String> { schema["properties"].as_object().unwrap().keys().cloned().collect() };
+    let item = schema["properties"]["items"]["items"]["$ref"].as_str().unwrap();
+    let item = schema.pointer(item.trim_start_matches('#')).unwrap();
+    // The form has these in parts of their own.
+    let of_sale = members(&schema)
+        .into_iter()
+        .filter(|name| !["items", "guards"].contains(&name.as_str()));
+    for name in of_sale.chain(members(item)) {
+        // Without a field, the form would delete what a draft has there.
+        assert!(
+            form.contains(&format!("name: '{name}'")) || form.contains(&format!("name: '{name}.")),
+            "console-terms.js has no row {name}"
+        );
+    }
+    for (file, choices) in [
+        ("console-terms.js", schemars::schema_for!(Durability)),
+        ("console-guards.js", schemars::schema_for!(ChallengeKind)),
+    ] {
+        let choices: Vec<String> = choices.as_value()["oneOf"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|choice| format!("'{}'", choice["const"].as_str().unwrap()))
+            .collect();
+        let options = choices.join(", ");
+        assert!(assets()[file].contains(&options), "{file} does not offer {options}");
+    }
+}
+
+#[test]
+fn the_console_offers_the_transitions_that_each_state_allows() {
+    let script = assets()["console-sale.js"].clone();
+    let transitions = [
+        ("open", Transition::Open),
+        ("pause", Transition::Pause),
+        ("resume", Transition::Resume),
+        ("close", Transition::Close),
+    ];
+    for (name, state) in [
+        ("scheduled", SaleState::Scheduled),
+        ("open", SaleState::Open),
+        ("paused", SaleState::Paused),
+        ("closed", SaleState::Closed),
+    ] {
+        let allowed = transitions
+            .iter()
+            .filter(|(_, transition)| matches!(transition.from(state), Step::To(_)))
+            .map(|(action, _)| format!("'{action}'"));
+        let row = format!("    {name}: [{}],\n", allowed.collect::<Vec<_>>().join(", "));
+        assert!(script.contains(&row), "console-sale.js lacks {row}");
+    }
+}
+
+/// The bounds of all numbers in a schema, by name.
+fn bounds(schema: &Value, found: &mut BTreeMap<String, (u64, u64)>) {
+    for (name, value) in schema.as_object().into_iter().flatten() {
+        if let (Some(min), Some(max)) = (value["minimum"].as_u64(), value["maximum"].as_u64()) {
+            found.insert(name.clone(), (min, max));
+        }
+        bounds(value, found);
+    }
+}
+
+#[test]
+fn the_form_of_a_sale_has_the_bounds_of_the_api() {
+    let mut expected = BTreeMap::new();
+    for schema in [schemars::schema_for!(SaleGuards), schemars::schema_for!(SaleRequest)] {
+        bounds(schema.as_value(), &mut expected);
+    }
+    let assets = assets();
+    let mut compared = BTreeSet::new();
+    for row in ["console-guards.js", "console-terms.js"]
+        .iter()
+        .flat_map(|file| assets[*file].split("name: '").skip(1))
+    {
+        let (path, rest) = row.split_once('\'').unwrap();
+        let number = |bound: &str| -> Option<u64> {
+            let digits = rest
+                .split_once(bound)?
+                .1
+                .chars()
+                .take_while(|it| it.is_ascii_digit() || *it == '_');
+            digits.filter(char::is_ascii_digit).collect::<String>().parse().ok()
+        };
+        let name = path.rsplit('.').next().unwrap();
+        if rest.split('}').next().unwrap().contains("kind: 'whole'") {
+            assert_eq!(
+                (number("min: "), number("max: ")),
+                {
+                    let (min, max) = expected[name];
+                    (Some(min), Some(max))
+                },
+                "{path}"
+            );
+            compared.insert(name);
+        }
+    }
+    assert_eq!(compared.len(), expected.len(), "{compared:?} of {expected:?}");
+}
+
+#[test]
+fn the_console_has_words_for_every_guard_and_state_of_an_order() {
     for (language, words) in words("console-words.js") {
         let words: BTreeSet<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
-        for word in Layer::NAMES.iter().map(|name| format!("layer_{name}")) {
+        let layers = Layer::NAMES.iter().map(|name| format!("layer_{name}"));
+        let states = OrderState::ALL.iter().map(|state| format!("ostate_{}", state.as_str()));
+        for word in layers.chain(states) {
             assert!(words.contains(word.as_str()), "{language}: {word}");
         }
     }
 }
 
 #[test]
-fn every_code_of_the_api_is_told_in_both_languages() {
+fn every_code_of_the_api_has_words_in_both_languages() {
     let codes: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
     for (language, words) in words("words.js") {
-        let told = words.iter().filter_map(|(word, _)| word.strip_prefix("problem_"));
-        let told: BTreeSet<_> = told.map(str::to_owned).collect();
-        assert_eq!(told, codes, "{language}");
+        let listed = words.iter().filter_map(|(word, _)| word.strip_prefix("problem_"));
+        let listed: BTreeSet<_> = listed.map(str::to_owned).collect();
+        assert_eq!(listed, codes, "{language}");
     }
 }
 
@@ -503,7 +612,7 @@ async fn development_mode_is_for_those_who_have_its_key() {
 }
 
 #[tokio::test]
-async fn who_starts_development_mode_is_told_the_link_and_that_it_is_on() {
+async fn development_mode_prints_its_link_and_that_it_is_on() {
     let app = TestApp::start_api_only().await;
     let mut environment = app.environment.clone();
     environment.insert("FLASHSALE_DEVELOPMENT".to_owned(), "true".to_owned());

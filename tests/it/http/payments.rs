@@ -35,7 +35,7 @@ async fn a_payment_is_applied_once_and_known_again() {
         .await;
     assert_eq!(again.ok(200).text("outcome"), "duplicate");
     assert_eq!(app.payments_recorded().await, 1);
-    // A second payment is money to give back, whatever the message that tells of it is called.
+    // A second payment is money to give back, with any id of its webhook.
     let same_message = app
         .webhook("msg_pay_1", &payment_body("pay_2", &order_id, amount, "EUR"))
         .await;
@@ -165,12 +165,12 @@ async fn money_that_was_paid_back_is_said_so_once_and_is_owed_no_more() {
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
     assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "refund_due");
     assert_eq!(app.pay_with("pay_even", &order.id(), 2, "EUR").await, "refund_due");
-    // The provider's ids are what it likes, and so is what it calls a refund.
+    // The provider's ids are arbitrary, and so is its name of a refund.
     let strange = "../a%2Fb?c=d&e #ü";
-    let told = app
+    let paid = app
         .webhook("msg_strange", &payment_body(strange, "none", 5, "EUR"))
         .await;
-    assert_eq!(told.ok(200).text("outcome"), "unmatched");
+    assert_eq!(paid.ok(200).text("outcome"), "unmatched");
     let owed = async || {
         let alerts = app.stats(&id).await["alerts"].clone();
         [alerts["refunds_due"].clone(), alerts["unmatched_payments"].clone()]
@@ -197,7 +197,7 @@ async fn money_that_was_paid_back_is_said_so_once_and_is_owed_no_more() {
     assert!(before < at && at < Utc::now() + chrono::TimeDelta::seconds(1), "{at}");
     assert_eq!(settle(&app, strange, "re_2").await.ok(200).text("outcome"), "unmatched");
     assert_eq!(owed().await, [1, 0]);
-    // The same again is answered the same, by every instance; another refund of the same money is not.
+    // A repetition is answered the same, by every instance; another refund of the same money is refused.
     assert_eq!(
         settle(&other, "pay_odd", "re_1 <b>退款</b>").await.ok(200).body,
         settled.body
@@ -205,17 +205,17 @@ async fn money_that_was_paid_back_is_said_so_once_and_is_owed_no_more() {
     let refused = settle(&other, "pay_odd", "re_3").await.no(409, "invalid_transition");
     assert!(refused.text("detail").contains("as re_1 <b>退款</b>"), "{refused:?}");
     assert_eq!(owed().await, [1, 0]);
-    // Settled payments stay to be read, as they were.
+    // Settled payments stay readable, unchanged.
     assert_eq!(listed(&app, "refund_due").await, ["pay_even", "pay_odd"]);
     assert_eq!(listed(&app, "refund_due&settled=false").await, ["pay_even"]);
     assert_eq!(listed(&app, "unmatched&settled=false").await, [""; 0]);
     assert_eq!(listed(&app, "unmatched&settled=true").await, [strange]);
     assert_eq!(recorded(&app, "refund_due&settled=true").await[..], [settled.body]);
-    // And the provider may tell of it again.
+    // And the provider may send it again.
     assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "duplicate");
     assert_eq!(owed().await, [1, 0]);
-    let trail = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
-    let last = &trail.body["data"][0];
+    let actions = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
+    let last = &actions.body["data"][0];
     assert_eq!(
         (&last["action"], &last["outcome"]),
         (&json!("payments.settle"), &json!("invalid_transition"))
@@ -284,19 +284,19 @@ async fn only_money_that_is_owed_back_can_be_paid_back() {
 }
 
 #[tokio::test]
-async fn of_two_refunds_that_are_told_at_once_one_is_noted() {
+async fn of_two_simultaneous_refunds_of_one_payment_one_is_recorded() {
     let app = TestApp::start_api_only().await;
     let other = app.another("api");
     for round in 0..5 {
         let payment = format!("pay_{round}");
         assert_eq!(app.pay_with(&payment, "none", 1, "EUR").await, "unmatched");
-        let told = (0..8).map(|number| {
+        let sent = (0..8).map(|number| {
             let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
             let payment = payment.clone();
             tokio::spawn(async move { settle(&client, &payment, &format!("re_{}", number / 4)).await })
         });
         let mut answers = Vec::new();
-        for answer in told.collect::<Vec<_>>() {
+        for answer in sent.collect::<Vec<_>>() {
             answers.push(answer.await.unwrap());
         }
         let noted = recorded(&app, "unmatched&settled=true").await[0].clone();
@@ -330,11 +330,11 @@ async fn a_payment_that_overtakes_its_order_is_applied_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_payment_waits_for_an_order_that_another_process_takes_in_and_a_pending_one_settles_by_itself() {
+async fn a_payment_waits_for_an_order_that_another_process_drains_and_a_pending_one_settles_by_itself() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
-    // Whoever takes events in locks the shard's row: held here, the order stays on its way.
+    // A drain locks the shard's row: held here, the order stays undrained.
     let mut database = app.database().await;
     let mut held = sqlx::Connection::begin(&mut database).await.unwrap();
     sqlx::query("select 1 from shards where sale_id::text = $1 for update")

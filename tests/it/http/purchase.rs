@@ -6,7 +6,7 @@ use crate::support::raw::Raw;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
-/// An answer's order without what changes while it is taken in.
+/// An answer's order without the members that change when it is drained.
 fn order(answer: &Answer) -> Value {
     let mut order = answer.body.clone();
     order.as_object_mut().unwrap().remove("confirmed");
@@ -61,7 +61,7 @@ async fn the_same_key_finds_the_same_order_at_any_time_and_through_any_instance(
     };
     assert_eq!(order(&again(&app).await), order(&first));
     assert_eq!(order(&again(&other).await), order(&first));
-    // When the stock is gone.
+    // When the stock is empty.
     app.buy("bob", &id, "k", 5).await.ok(201);
     app.buy("cyd", &id, "k", 1).await.no(409, "sold_out");
     assert_eq!(order(&again(&app).await), order(&first));
@@ -70,7 +70,7 @@ async fn the_same_key_finds_the_same_order_at_any_time_and_through_any_instance(
     app.operate(&id, "resume").await.ok(200);
     app.operate(&id, "close").await.ok(200);
     assert_eq!(order(&again(&app).await), order(&first));
-    // After the process has been killed, and once the ledger has it.
+    // After the process has been killed, and once the ledger has the order.
     app.instance.kill();
     app.instance = app.another("all");
     assert_eq!(order(&again(&app).await), order(&first));
@@ -108,7 +108,7 @@ async fn a_key_with_another_body_is_refused_and_another_shoppers_key_is_another_
     let id = app.load_sale(&request).await;
     let first = app.buy("ada", &id, "k", 2).await.ok(201);
     app.buy("ada", &id, "k", 1).await.no(422, "idempotency_key_reused");
-    // Also a body with an item that the sale does not have: the key is looked at first.
+    // Also a body with an item that the sale does not have: the key is checked first.
     for sku in ["case", "nothing"] {
         app.buy_sku("ada", &id, "k", sku, 2)
             .await
@@ -174,7 +174,7 @@ async fn many_shoppers_at_once_buy_exactly_the_stock_and_sold_out_is_only_said_w
                 return 1;
             }
             answer.no(409, "sold_out");
-            // Nothing comes back in this sale: a unit that is free now was free when this was said.
+            // Nothing comes back in this sale: a unit that is free now was free at the refusal.
             assert_eq!(client.units(&id).await, [0, 37, 0]);
             0
         })
@@ -215,7 +215,7 @@ async fn each_check_comes_in_its_place() {
             "shards": 1, "stock": 3, "per_user_limit": 2, "purchase_rate": {"limit": 3, "window_ms": 60_000},
         })))
         .await;
-    // Ada has an order under a key, and everything else is against her: the key comes first.
+    // Ada has an order under a key, and every other check would refuse: the key comes first.
     let first = app.buy("ada", &id, "first", 1).await.ok(201);
     let ban = |until: i64| {
         let buyer = format!("{{{id}:0}}:buyer:ada");
@@ -223,7 +223,7 @@ async fn each_check_comes_in_its_place() {
         let _length: i64 = redis.call(redis::cmd("SETRANGE").arg(buyer).arg(0).arg(until));
     };
     app.buy("bob", &id, "k", 2).await.ok(201);
-    // Per-user limit before stock: there is none left, and she may not have two more.
+    // Limit per shopper before stock: no unit is left, and ada may not have two more.
     let limited = app.buy("ada", &id, "limit", 2).await.no(409, "purchase_limit_reached");
     assert!(
         limited
@@ -231,7 +231,7 @@ async fn each_check_comes_in_its_place() {
             .starts_with("one shopper may have 2 of this item")
     );
     app.operate(&id, "pause").await.ok(200);
-    // Open before per-user limit.
+    // Open before the limit per shopper.
     let paused = app.buy("ada", &id, "open", 2).await.no(409, "sale_not_open");
     assert_eq!(paused.body["sale_state"], "paused");
     assert!(paused.text("detail").contains("paused"));
@@ -243,7 +243,7 @@ async fn each_check_comes_in_its_place() {
     // The key before the ban.
     is_replay(&app.buy("ada", &id, "first", 1).await, &first);
     app.buy("ada", &id, "first", 2).await.no(422, "idempotency_key_reused");
-    // Reading and cancelling is not buying.
+    // Reading and cancelling are no purchases.
     app.order("ada", &first.id()).await.ok(200);
     app.cancel("ada", &first.id()).await.ok(200);
     // A ban ends by itself.
@@ -253,7 +253,7 @@ async fn each_check_comes_in_its_place() {
 }
 
 #[tokio::test]
-async fn what_the_window_lets_through_counts_and_a_retry_or_a_refusal_by_the_window_does_not() {
+async fn admitted_requests_count_in_the_window_and_retries_or_its_own_refusals_do_not() {
     let app = TestApp::start_api_only().await;
     let id = app
         .load_sale(&sale_with(&json!({
@@ -275,7 +275,7 @@ async fn what_the_window_lets_through_counts_and_a_retry_or_a_refusal_by_the_win
     }
     // The window knows the key that it let through.
     app.buy("ada", &id, "k3", 1).await.no(409, "sale_not_open");
-    // What is no request to buy does not count either.
+    // Other requests do not count either.
     for _ in 0..4 {
         app.buy_sku("bob", &id, "k", "nothing", 1).await.no(404, "not_found");
         app.buy("bob", &id, "k", 0).await.no(400, "invalid_request");
@@ -295,13 +295,13 @@ async fn waiting_out_retry_after_succeeds() {
     app.buy("ada", &id, "k2", 1).await.ok(201);
     let refused = app.buy("ada", &id, "k3", 1).await.no(429, "rate_limited");
     assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
-    // Asking in vain does not make the wait longer.
+    // A refused request does not make the wait longer.
     for number in 4..8 {
         app.buy("ada", &id, &format!("k{number}"), 1)
             .await
             .no(429, "rate_limited");
     }
-    // Another shopper has a window of their own.
+    // Each shopper has their own window.
     app.buy("bob", &id, "k3", 1).await.ok(201);
     poll::wait_out(refused.retry_after()).await;
     app.buy("ada", &id, "k3", 1).await.ok(201);
@@ -355,7 +355,7 @@ async fn an_expired_order_gives_its_units_to_the_next_and_its_key_still_finds_it
 }
 
 #[tokio::test]
-async fn user_ids_of_any_bytes_are_told_apart() {
+async fn user_ids_of_any_bytes_are_distinct() {
     let app = TestApp::start().await;
     let id = app
         .load_sale(&sale_with(&json!({"per_user_limit": 1, "stock": 50})))
@@ -403,7 +403,7 @@ async fn keys_of_a_shopper_with_more_orders_than_redis_keeps_find_their_orders_i
     let id = app
         .load_sale(&sale_with(&json!({"stock": 500, "per_user_limit": 400})))
         .await;
-    // All of them are reserved at first, so her row is long: what is decided then is left to the ledger.
+    // All of them are reserved at first, so ada's row is long: later decisions are left to the ledger.
     let mut bought = Vec::new();
     for number in 0..ORDERS {
         bought.push(app.buy("ada", &id, &format!("k{number}"), 1).await.ok(201));
@@ -440,7 +440,7 @@ async fn keys_of_a_shopper_with_more_orders_than_redis_keeps_find_their_orders_i
         is_replay(&again, first);
         assert_eq!(again.body["state"], state, "{key}");
         client.buy("ada", &id, &key, 2).await.no(422, "idempotency_key_reused");
-        // A flood of what the sale does not have would be answered without a look.
+        // A flood for a missing item would be answered without the ledger.
         if number < 10 {
             client
                 .buy_sku("ada", &id, &key, "nothing", 1)
@@ -467,7 +467,7 @@ async fn keys_of_a_shopper_with_more_orders_than_redis_keeps_find_their_orders_i
     assert_eq!(app.pay("pay_2", &new.body).await, "applied");
     app.wait_for_units(&id, [500 - held - 4, held, 4]).await;
     is_replay(&app.buy("ada", &id, "new", 3).await, &new);
-    // What she has counts as before: one and three are paid.
+    // Ada's units count as before: one and three are paid.
     let left = 400 - held - 4;
     app.buy("ada", &id, "one more", left + 1)
         .await

@@ -1,4 +1,4 @@
-//! Sales: what may be created, how they look, and when they sell.
+//! Sales: which may be created, how they are shown, and when they sell.
 
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll;
@@ -154,7 +154,7 @@ async fn shoppers_see_sales_without_a_token_but_no_counts() {
 async fn availability_says_available_then_low_then_sold_out_and_back() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"per_user_limit": 10}))).await;
-    // A glance is shared for a moment by all who look.
+    // A glance is shared for a moment by all page views.
     let becomes = async |expected: &str| {
         poll::answer(expected, || async {
             let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
@@ -276,7 +276,7 @@ async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
     app.send(app.request(Method::DELETE, Who::Nobody, &path))
         .await
         .no(401, "unauthenticated");
-    // Shoppers ask for it as well; what was refused them is counted by its sale.
+    // Shoppers ask for it as well; their refusals are counted by its sale.
     app.buy("ada", &draft, "k", 1).await;
     let deleted = delete(&path).await.ok(200);
     assert_eq!(deleted.body, json!({"id": draft, "deleted": true}));
@@ -284,18 +284,18 @@ async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
     app.get(Who::Operator, &path).await.no(404, "not_found");
     app.operate(&draft, "preload").await.no(404, "not_found");
     app.buy("ada", &draft, "k", 1).await.no(404, "not_found");
-    let trail = app
+    let actions = app
         .get(Who::Operator, &format!("/v1/admin/actions?sale_id={draft}"))
         .await;
-    let trail = trail.ok(200).body["data"].clone();
-    let told: Vec<(&str, &str)> = trail
+    let actions = actions.ok(200).body["data"].clone();
+    let listed: Vec<(&str, &str)> = actions
         .as_array()
         .unwrap()
         .iter()
         .map(|it| (it["action"].as_str().unwrap(), it["outcome"].as_str().unwrap()))
         .collect();
     assert_eq!(
-        told,
+        listed,
         [
             ("sales.preload", "not_found"),
             ("sales.delete", "not_found"),

@@ -1,17 +1,18 @@
 //! The terminal: help with examples, JSON everywhere, completions, manual pages, the live view, progress.
 
 use crate::support::app::{Client, Instance, Ran, TestApp, environment, program, program_path, sale, sale_with};
-use crate::support::poll::{self, within};
+use crate::support::poll::{self, Patience};
 use crate::support::servers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Runs the program without any setting.
@@ -37,7 +38,7 @@ fn commands_of(path: &[String]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Every command that people see, also those within others.
+/// Every command in the help, also those within others.
 fn commands() -> Vec<Vec<String>> {
     let (mut all, mut left) = (Vec::new(), vec![Vec::new()]);
     while let Some(path) = left.pop() {
@@ -62,14 +63,14 @@ fn every_command_has_help_with_an_example_that_names_it() {
 }
 
 #[test]
-fn every_command_that_tells_something_takes_json() {
+fn every_command_that_prints_data_takes_json() {
     let all = commands();
     let has_own = |path: &Vec<String>| {
         all.iter()
             .any(|other| other.len() > path.len() && other.starts_with(path))
     };
     for path in all.iter().filter(|path| !has_own(path)) {
-        // What these print is for shells and for `man`.
+        // These print for shells and for `man`.
         if ["completions", "man"].contains(&path[0].as_str()) {
             continue;
         }
@@ -88,7 +89,7 @@ fn completions_are_scripts_that_their_shells_can_read() {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
-    // This one is there wherever the tests run.
+    // This folder exists wherever the tests run.
     let script = run(&["completions", "bash"]).ended(0).stdout;
     let asked = "COMP_WORDS=(flashsale sale re); COMP_CWORD=2; _flashsale flashsale re sale; echo \"${COMPREPLY[@]}\"";
     let bash = Command::new("bash")
@@ -150,7 +151,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
     let id = app.load_sale(&sale()).await;
     let one_line = app.run(&["inspect", &id, "--json"]).ended(0);
     assert_eq!(one_line.stdout.lines().count(), 1, "{one_line:?}");
-    // What an operator looks for whose shards have stopped.
+    // An operator's commands when shards are halted.
     let shard = &app.run(&["inspect", &id]).ended(0).json()["shards"][0];
     assert_eq!((&shard["epoch"], &shard["braked"]), (&json!(1), &json!(false)));
     assert!(
@@ -172,7 +173,7 @@ async fn json_is_json_also_where_people_see_a_sentence() {
     ] {
         let ran = app.run(args).ended(0);
         assert!(ran.json().is_object() || ran.json().is_array(), "{args:?}: {ran:?}");
-        // What goes on is told on the other stream, if at all.
+        // Progress goes to the other stream, if at all.
         assert_eq!(ran.stderr, "", "{args:?}");
     }
 }
@@ -264,32 +265,94 @@ async fn operators_change_a_draft_and_read_what_was_done_by_command() {
     app.run(&["actions", "--limit", "0"]).ended(2);
 }
 
-/// Runs the program on a terminal of its own until it ends; what is written there is to be seen meanwhile.
-fn on_a_terminal(app: &TestApp, args: &[&str], seen: &Mutex<String>) {
-    let mut environment = app.environment.clone();
-    environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
-    environment.insert("TERM".to_owned(), "xterm".to_owned());
-    let words: Vec<String> = std::iter::once(program_path())
-        .chain(args.iter().map(|arg| (*arg).to_owned()))
-        .map(|word| format!("'{word}'"))
-        .collect();
-    // Debian's util-linux has it on every machine.
-    let mut child = Command::new("script")
-        .args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"])
-        .env_clear()
-        .envs(&environment)
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().flush().unwrap();
-    let (mut stdout, mut written, mut some) = (child.stdout.take().unwrap(), Vec::new(), [0; 4096]);
-    while let length @ 1.. = stdout.read(&mut some).unwrap() {
-        written.extend_from_slice(&some[..length]);
-        *seen.lock().unwrap() = String::from_utf8_lossy(&written).into_owned();
+/// The program on a terminal of its own, of 100 columns and 30 rows.
+struct Terminal {
+    child: Child,
+    keys: ChildStdin,
+    folder: tempfile::TempDir,
+    screen: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Terminal {
+    fn open(app: &TestApp, args: &[&str]) -> Self {
+        let mut environment = app.environment.clone();
+        environment.insert("FLASHSALE_URL".to_owned(), app.url.clone());
+        environment.insert("TERM".to_owned(), "xterm".to_owned());
+        let words: Vec<String> = std::iter::once(program_path())
+            .chain(args.iter().map(|arg| (*arg).to_owned()))
+            .map(|word| format!("'{word}'"))
+            .collect();
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        // Debian's util-linux has it on every machine.
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command"])
+            .arg(format!(
+                "stty cols 100 rows 30; echo $$ >{}; exec {}",
+                pid.display(),
+                words.join(" ")
+            ))
+            .arg("/dev/null")
+            .env_clear()
+            .envs(&environment)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let size = |length| NonZero::new(length).unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(size(30), size(100), 0)));
+        let (mut stdout, seen) = (child.stdout.take().unwrap(), Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let length @ 1.. = stdout.read(&mut some).unwrap() {
+                seen.lock().unwrap().process(&some[..length]);
+            }
+        });
+        let keys = child.stdin.take().unwrap();
+        Self {
+            child,
+            keys,
+            folder,
+            screen,
+        }
     }
-    assert!(child.wait().unwrap().success(), "{}", seen.lock().unwrap());
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Sends the program this signal.
+    fn signal(&self, name: &str) {
+        let pid = fs::read_to_string(self.folder.path().join("pid")).unwrap();
+        let sent = Command::new("kill").args(["-s", name, pid.trim()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// Waits until the screen shows all of these.
+    async fn shows(&self, parts: &[&str]) {
+        let patience = Patience::of(Duration::from_secs(20));
+        while let Some(part) = parts.iter().find(|part| !self.text().contains(**part)) {
+            patience
+                .pause(&format!("{part:?} on the screen\n{}", self.text()))
+                .await;
+        }
+    }
+
+    /// Waits until the program has ended, with success, and returns what it left on the terminal.
+    async fn ended(mut self) -> String {
+        let status = poll::answer("the program ends", || {
+            std::future::ready(self.child.try_wait().unwrap())
+        })
+        .await;
+        assert!(status.success(), "{}", self.text());
+        self.text()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -299,53 +362,73 @@ async fn the_live_view_is_redrawn_on_a_terminal_with_the_last_minute_as_lines() 
     for shopper in ["ada", "bob", "cleo"] {
         app.buy(shopper, &id, "k", 2).await.ok(201);
     }
-    let seen = Mutex::new(String::new());
-    std::thread::scope(|scope| {
-        let watching = scope.spawn(|| on_a_terminal(&app, &["sale", "watch", &id], &seen));
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                let shows = async |what: &str, count: usize| {
-                    within(Duration::from_secs(20), what, async || {
-                        seen.lock().unwrap().matches(what).count() >= count
-                    })
-                    .await;
-                };
-                // Drawn and drawn again.
-                shows("\u{1b}[H", 2).await;
-                app.buy("dora", &id, "k", 3).await.ok(201);
-                app.buy("eve", &id, "k", 2).await.no(409, "sold_out");
-                shows("refused meanwhile   sold_out 1", 1).await;
-                let closed = app.operate(&id, "close").await.ok(200);
-                assert_eq!(closed.body["state"], "closed");
-            });
-        });
-        watching.join().unwrap();
-    });
-    let seen = seen.into_inner().unwrap();
-    assert!(
-        seen.contains("\u{1b}[H") && seen.contains("OPEN") && seen.contains("CLOSED"),
-        "{seen}"
-    );
-    for word in [
-        "purchases a second  ",
-        "undrained events  ",
-        "free units  ",
-        "now 1, most 4",
-        "refusals a second  ",
-        "refused meanwhile   sold_out 1",
-        "p99, milliseconds  ",
-    ] {
-        assert!(seen.contains(word), "no {word:?} in {seen}");
-    }
-    assert!(seen.chars().any(|it| "▁▂▃▄▅▆▇█".contains(it)), "{seen}");
+    let terminal = Terminal::open(&app, &["sale", "watch", &id]);
+    terminal.shows(&["OPEN", "purchases a second", "item 1 of 1"]).await;
+    app.buy("dora", &id, "k", 3).await.ok(201);
+    app.buy("eve", &id, "k", 2).await.no(409, "sold_out");
+    terminal
+        .shows(&[
+            "refused meanwhile   sold_out 1",
+            "undrained events",
+            "free units",
+            "now 1, most 4",
+            "refusals a second",
+            "p99, milliseconds",
+            "█",
+        ])
+        .await;
+    let closed = app.operate(&id, "close").await.ok(200);
+    assert_eq!(closed.body["state"], "closed");
+    let left = terminal.ended().await;
+    assert!(left.contains("closed undrained 0"), "{left}");
     let lines = app.run(&["sale", "watch", &id]).ended(0).stdout;
     assert!(
         lines.lines().count() == 1 && lines.contains("closed undrained 0"),
         "{lines}"
     );
-    let told: Value = app.run(&["sale", "watch", &id, "--json"]).ended(0).json();
-    assert_eq!(told["sale"]["state"], "closed");
-    assert!(told["point"]["answers"].is_object(), "{told}");
+    let sample: Value = app.run(&["sale", "watch", &id, "--json"]).ended(0).json();
+    assert_eq!(sample["sale"]["state"], "closed");
+    assert!(sample["point"]["answers"].is_object(), "{sample}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_scroll_the_live_view_search_its_items_and_leave_it() {
+    let app = TestApp::start().await;
+    let item = |number: usize| {
+        json!({"sku": format!("item-{number:02}"), "name": "A thing", "price_minor": 100, "currency": "EUR", "stock": 5,
+            "per_user_limit": 1})
+    };
+    let items: Vec<Value> = (0..40).map(item).collect();
+    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    let mut terminal = Terminal::open(&app, &["sale", "watch", &id]);
+    terminal.shows(&["item-00", "item 1 of 40"]).await;
+    assert!(!terminal.text().contains("item-39"), "{}", terminal.text());
+    // The End key.
+    terminal.press("\u{1b}[F");
+    terminal.shows(&["item-39", "item 40 of 40"]).await;
+    terminal.press("/m-2\r");
+    terminal.shows(&["item 1 of 10", "item-20", "\"m-2\" among 40"]).await;
+    assert!(!terminal.text().contains("item-39"), "{}", terminal.text());
+    terminal.press("q");
+    let left = terminal.ended().await;
+    // The terminal is as before, with the last numbers on it.
+    assert!(left.contains("open undrained 0") && !left.contains("search"), "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_gives_the_terminal_of_the_live_view_back() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    for name in ["TERM", "HUP"] {
+        let terminal = Terminal::open(&app, &["sale", "watch", &id]);
+        terminal.shows(&["item 1 of 1"]).await;
+        terminal.signal(name);
+        let left = terminal.ended().await;
+        assert!(
+            left.contains("open undrained 0") && !left.contains("search"),
+            "{name}: {left}"
+        );
+    }
 }
 
 /// `sale watch` while it goes on.
@@ -405,7 +488,7 @@ impl Drop for Watching {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_is_told_of_refusals_by_reason_and_how_long_answers_took() {
+async fn watch_shows_refusals_by_reason_and_latencies() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 2}))).await;
     let (lines, json) = (
@@ -418,15 +501,15 @@ async fn whoever_watches_is_told_of_refusals_by_reason_and_how_long_answers_took
     app.buy("bob", &id, "k", 1).await.no(409, "sold_out");
     app.operate(&id, "pause").await.ok(200);
     app.buy("cyd", &id, "k", 1).await.no(409, "sale_not_open");
-    // They may be told in two samples.
+    // They may come in two samples.
     lines.line(&[" refused/s ", " sale_not_open 1", " p50 ", " p99 "]);
-    let told: Value = serde_json::from_str(&json.line(&["\"sale_not_open\":1"])).unwrap();
-    assert_eq!(told["sale"]["state"], "paused", "{told}");
-    assert!(told["point"]["p99"].is_f64(), "{told}");
+    let sample: Value = serde_json::from_str(&json.line(&["\"sale_not_open\":1"])).unwrap();
+    assert_eq!(sample["sale"]["state"], "paused", "{sample}");
+    assert!(sample["point"]["p99"].is_f64(), "{sample}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_sees_the_units_move_while_postgres_is_away_and_the_server_come_back() {
+async fn watch_shows_moving_units_while_postgres_is_away_and_reconnects_to_the_server() {
     let mut postgres = servers::FreshPostgres::start().await;
     let mut environment = environment(&servers::redis(), &postgres.url());
     environment.insert(
@@ -471,7 +554,7 @@ fn left_after_a_line(environment: &BTreeMap<String, String>, args: &[&str]) -> O
 }
 
 #[tokio::test]
-async fn whoever_follows_ends_well_when_nobody_reads_it_any_more() {
+async fn watch_exits_cleanly_when_its_reader_is_gone() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let mut environment = app.environment.clone();

@@ -70,7 +70,7 @@ fn with_tls(files: &Files) -> BTreeMap<String, String> {
     environment
 }
 
-/// What comes back from a port for these bytes, until it is closed.
+/// The reply of a port to these bytes, until it is closed.
 fn answer(address: &str, request: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -82,7 +82,7 @@ fn answer(address: &str, request: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
+async fn https_is_served_to_clients_that_trust_the_certificate_and_http_is_not() {
     let files = Files::new();
     let (cert, key) = (files.path("cert.pem"), files.path("key.pem"));
     let variables = [
@@ -107,7 +107,7 @@ async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
     // Problems are the same as without.
     let unknown = files.client().get(&url).call().unwrap();
     assert_eq!(unknown.status().as_u16(), 401);
-    // One who trusts another one does not speak to it.
+    // A client that trusts another certificate does not connect.
     assert!(Files::new().client().get(&url).call().is_err());
 
     for (offered, expected) in [
@@ -130,7 +130,7 @@ async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
     let mut environment = app.environment.clone();
     environment.insert("FLASHSALE_LISTEN".to_owned(), address.clone());
     Ran::of(program(&environment, &["healthcheck"]).output().unwrap()).ended(0);
-    // The others are told that it is not trusted.
+    // Other clients get an error that it is not trusted.
     environment.insert("FLASHSALE_URL".to_owned(), format!("https://localhost:{port}"));
     let ran = Ran::of(program(&environment, &["sale", "list"]).output().unwrap()).ended(1);
     assert!(
@@ -139,7 +139,7 @@ async fn https_is_served_to_whoever_trusts_the_certificate_and_http_is_not() {
             && ran.stderr.lines().count() == 1,
         "{ran:?}"
     );
-    // By a file that has it, it is.
+    // With a file that has it, the certificate is trusted.
     for args in [&["sale", "list"][..], &["sale", "list", "--cacert", &cert]] {
         let mut trusting = environment.clone();
         if args.len() == 2 {

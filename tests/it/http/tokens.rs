@@ -79,11 +79,11 @@ async fn a_sale_that_asks_for_tokens_sells_for_the_right_one_and_for_no_other() 
         let refused = buy(&other, "ada", &id, "k", &token).await.no(REQUIRED.0, REQUIRED.1);
         words.push((name, refused.body));
     }
-    // Nothing tells what was wrong with it.
+    // No answer says what was wrong with it.
     assert!(words.iter().all(|(_, body)| *body == words[0].1), "{words:?}");
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     let order = buy(&other, "ada", &id, "k", &token).await.ok(201);
-    // A retry takes it again, and whoever has copied it can only repeat the request.
+    // A retry is accepted again; a thief of the token can only repeat the request.
     for client in [&*app, &*other] {
         let again = buy(client, "ada", &id, "k", &token).await.ok(200);
         assert_eq!(again.id(), order.id());

@@ -1,7 +1,7 @@
-//! The waiting room: shoppers of a sale that has one wait their turn, and buy with what they are given then.
+//! The waiting room: shoppers of such a sale wait for their turn, and buy with an admission.
 
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, rfc3339, sale_with, token, token_of};
-use crate::support::poll::{self, within};
+use crate::support::poll::{self, PATIENCE, within};
 use crate::support::raw::Raw;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::SaleId;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A sale with a waiting room, and some of it changed.
+/// A sale with a waiting room, and some changes.
 fn roomy(changes: &Value) -> Value {
     let mut sale = sale_with(&json!({"guards": {"waiting_room": true, "admission_seconds": 60}}));
     for (name, value) in changes.as_object().unwrap() {
@@ -81,7 +81,7 @@ impl Events {
             .expect("the stream ends");
     }
 
-    /// The next event, its name and what it says; `None` at the end of the stream.
+    /// The next event, its name and its data; `None` at the end of the stream.
     async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.read.split_once("\n\n") {
@@ -101,7 +101,7 @@ impl Events {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_been_admitted_may_buy_and_nobody_else() {
+async fn only_an_admitted_shopper_may_buy() {
     let app = TestApp::start().await;
     let other = app.another("api");
     let (id, next) = (
@@ -136,7 +136,7 @@ async fn whoever_has_been_admitted_may_buy_and_nobody_else() {
     assert_eq!(again.id(), order.id());
     buy(&app, "ada", &id, "more", &good).await.ok(201);
     let stopped = async || app.stats(&id).await["stopped"]["waiting_room"].as_i64();
-    within(Duration::from_secs(5), "what was stopped is counted", async || {
+    within(PATIENCE, "the refusals are counted", async || {
         stopped().await == Some(7)
     })
     .await;
@@ -149,14 +149,14 @@ async fn whoever_has_been_admitted_may_buy_and_nobody_else() {
     let draft = app.create_sale(&roomy(&json!({}))).await;
     ask(&app, "ada", &draft, None).await.no(409, "sale_not_open");
     app.operate(&id, "close").await.ok(200);
-    within(Duration::from_secs(5), "the room closes", async || {
+    within(PATIENCE, "the room closes", async || {
         ask(&app, "eve", &id, None).await.ok(200).text("state") == "closed"
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_early_waits_for_the_start_and_hears_of_his_turn() {
+async fn an_early_shopper_waits_for_the_start_and_is_notified_of_the_turn() {
     let app = TestApp::start().await;
     let id = app.load_sale(&roomy(&starting_in(TimeDelta::seconds(3)))).await;
     let before = ask(&app, "ada", &id, None).await.ok(200);
@@ -172,14 +172,14 @@ async fn whoever_comes_early_waits_for_the_start_and_hears_of_his_turn() {
         .await
         .no(403, "admission_required");
     let mut events = Events::open(&app, "ada", &id).await;
-    let (first, told) = events.next().await.unwrap();
+    let (first, data) = events.next().await.unwrap();
     assert_eq!(first, "waiting");
-    assert_eq!(told["ticket"], before.body["ticket"], "the same place");
+    assert_eq!(data["ticket"], before.body["ticket"], "the same place");
     let last = loop {
-        let (name, told) = events.next().await.unwrap();
+        let (name, data) = events.next().await.unwrap();
         if name != "waiting" {
-            assert_eq!(name, "admitted", "{told}");
-            break told;
+            assert_eq!(name, "admitted", "{data}");
+            break data;
         }
     };
     assert_eq!(events.next().await, None, "the stream ends with the turn");
@@ -189,7 +189,7 @@ async fn whoever_comes_early_waits_for_the_start_and_hears_of_his_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn that_everything_is_sold_is_told_at_once_and_what_comes_back_is_for_the_first_in_line() {
+async fn sold_out_is_sent_at_once_and_released_units_go_to_the_first_in_line() {
     let app = TestApp::start().await;
     let mut sale = roomy(&json!({"shards": 1}));
     (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(1), json!(1000));
@@ -205,10 +205,10 @@ async fn that_everything_is_sold_is_told_at_once_and_what_comes_back_is_for_the_
     assert_eq!(events.next().await.unwrap().0, "waiting");
     ask(&app, "third", &id, None).await.ok(200);
     let order = buy(&app, "first", &id, "k", &first).await.ok(201);
-    let told = tokio::time::timeout(Duration::from_millis(1900), events.next()).await;
-    let (name, told) = told.expect("within two seconds").unwrap();
+    let data = tokio::time::timeout(Duration::from_millis(1900), events.next()).await;
+    let (name, data) = data.expect("within two seconds").unwrap();
     assert_eq!(
-        (name.as_str(), &told["estimated_wait_seconds"]),
+        (name.as_str(), &data["estimated_wait_seconds"]),
         ("sold_out", &Value::Null)
     );
     app.cancel("first", &order.id()).await.ok(200);
@@ -242,7 +242,7 @@ async fn nobody_is_admitted_from_the_moment_at_which_the_last_unit_is_sold() {
     let (holder, _) = admitted.pop().unwrap();
     let mut sold = Vec::new();
     for (user, admission) in admitted.iter().take(3) {
-        // The instance has just read that something is free.
+        // The instance has just read that a unit is free.
         assert_eq!(ask(&app, &holder, &id, None).await.ok(200).text("state"), "admitted");
         let order = buy(&app, user, &id, "k", admission).await.ok(201);
         sold.push((user, order.id()));
@@ -267,7 +267,7 @@ async fn nobody_is_admitted_from_the_moment_at_which_the_last_unit_is_sold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
+async fn a_ticket_restores_a_shoppers_place_when_the_line_is_lost() {
     let app = TestApp::start().await;
     let mut sale = roomy(&starting_in(TimeDelta::hours(1)));
     (sale["shards"], sale["ends_at"]) = (json!(1), json!(rfc3339(Utc::now() + TimeDelta::hours(2))));
@@ -309,7 +309,7 @@ async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
     let raw = Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]);
     let lost: i64 = raw.call(redis::cmd("DEL").arg(&[shard.room(), shard.door(), shard.admitted()]));
     assert_eq!(lost, 2);
-    // Somebody without a ticket comes first now; of those with one, all are in their order again.
+    // A shopper without a ticket comes first now; those with tickets are all in their order again.
     let stranger = ask(&app, "stranger", &id, None).await.ok(200);
     assert_eq!(stranger.body["position"], 1);
     let _first_time = positions(true).await;
@@ -319,7 +319,7 @@ async fn a_ticket_brings_a_shopper_back_to_his_place_when_the_line_is_lost() {
     let mut by_after: Vec<usize> = (0..20).collect();
     by_after.sort_by_key(|at| after[*at]);
     assert_eq!(by_after, by_before);
-    // Another's ticket is no ticket.
+    // A ticket of another shopper is not valid.
     let (_, foreign) = &tickets[0];
     let eve = ask(&app, "eve", &id, Some(foreign)).await.ok(200);
     assert_ne!(eve.body["ticket"], json!(foreign));
@@ -391,7 +391,7 @@ async fn a_crowd_of_early_shoppers_is_admitted_in_the_order_of_its_lots() {
     let positions: Vec<i64> = by_lot.iter().map(|(position, _)| *position).collect();
     assert_eq!(positions, (1..=60).collect::<Vec<_>>());
     app.operate(&id, "open").await.ok(200);
-    // Whoever comes after the start stands behind all of them.
+    // A shopper who comes after the start stands behind all of them.
     let late = ask(&app, "late", &id, None).await.ok(200);
     assert_eq!(late.text("state"), "waiting");
 
@@ -412,7 +412,7 @@ async fn a_crowd_of_early_shoppers_is_admitted_in_the_order_of_its_lots() {
     for (user, admission) in &admitted {
         buy(&app, user, &id, "k", admission).await.ok(201);
     }
-    within(Duration::from_secs(5), "it is sold out for the others", async || {
+    within(PATIENCE, "it is sold out for the others", async || {
         let mut hear = Vec::new();
         for (_, user) in &by_lot[10..] {
             hear.push(ask(&app, user, &id, None).await.ok(200).text("state").to_owned());

@@ -1,4 +1,4 @@
-//! The reference: what the scripts promise, with maps and without Redis. Answers are written out as
+//! The reference: the promises of the scripts, with maps and without Redis. Answers are written out as
 //! [`crate::support::raw::Raw::script`] writes them.
 
 use flashsale::domain::ids::OrderId;
@@ -44,7 +44,7 @@ impl Order {
 pub struct Shopper {
     /// Requests that were let through, oldest first; those that have left the window may still be there.
     pub window: Vec<(Millis, OrderId)>,
-    /// Every order there ever was.
+    /// Every order so far.
     pub orders: BTreeMap<OrderId, Order>,
     /// Items that there were orders for, by the first of them.
     pub items: Vec<usize>,
@@ -61,9 +61,8 @@ impl Shopper {
         orders
     }
 
-    /// The number that tells how many orders were left; 0 for none.
+    /// Counts the orders left to the ledger, from 1 to 255 and round again; 0 for none. A replay probe must name it.
     pub fn number(&self) -> u8 {
-        // From 1 to 255, and round again.
         let left = self.left.len();
         u8::try_from(if left == 0 { 0 } else { (left - 1) % 255 + 1 }).unwrap()
     }
@@ -91,8 +90,8 @@ pub struct Sent {
     pub at: Millis,
 }
 
-/// What a permit asks for: epoch, how long, up to which share of memory events may wait and for how long, on which server, and whether only one
-/// that holds may go on.
+/// The arguments of a permit: epoch, how long, up to which share of memory events may wait and for how long, on which
+/// server, and whether it only renews a valid one.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub epoch: i64,
@@ -117,7 +116,7 @@ pub struct Shard {
     pub shoppers: BTreeMap<usize, Shopper>,
     pub transfers: BTreeMap<Uuid, Sent>,
     pub applied: BTreeSet<Uuid>,
-    /// The earliest epoch that is let in, by lender.
+    /// The lowest accepted epoch, by lender.
     pub fences: BTreeMap<u16, i64>,
     /// The order of every event, from the first.
     pub events: Vec<(usize, OrderId)>,
@@ -159,7 +158,7 @@ impl Shard {
         user: usize,
         order: OrderId,
         (item, quantity): (usize, u32),
-        looked: Option<u8>,
+        probed: Option<u8>,
         now: Millis,
     ) -> String {
         let mut shopper = self.shoppers.get(&user).cloned().unwrap_or_default();
@@ -173,7 +172,7 @@ impl Shard {
             };
         }
         let number = shopper.number();
-        if number != 0 && looked != Some(number) {
+        if number != 0 && probed != Some(number) {
             return format!("ASK_LEDGER {number}");
         }
         if now >= self.permit_until {
@@ -385,7 +384,7 @@ impl Shard {
         "FENCED".to_owned()
     }
 
-    /// What must hold of a shard at every moment, by the model's own books.
+    /// The invariants of a shard, by the model's own books.
     pub fn check(&self) -> Result<(), String> {
         let orders = || self.shoppers.values().flat_map(|shopper| shopper.orders.values());
         for (n, counters) in self.items.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can happen to a sale, as random values.
+//! The possible steps of a sale, as random values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ pub const TRANSFERS: usize = 10;
 /// Restocks, each with its own shard and item.
 pub const RESTOCKS: usize = 6;
 
-/// One step. Numbers that stand for a choice are reduced to what there is.
+/// One step. Numbers that stand for a choice are reduced to the choices.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// The clock goes on by so many milliseconds.
@@ -33,16 +33,16 @@ pub enum Step {
         item: usize,
         quantity: u32,
     },
-    /// A shopper asks again, word for word, for the order of this number among all there are.
+    /// A shopper repeats, word for word, the request of the order of this number among all.
     Repeat {
         nth: usize,
     },
-    /// The ledger decides about the order of this number among all there are, if there is one.
+    /// The ledger decides about the order of this number among all, if there is one.
     Resolve {
         nth: usize,
         state: u8,
     },
-    /// The ledger decides about an order that nobody has made.
+    /// The ledger decides about an order that does not exist.
     ResolveUnknown {
         user: usize,
         key: usize,
@@ -51,18 +51,18 @@ pub enum Step {
         transfer: usize,
         wanted: i64,
     },
-    /// The borrower takes what was sent, if anything was.
+    /// The borrower takes the sent units, if there are any.
     In {
         transfer: usize,
     },
     Done {
         transfer: usize,
     },
-    /// The lender itself takes back what was to go to the ledger.
+    /// The lender itself takes back units that were meant for the ledger.
     GiveBack {
         transfer: usize,
     },
-    /// Of the item that was sent, or in error of the other one.
+    /// Of the sent item, or in error of the other one.
     WithdrawDone {
         transfer: usize,
         astray: bool,
@@ -89,7 +89,7 @@ pub enum Step {
         is_here: bool,
         renewal: bool,
     },
-    /// A shard is stopped, and halted, or that ends.
+    /// A shard loses its permit, is halted, or its halt ends.
     Stop {
         shard: u16,
         halt: bool,
@@ -108,7 +108,7 @@ pub enum Step {
         shard: u16,
         lost: usize,
     },
-    /// The drain takes in up to so many events.
+    /// The drain takes up to so many events.
     Drain {
         shard: u16,
         events: i64,

@@ -8,8 +8,8 @@ use flashsale::domain::event::Position;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::report::Counters;
-use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
-use flashsale::domain::sale_guards::SaleGuards;
+use flashsale::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret};
+use flashsale::domain::server::Server;
 use flashsale::domain::shard::part;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
@@ -77,7 +77,7 @@ pub struct Subject {
     runtime: tokio::runtime::Runtime,
     /// Of each version that runs.
     versions: Vec<BTreeMap<&'static str, Script>>,
-    run_id: String,
+    server: Server,
 }
 
 impl Subject {
@@ -95,8 +95,8 @@ impl Subject {
         Self {
             raw: Raw::connect(url),
             // One server has all shards, of any sale.
-            run_id: runtime
-                .block_on(stock.run_id(ShardKey {
+            server: runtime
+                .block_on(stock.server(ShardKey {
                     sale: SaleId(Uuid::nil()),
                     shard: 0,
                 }))
@@ -126,6 +126,8 @@ impl Subject {
             sent: vec![(0, 0); TRANSFERS],
             answers: RefCell::default(),
             calls: Cell::default(),
+            touched: RefCell::default(),
+            readings: BTreeMap::new(),
         };
         run.set_up()
     }
@@ -137,16 +139,20 @@ pub struct Run<'a> {
     sale: Sale,
     now: Millis,
     shards: Vec<Shard>,
-    /// How many units the lender said to have sent, and in which epoch, for each transfer; this is what the borrower
-    /// is told.
+    /// How many units the lender sent, and in which epoch, for each transfer; these are the arguments of the borrower's
+    /// script.
     sent: Vec<(i64, i64)>,
-    /// Which scripts have answered what.
+    /// The answers of each script.
     answers: RefCell<BTreeSet<String>>,
     /// How many calls there were.
     calls: Cell<u64>,
+    /// The shards whose keys were named since the last comparison: no other shard can have changed.
+    touched: RefCell<BTreeSet<u16>>,
+    /// Each shard as the last comparison found it.
+    readings: BTreeMap<u16, ShardReading>,
 }
 
-/// As much of a sale as reading a shard needs.
+/// The part of a sale that reading a shard needs.
 fn sale() -> Sale {
     let item = |item| Item {
         sku: sku(item),
@@ -156,27 +162,17 @@ fn sale() -> Sale {
         stock: STOCK[item],
         per_user_limit: UNIT_LIMITS[item],
     };
+    let start = from_millis(START);
     Sale {
         id: SaleId(Uuid::new_v4()),
-        number: 1,
-        name: String::new(),
-        lifecycle: Lifecycle::Active,
-        state_version: 1,
-        starts_at: from_millis(START),
-        ends_at: from_millis(START),
         shards: SHARDS,
         payment_window_seconds: 1,
         purchase_rate: PurchaseRate {
             limit: 1,
             window_ms: WINDOW_MS,
         },
-        durability: Durability::Redis,
-        guards: SaleGuards::default(),
-        items: (0..SKUS.len()).map(item).collect(),
         secret: SaleSecret(SECRET),
-        created_at: from_millis(START),
-        retired: false,
-        leaving: false,
+        ..NewSale::plain((0..SKUS.len()).map(item).collect(), start, start).unstored()
     }
 }
 
@@ -217,8 +213,8 @@ fn home(user: usize) -> usize {
     user % usize::from(SHARDS)
 }
 
-/// The order's id. What the window writes of it, its end, is so made that some look like the end of another followed
-/// by the time of the next entry: the first bytes of that are always the same here.
+/// The order's id. Its end, which the window keeps, is made so that some resemble the end of another followed by the time
+/// of the next entry: the first bytes of that are always the same here.
 fn order_id(user_number: usize, key_number: usize) -> OrderId {
     let derived = OrderId::derive(1, &SECRET, &user(user_number), &key(key_number));
     let mut bytes = *derived.0.as_bytes();
@@ -240,7 +236,7 @@ fn same<T: PartialEq + Debug>(what: &str, redis: &T, model: &T) -> Result<(), St
 }
 
 impl Run<'_> {
-    /// Which scripts have answered what, without numbers.
+    /// The answers of each script, without numbers.
     pub fn answers(&self) -> BTreeSet<String> {
         self.answers.borrow().clone()
     }
@@ -293,7 +289,8 @@ impl Run<'_> {
         self
     }
 
-    const fn key(&self, shard: u16) -> ShardKey {
+    fn key(&self, shard: u16) -> ShardKey {
+        self.touched.borrow_mut().insert(shard);
         ShardKey {
             sale: self.sale.id,
             shard,
@@ -331,7 +328,7 @@ impl Run<'_> {
     }
 
     fn permit(&self, shard: u16, asked: Asked) -> String {
-        let run_id = &self.subject.run_id;
+        let run_id = self.subject.server.as_str();
         let run_id = if asked.is_here { run_id } else { &run_id[1..] };
         let args = [
             arg(asked.epoch),
@@ -354,7 +351,7 @@ impl Run<'_> {
         self.script("stop", &[key.shard(), key.halt()], &args)
     }
 
-    /// Every order there is: its shopper, its key's number, its item and quantity.
+    /// Every order: its shopper, its key's number, its item and quantity.
     fn orders(&self) -> Vec<(usize, usize, usize, u32)> {
         let mut orders = Vec::new();
         for user in 0..USERS.len() {
@@ -370,24 +367,38 @@ impl Run<'_> {
         orders
     }
 
-    /// Takes one step on both sides and compares the answers, the state and the sums.
+    /// Takes one step on both sides and compares the answers, the state of the shards that it touched, and the sums.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
         if let Some((redis, model)) = self.both(step) {
             same("the answer", &redis, &model)?;
         }
-        let readings: Result<Vec<ShardReading>, String> = (0..SHARDS).map(|shard| self.read(shard)).collect();
-        let readings = readings?;
-        for item in SKUS {
-            count(&item.parse().unwrap(), &readings)?;
+        let touched = self.touched.take();
+        self.compare(touched)
+    }
+
+    /// Compares the state of all shards.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.compare((0..SHARDS).collect())
+    }
+
+    fn compare(&mut self, shards: BTreeSet<u16>) -> Result<(), String> {
+        for shard in &shards {
+            let reading = self.read(*shard)?;
+            self.readings.insert(*shard, reading);
         }
-        for (shard, reading) in (0..SHARDS).zip(readings) {
-            self.compare_shard(shard, reading)
+        for item in SKUS {
+            count(&item.parse().unwrap(), self.readings.values())?;
+        }
+        for shard in shards {
+            self.compare_shard(shard, self.readings[&shard].clone())
                 .map_err(|wrong| format!("shard {shard}: {wrong}"))?;
         }
+        // Those that this comparison has only read.
+        self.touched.take();
         Ok(())
     }
 
-    /// The answers of Redis and of the model; nothing when the step asks for nothing.
+    /// The answers of Redis and of the model; nothing if the step has no call.
     fn both(&mut self, step: &Step) -> Option<(String, String)> {
         let now = self.now;
         Some(match *step {
@@ -554,8 +565,8 @@ impl Run<'_> {
         ];
         let is_left = self.shards[home(user_number)].is_left(user_number, order);
         let (mut redis, mut modelled) = (Vec::new(), Vec::new());
-        let mut ask = |looked: Option<u8>| {
-            let number = looked.map(|number| number.to_string()).unwrap_or_default();
+        let mut ask = |probed: Option<u8>| {
+            let number = probed.map(|number| number.to_string()).unwrap_or_default();
             let args = [
                 arg(order.0.as_bytes()),
                 arg(quantity),
@@ -565,11 +576,11 @@ impl Run<'_> {
             ];
             redis.push(self.script("purchase", &keys, &args));
             let model = &mut self.shards[home(user_number)];
-            modelled.push(model.purchase(user_number, order, (item, quantity), looked, self.now));
+            modelled.push(model.purchase(user_number, order, (item, quantity), probed, self.now));
             let number = modelled.last()?.strip_prefix("ASK_LEDGER ")?;
             number.parse::<u8>().ok()
         };
-        // Whoever is told to look in the ledger, looks there; to have looked too early is worth nothing.
+        // After an `ASK_LEDGER`, the replay probe is made; an older one does not count.
         if let Some(number) = ask(None) {
             ask(Some(number.wrapping_sub(1)));
             if !is_left {
@@ -709,7 +720,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Compares a shopper byte for byte with the layout that `src/stock/record.rs` writes down.
+    /// Compares a shopper byte for byte with the layout in `src/stock/record.rs`.
     fn compare_shopper(&self, shard: u16, user_number: usize, shopper: &Shopper) -> Result<(), String> {
         let packed = |number: usize, width: usize| number.to_be_bytes()[8 - width..].to_vec();
         let time = |at: Millis| packed(usize::try_from(at).unwrap(), 6);
@@ -753,7 +764,7 @@ impl Run<'_> {
 }
 
 /// No unit of an item is lost between the shards, and none appears.
-fn count(sku: &Sku, readings: &[ShardReading]) -> Result<(), String> {
+fn count<'a>(sku: &Sku, readings: impl Iterator<Item = &'a ShardReading>) -> Result<(), String> {
     let mut sum = Counters::default();
     for reading in readings {
         let counters = reading.counters(sku);

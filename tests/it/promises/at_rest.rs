@@ -1,7 +1,7 @@
-//! A sale that is over costs nothing while nobody asks for it, and answers as before when somebody does.
+//! A sale that is over costs nothing while nobody asks for it, and answers later requests as before.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_all};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, buy, cancel, drain_all};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis};
 use flashsale::domain::order::{CancelOutcome, Order, OrderState};
@@ -26,7 +26,7 @@ async fn closed(world: &World) -> (Arc<Sale>, Vec<Order>) {
 
 /// Waits until no shard of the sale has a permit any more.
 async fn rests(world: &World, sale: &Sale) {
-    within(PATIENCE, "nobody renews the permits", async || {
+    within(PATIENCE, "no process renews the permits", async || {
         let now = world.app.stock.now().await.unwrap();
         let readings = world.app.stock.read_shards(sale).await.unwrap();
         readings.iter().all(|it| it.record.permit_until <= now)
@@ -42,7 +42,7 @@ async fn is_replayed(world: &World, sale: &Sale, user: &str, order: &Order, stat
     assert_eq!((found.id, found.state), (order.id, state), "{user}");
 }
 
-/// Everything that may be asked for until a day after the end of a sale.
+/// Every request that is allowed until a day after the end of a sale.
 async fn answers(world: &World, sale: &Sale, orders: &[Order]) {
     is_replayed(world, sale, "ada", &orders[0], OrderState::Reserved).await;
     let late = buy(&world.app, sale, "late", "k", 1).await;
@@ -82,11 +82,7 @@ async fn nobody_renews_or_polls_a_sale_that_is_over_and_it_answers_as_before() {
     let before = polls();
     drain_all(&world.app).await.unwrap();
     assert_eq!(polls(), before, "its streams are not asked for");
-    assert_eq!(
-        world.app.permits.count_shards().stopped,
-        0,
-        "no shard counts as stopped"
-    );
+    assert_eq!(world.app.permits.count_shards().halted, 0, "no shard counts as halted");
     answers(&world, &sale, &orders).await;
     rests(&world, &sale).await;
 }
@@ -106,7 +102,7 @@ async fn a_sale_that_is_over_answers_as_before_after_a_restart_of_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sale_that_is_over_and_lost_is_written_anew_when_somebody_asks_for_it() {
+async fn a_lost_sale_that_is_over_is_rebuilt_at_the_next_request() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;
     let (sale, orders) = closed(&world).await;
@@ -117,7 +113,7 @@ async fn a_sale_that_is_over_and_lost_is_written_anew_when_somebody_asks_for_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sale_with_holds_that_is_over_and_lost_is_written_anew_when_its_units_are_counted() {
+async fn a_lost_sale_with_holds_that_is_over_is_rebuilt_by_the_conservation_check() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;
     let (sale, _) = closed(&world).await;

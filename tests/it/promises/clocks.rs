@@ -2,8 +2,7 @@
 //! process does the work.
 
 use crate::support::app::{Answer, Client, Instance, TestApp, Who, environment, payment_body, rfc3339, sale_with};
-use crate::support::crowd::PATIENCE;
-use crate::support::poll::within;
+use crate::support::poll::{PATIENCE, within};
 use crate::support::servers::{self, FreshPostgres, WrongClock};
 use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
@@ -66,7 +65,7 @@ async fn operate(client: &Client, path: &str, body: &Value) -> Answer {
     client.send(request.json(body)).await
 }
 
-/// Sells and settles through these clients. Jobs run on `workers`, and `right` takes payments in.
+/// Sells and settles through these clients. Jobs run on `workers`, and `right` accepts payments.
 async fn keeps_its_promises(clients: &[&Client], workers: &[&Client], right: &Client) {
     let mut sales = Vec::new();
     for (number, client) in clients.iter().enumerate() {

@@ -2,9 +2,9 @@
 //! replica on the larger side is promoted.
 
 use crate::support::app::{Answer, Instance, environment};
-use crate::support::crowd::{PATIENCE, SKU, Terms, World};
+use crate::support::crowd::{SKU, Terms, World};
 use crate::support::network::{Member, Network};
-use crate::support::poll::within;
+use crate::support::poll::{PATIENCE, within};
 use crate::support::servers::Cluster;
 use flashsale::domain::ids::UserId;
 use flashsale::domain::sale::{Durability, Sale};
@@ -54,7 +54,7 @@ impl Shoppers<'_> {
     }
 }
 
-/// Those who were told that they had a unit.
+/// Shoppers with a success.
 fn acknowledged(purchases: Vec<Purchase>) -> Vec<Purchase> {
     for (user, answer) in &purchases {
         assert!([201, 503].contains(&answer.status), "{user}: {answer:?}");
@@ -65,7 +65,7 @@ fn acknowledged(purchases: Vec<Purchase>) -> Vec<Purchase> {
         .collect()
 }
 
-/// Both sides of the cut, with what their shoppers were told.
+/// Both sides of the cut, with their shoppers' answers.
 struct Sides<'a> {
     /// Of the shards whose primary is cut off, on the smaller side and on the larger one.
     alone: Shoppers<'a>,
@@ -146,7 +146,7 @@ async fn comes_apart(durability: Durability) {
     }
 
     network.cut_off([Member::number(CUT_OFF), BESIDE]);
-    cluster.lose_sight_of(CUT_OFF);
+    cluster.ignore_node(CUT_OFF);
     let at_once = acknowledged(sides.alone.buy(8, &beside).await);
     assert!(
         durability == Durability::Replica || !at_once.is_empty(),
@@ -160,7 +160,7 @@ async fn comes_apart(durability: Durability) {
     })
     .await;
     // Without one, it acknowledges nothing at `replica`.
-    cluster.give_heir_a_replica(slot);
+    cluster.add_replica_after_failover(slot);
     within(PATIENCE, "the promoted replica sells", async || sides.buy().await > 0).await;
     let heir = cluster.number_of_primary(slot).unwrap();
     assert!(

@@ -1,7 +1,7 @@
-//! Shoppers hold every connection to Postgres that they have. Operators and upkeep go on, on connections of their own.
+//! Shoppers hold every connection to Postgres of their pool. Operators and upkeep go on, on connections of their own.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, drain_all};
+use crate::support::poll::{PATIENCE, within};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
 use futures_util::poll;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use uuid::Uuid;
 
-/// Calls that the shoppers' connections are held by: more than there are.
+/// Calls that hold the shoppers' connections: more than there are.
 const HOLDERS: usize = 20;
 
 /// Shoppers' calls wait for a locked table that no operator reads.

@@ -1,8 +1,8 @@
-//! A crash anywhere loses nothing, leaks nothing and doubles nothing: whoever comes next finishes what was begun.
+//! A crash anywhere loses nothing, leaks nothing and doubles nothing: the next process finishes the interrupted work.
 
-use super::crowd::{Doors, all_is_well, rush};
-use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, bought, drain_all, payment, shopper_at};
-use crate::support::poll::Patience;
+use super::crowd::{LoadBalancer, all_is_well, rush};
+use crate::support::crowd::{Answer, Client, SKU, Terms, World, bought, drain_all, payment, shopper_at};
+use crate::support::poll::{PATIENCE, Patience};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::purchase::Refusal;
 use flashsale::domain::sale::Sale;
@@ -35,7 +35,7 @@ fn points(folder: &Path) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_step_a_process_dies_at_twice_in_a_row_the_next_one_finishes_it() {
+async fn after_two_crashes_at_any_step_the_next_process_finishes_it() {
     let points = points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     assert!(points.len() >= 23, "{points:?}");
     let runs = points.iter().map(|point| dies_at(point));
@@ -95,7 +95,7 @@ async fn dies_at(point: &str) {
     assert_eq!(healthy.errors(), Vec::<String>::new(), "{point}");
 }
 
-/// The request that reaches a crash point, and what is right in the end.
+/// The request that reaches a crash point, and its correct result.
 struct Request<'a> {
     point: &'a str,
     sale: &'a Sale,
@@ -218,14 +218,14 @@ async fn dies_while_loading(world: &World, terms: &Terms, point: &str) {
     assert_eq!(healthy.errors(), Vec::<String>::new(), "{point}");
 }
 
-/// A worker that dies twice with orders to take in and messages to deliver.
+/// A worker that dies twice with orders to drain and messages to deliver.
 async fn dies_at_work(world: &World, sale: &Sale, point: &str) {
     let order = bought(&world.app, sale, "u", "k", QUANTITY).await;
     for _ in 0..2 {
         let mut doomed = world.start_to_crash("worker", point).await;
-        // After the commit there is nothing to commit any more.
+        // After the commit nothing is left to commit.
         bought(&world.app, sale, &format!("u{}", uuid::Uuid::new_v4()), "k", 1).await;
-        // And there is something to tell.
+        // And there is a message to deliver.
         let message = "insert into outbox (sale_id, shard, message) values ($1, 0, '{\"kind\": \"state\"}')";
         world.execute(message, sale.id).await.unwrap();
         doomed.crashed().await;
@@ -247,23 +247,23 @@ async fn an_instance_that_is_killed_twice_in_the_middle_of_a_crowd_loses_nothing
         ..Terms::of(100, 4)
     };
     let sale = world.sale(&terms).await;
-    let doors = Arc::new(Doors::default());
+    let balancer = Arc::new(LoadBalancer::default());
     let mut instance = world.start("all").await;
-    doors.set(vec![instance.client()]);
+    balancer.set(vec![instance.client()]);
     let crowd = {
-        let (doors, sale) = (Arc::clone(&doors), Arc::clone(&sale));
-        tokio::spawn(async move { rush(&doors, &sale, "survivors", 200, rand::random()).await })
+        let (balancer, sale) = (Arc::clone(&balancer), Arc::clone(&sale));
+        tokio::spawn(async move { rush(&balancer, &sale, "survivors", 200, rand::random()).await })
     };
     for answers in [60, 200] {
         let patience = Patience::of(PATIENCE);
-        while doors.answers.load(Ordering::Relaxed) < answers {
-            patience.pause("the crowd is at it").await;
+        while balancer.answers.load(Ordering::Relaxed) < answers {
+            patience.pause("the crowd is buying").await;
         }
         instance.kill();
         instance = world.start("all").await;
-        doors.set(vec![instance.client()]);
+        balancer.set(vec![instance.client()]);
     }
-    // How many are served between two deaths is the machine's affair.
+    // How many are served between two deaths depends on the machine.
     assert!(crowd.await.unwrap() > 0);
     all_is_well(&world, &sale).await;
     assert_eq!(instance.errors(), Vec::<String>::new());

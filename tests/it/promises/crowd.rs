@@ -1,8 +1,8 @@
 //! A crowd: hundreds of shoppers who repeat, abandon, pay and cancel, through several instances at once.
 
-use crate::support::crowd::{Answer, Client, PATIENCE, SKU, Terms, World, payment};
+use crate::support::crowd::{Answer, Client, SKU, Terms, World, payment};
 use crate::support::doubled::doubled_crowd;
-use crate::support::poll::Patience;
+use crate::support::poll::{PATIENCE, Patience};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::sale::Sale;
 use futures_util::future::{join, join_all, join3};
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-/// The instances that there are at the moment; a shopper picks one for each request.
+/// Sends each request of a shopper to one of the running instances, at random.
 #[derive(Default)]
-pub struct Doors {
+pub struct LoadBalancer {
     clients: RwLock<Vec<Client>>,
-    /// Answers that have come, for those who want to act in the middle of a crowd.
+    /// Counts answers, for tests that act in the middle of a crowd.
     pub answers: AtomicUsize,
 }
 
-impl Doors {
+impl LoadBalancer {
     pub fn set(&self, clients: Vec<Client>) {
         *self.clients.write().unwrap() = clients;
     }
@@ -32,69 +32,69 @@ impl Doors {
         clients[random.random_range(0..clients.len())].clone()
     }
 
-    /// What a crowd was told: every order id that was ever named for a key.
-    fn note(&self, told: &Told, user: &str, key: &str, answer: Option<&Answer>) {
+    /// Records the order of each success under the shopper and the key.
+    fn note(&self, seen: &OrdersByKey, user: &str, key: &str, answer: Option<&Answer>) {
         self.answers.fetch_add(usize::from(answer.is_some()), Ordering::Relaxed);
         if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
             let name = format!("{user} {key}");
-            told.lock().unwrap().entry(name).or_default().insert(answer.order());
+            seen.lock().unwrap().entry(name).or_default().insert(answer.order());
         }
     }
 }
 
-type Told = Mutex<BTreeMap<String, BTreeSet<OrderId>>>;
+type OrdersByKey = Mutex<BTreeMap<String, BTreeSet<OrderId>>>;
 
-/// Lets a crowd loose on a sale and returns how many of them were served. Each request has an outcome in the end,
+/// Sends a crowd to a sale and returns how many shoppers were served. Each request has an outcome in the end,
 /// and every success of a key names the same order.
-pub async fn rush(doors: &Arc<Doors>, sale: &Arc<Sale>, name: &str, shoppers: usize, seed: u64) -> usize {
+pub async fn rush(balancer: &Arc<LoadBalancer>, sale: &Arc<Sale>, name: &str, shoppers: usize, seed: u64) -> usize {
     println!("{name}: seed {seed}");
-    let told = Arc::new(Told::default());
+    let seen = Arc::new(OrdersByKey::default());
     let crowd = (0..shoppers).map(|n| {
-        let (doors, sale, told) = (Arc::clone(doors), Arc::clone(sale), Arc::clone(&told));
+        let (balancer, sale, seen) = (Arc::clone(balancer), Arc::clone(sale), Arc::clone(&seen));
         let user = format!("{name}-{n}");
         let random = StdRng::seed_from_u64(seed.wrapping_add(n as u64));
-        tokio::spawn(async move { shop(&doors, &sale, &told, &user, random).await })
+        tokio::spawn(async move { shop(&balancer, &sale, &seen, &user, random).await })
     });
     let mut served = 0;
     for shopper in join_all(crowd).await {
         served += usize::from(shopper.unwrap());
     }
-    for (request, orders) in told.lock().unwrap().iter() {
+    for (request, orders) in seen.lock().unwrap().iter() {
         assert_eq!(orders.len(), 1, "{request}: {orders:?}");
     }
-    assert!(told.lock().unwrap().len() >= served);
+    assert!(seen.lock().unwrap().len() >= served);
     served
 }
 
 /// One shopper: asks, several times at once, and then pays, cancels, both or neither. Returns whether it was served.
-async fn shop(doors: &Doors, sale: &Sale, told: &Told, user: &str, mut random: StdRng) -> bool {
+async fn shop(balancer: &LoadBalancer, sale: &Sale, seen: &OrdersByKey, user: &str, mut random: StdRng) -> bool {
     let quantity = random.random_range(1..=2);
     if random.random_bool(0.2) {
         // Gives up in the middle, and asks again all the same.
         let patience = Duration::from_millis(random.random_range(0..4));
-        let client = doors.any(&mut random);
+        let client = balancer.any(&mut random);
         let answer = tokio::time::timeout(patience, client.buy(sale.id, user, "k", quantity)).await;
-        doors.note(told, user, "k", answer.ok().flatten().as_ref());
+        balancer.note(seen, user, "k", answer.ok().flatten().as_ref());
     }
     // Some also try to get more than they may, under another key at the same time.
-    let greedy = random.random_bool(0.2).then(|| doors.any(&mut random));
+    let greedy = random.random_bool(0.2).then(|| balancer.any(&mut random));
     let more = async {
         match greedy {
             Some(client) => client.buy(sale.id, user, "more", 2).await,
             None => None,
         }
     };
-    let (one, other) = (doors.any(&mut random), doors.any(&mut random));
+    let (one, other) = (balancer.any(&mut random), balancer.any(&mut random));
     let (one, other, more) = join3(
         one.buy(sale.id, user, "k", quantity),
         other.buy(sale.id, user, "k", quantity),
         more,
     )
     .await;
-    doors.note(told, user, "k", one.as_ref());
-    doors.note(told, user, "k", other.as_ref());
-    doors.note(told, user, "more", more.as_ref());
-    let answer = until_told(doors, told, sale, user, quantity, &mut random).await;
+    balancer.note(seen, user, "k", one.as_ref());
+    balancer.note(seen, user, "k", other.as_ref());
+    balancer.note(seen, user, "more", more.as_ref());
+    let answer = buy_until_decided(balancer, seen, sale, user, quantity, &mut random).await;
     // Two requests of a key may differ here: one came before a unit was given back, one after.
     if matches!(answer.code(), "sold_out" | "purchase_limit_reached") {
         return false;
@@ -102,13 +102,13 @@ async fn shop(doors: &Doors, sale: &Sale, told: &Told, user: &str, mut random: S
     assert!(matches!(answer.status, 200 | 201), "{answer:?}");
     let order = answer.order();
     match random.random_range(0..10) {
-        0..=4 => pay(doors, user, order, quantity, &mut random).await,
-        5..=6 => cancel(doors, user, order, &mut random).await,
+        0..=4 => pay(balancer, user, order, quantity, &mut random).await,
+        5..=6 => cancel(balancer, user, order, &mut random).await,
         7 => {
             let mut other = StdRng::seed_from_u64(random.random());
             join(
-                pay(doors, user, order, quantity, &mut random),
-                cancel(doors, user, order, &mut other),
+                pay(balancer, user, order, quantity, &mut random),
+                cancel(balancer, user, order, &mut other),
             )
             .await;
         }
@@ -118,11 +118,18 @@ async fn shop(doors: &Doors, sale: &Sale, told: &Told, user: &str, mut random: S
 }
 
 /// Repeats a request until it has an outcome.
-async fn until_told(doors: &Doors, told: &Told, sale: &Sale, user: &str, quantity: u32, random: &mut StdRng) -> Answer {
+async fn buy_until_decided(
+    balancer: &LoadBalancer,
+    seen: &OrdersByKey,
+    sale: &Sale,
+    user: &str,
+    quantity: u32,
+    random: &mut StdRng,
+) -> Answer {
     let patience = Patience::of(PATIENCE);
     loop {
-        let answer = doors.any(random).buy(sale.id, user, "k", quantity).await;
-        doors.note(told, user, "k", answer.as_ref());
+        let answer = balancer.any(random).buy(sale.id, user, "k", quantity).await;
+        balancer.note(seen, user, "k", answer.as_ref());
         if let Some(answer) = answer.filter(|answer| answer.status != 503) {
             return answer;
         }
@@ -130,19 +137,19 @@ async fn until_told(doors: &Doors, told: &Told, sale: &Sale, user: &str, quantit
     }
 }
 
-/// The provider tells twice at once, and again until it is believed.
-async fn pay(doors: &Doors, user: &str, order: OrderId, quantity: u32, random: &mut StdRng) {
+/// The provider sends the webhook twice at once, and repeats it until one is accepted.
+async fn pay(balancer: &LoadBalancer, user: &str, order: OrderId, quantity: u32, random: &mut StdRng) {
     let payment = payment(user, order, quantity);
     let patience = Patience::of(PATIENCE);
     let outcomes: Vec<Value> = loop {
-        let (one, other) = (doors.any(random), doors.any(random));
+        let (one, other) = (balancer.any(random), balancer.any(random));
         let (one, other) = join(one.pay(&payment), other.pay(&payment)).await;
         let answers = [one, other].into_iter().flatten().filter(|it| it.status == 200);
         let outcomes: Vec<Value> = answers.map(|it| it.body["outcome"].clone()).collect();
         if !outcomes.is_empty() {
             break outcomes;
         }
-        patience.pause("a payment is taken in").await;
+        patience.pause("a payment is recorded").await;
     };
     let first = outcomes.iter().filter(|outcome| **outcome != "duplicate").count();
     // None at all when the answer to the first was lost.
@@ -150,10 +157,10 @@ async fn pay(doors: &Doors, user: &str, order: OrderId, quantity: u32, random: &
     assert!(!outcomes.contains(&"unmatched".into()), "{outcomes:?}");
 }
 
-async fn cancel(doors: &Doors, user: &str, order: OrderId, random: &mut StdRng) {
+async fn cancel(balancer: &LoadBalancer, user: &str, order: OrderId, random: &mut StdRng) {
     let patience = Patience::of(PATIENCE);
     loop {
-        let (one, other) = (doors.any(random), doors.any(random));
+        let (one, other) = (balancer.any(random), balancer.any(random));
         let (one, other) = join(one.cancel(user, order), other.cancel(user, order)).await;
         let answers = [one, other].into_iter().flatten().filter(|it| it.status != 503);
         for answer in answers.clone() {
@@ -170,8 +177,8 @@ async fn cancel(doors: &Doors, user: &str, order: OrderId, random: &mut StdRng) 
     }
 }
 
-/// What a crowd leaves behind is in order: every unit accounted for, one order a key, no order that nobody was told
-/// of by its key, and what was given back sells again to the last unit.
+/// After a crowd every unit is accounted for, each key has one order, every order was named to its shopper by its key,
+/// and released units sell again to the last one.
 pub async fn all_is_well(world: &World, sale: &Sale) {
     let item = world.rested(sale).await;
     let twice = "select count(*) - count(distinct (user_id, idempotency_key)) from orders where sale_id = $1";
@@ -193,9 +200,9 @@ async fn a_crowd_through_three_instances_gets_every_unit_once() {
         world.start("all").await,
         world.start("api").await,
     ];
-    let doors = Arc::new(Doors::default());
-    doors.set(instances.iter().map(|it| it.client()).collect());
-    let served = rush(&doors, &sale, "crowd", 300, rand::random()).await;
+    let balancer = Arc::new(LoadBalancer::default());
+    balancer.set(instances.iter().map(|it| it.client()).collect());
+    let served = rush(&balancer, &sale, "crowd", 300, rand::random()).await;
     assert!(served >= 75, "{served} were served");
     all_is_well(&world, &sale).await;
     for instance in &instances {

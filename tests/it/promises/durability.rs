@@ -1,5 +1,5 @@
-//! An acknowledged order is never lost at the durability that its sale asks for; what cannot be promised in time is
-//! answered as unknown, and the same key tells later.
+//! An acknowledged order is never lost at the durability of its sale. If that takes too long, the outcome is unknown and a
+//! repeated key finds it.
 
 use crate::support::app::{Answer, Instance, TestApp, environment, sale_with};
 use crate::support::crowd::{Terms, World};
@@ -27,17 +27,7 @@ async fn beside(redis: &ReplicatedRedis, role: &str) -> TestApp {
     TestApp::with(role, &[("FLASHSALE_REDIS_URL", &redis.primary.server.url())]).await
 }
 
-/// So many shoppers buy one unit each, at once.
-async fn throng(instance: &Instance, sale: &str, shoppers: usize) -> Vec<(String, Answer)> {
-    let purchases = (0..shoppers).map(|n| async move {
-        let user = format!("shopper-{n}");
-        let answer = instance.buy(&user, sale, "k", 1).await;
-        (user, answer)
-    });
-    join_all(purchases).await
-}
-
-/// A purchase that is answered 503 in time, with a hint when to come again.
+/// A purchase that is answered 503 in time, with `Retry-After`.
 async fn unknown(instance: &Instance, user: &str, sale: &str) {
     let asked = Instant::now();
     let answer = instance.buy(user, sale, "k", 1).await.no(503, "unavailable");
@@ -100,21 +90,21 @@ async fn a_sale_is_refused_what_its_redis_cannot_give() {
         (answer.status == 400).then_some(answer)
     })
     .await;
-    // What is loaded stays loaded.
+    // A loaded sale stays loaded.
     app.operate(&early, "preload").await.ok(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replica_acknowledged_outlives_the_primary() {
+async fn a_unit_that_a_replica_acknowledged_outlives_the_primary() {
     let mut redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "api").await;
-    // It is told that another has taken over from the Redis that it still has.
+    // It learns that another server was promoted in place of its Redis.
     let app = TestApp {
         instance: app.instance.may_log_errors(),
         environment: app.environment,
     };
     let sale = app.load_sale(&terms("replica", 100)).await;
-    let orders = throng(&app, &sale, 40).await;
+    let orders = app.buy_at_once(&sale, "shopper", 40).await;
     servers::kill(redis.primary.server.pid());
 
     let database = &app.environment["FLASHSALE_DATABASE_URL"];
@@ -154,7 +144,7 @@ async fn the_word_of_another_primary_than_the_one_that_sold_counts_for_nothing()
     let sale = app.load_sale(&terms("replica", 10)).await;
 
     old.in_step();
-    // The replica takes over, with one of its own, while the old primary still serves the connections that it has.
+    // The replica is promoted, with a replica of its own, while the old primary still serves its connections.
     let mut new = old.promote();
     new.add_replica();
     target.store(new.primary.port, Ordering::SeqCst);
@@ -164,13 +154,13 @@ async fn the_word_of_another_primary_than_the_one_that_sold_counts_for_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_word_of_the_replica_the_outcome_is_unknown_and_the_key_tells_it_later() {
+async fn without_the_replicas_reply_the_outcome_is_unknown_until_the_key_is_repeated() {
     let redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "all").await;
     let sale = app.load_sale(&terms("replica", 10)).await;
     let frozen = Frozen::one(redis.replicas[0].server.pid());
     unknown(&app, "ada", &sale).await;
-    // A key that is known says nothing either, as long as the replica is silent.
+    // A known key gets no answer either, as long as the replica is silent.
     unknown(&app, "ada", &sale).await;
     drop(frozen);
 
@@ -190,14 +180,14 @@ async fn without_a_word_of_the_replica_the_outcome_is_unknown_and_the_key_tells_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ledger_takes_in_nothing_that_no_replica_has() {
+async fn the_drain_takes_nothing_that_no_replica_has() {
     let redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "all").await;
     let careful = app.load_sale(&terms("replica", 10)).await;
     let quick = app.load_sale(&terms("redis", 10)).await;
     let frozen = Frozen::one(redis.replicas[0].server.pid());
     unknown(&app, "ada", &careful).await;
-    // The drain goes round, and takes in what may be taken in.
+    // The drain runs a round, and takes the events that it may.
     for n in 0..3 {
         let user = format!("shopper-{n}");
         let order = app.buy(&user, &quick, "k", 1).await.ok(201);
@@ -230,7 +220,7 @@ async fn a_full_redis_is_drained_at_every_durability() {
 async fn a_promoted_replica_that_has_no_memory_left_is_drained() {
     let mut redis = ReplicatedRedis::start(1);
     let app = beside(&redis, "api").await;
-    // The instance says that another Redis has taken over from the one that it knows.
+    // The instance reports that another Redis was promoted in place of its own.
     let app = TestApp {
         instance: app.instance.may_log_errors(),
         environment: app.environment,
@@ -287,7 +277,7 @@ async fn many_purchases_wait_for_a_replica_together() {
     let raw = Raw::connect(&redis.primary.server.url());
     let before = times_called(&raw, "wait");
     let frozen = Frozen::one(redis.replicas[0].server.pid());
-    // As soon as all are in the stock, the replica goes on; whoever has had to wait too long by then asks again.
+    // As soon as Redis has all orders, the replica goes on; a shopper who has waited too long by then repeats the request.
     let thaw = async {
         poll::answer("everybody has been served", || async {
             (app.units(&sale).await[1] == 1 + i64::try_from(SHOPPERS).unwrap()).then_some(())
@@ -295,7 +285,7 @@ async fn many_purchases_wait_for_a_replica_together() {
         .await;
         drop(frozen);
     };
-    let (answers, ()) = tokio::join!(throng(&app, &sale, SHOPPERS), thaw);
+    let (answers, ()) = tokio::join!(app.buy_at_once(&sale, "shopper", SHOPPERS), thaw);
     for (user, answer) in answers {
         if answer.status == 503 {
             repeated(&app, &user, &sale).await.ok(200);
@@ -313,7 +303,7 @@ async fn a_broken_connection_and_a_forgotten_script_are_made_good() {
     let app = beside(&redis, "api").await;
     let sale = app.load_sale(&terms("replica", 100)).await;
     let raw = Raw::connect(&redis.primary.server.url());
-    throng(&app, &sale, 16).await;
+    app.buy_at_once(&sale, "shopper", 16).await;
     let clients: String = raw.call(redis::cmd("CLIENT").arg("LIST"));
     let waiting = clients.lines().filter(|client| client.contains("cmd=wait"));
     let ids: Vec<&str> = waiting.map(|client| client.split([' ', '=']).nth(1).unwrap()).collect();
@@ -321,11 +311,11 @@ async fn a_broken_connection_and_a_forgotten_script_are_made_good() {
     for id in ids {
         let _killed: i64 = raw.call(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id));
     }
-    for (_, answer) in throng(&app, &sale, 16).await {
+    for (_, answer) in app.buy_at_once(&sale, "shopper", 16).await {
         answer.ok(200);
     }
     let _ok: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
-    for (_, answer) in throng(&app, &sale, 16).await {
+    for (_, answer) in app.buy_at_once(&sale, "shopper", 16).await {
         answer.ok(200);
     }
 }
@@ -365,7 +355,7 @@ async fn an_order_acknowledged_by_postgres_is_committed_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_elsewhere_wakes_whoever_waits_for_it_also_after_a_lost_connection() {
+async fn a_commit_elsewhere_wakes_its_waiters_also_after_a_lost_connection() {
     let app = TestApp::start_api_only().await;
     let _worker = app.another("worker");
     let sale = app.load_sale(&terms("postgres", 100)).await;
@@ -386,7 +376,7 @@ async fn a_commit_elsewhere_wakes_whoever_waits_for_it_also_after_a_lost_connect
             app.buy(&format!("{round}-{n}"), &sale, "k", 1).await.ok(201);
             waits.push(asked.elapsed());
         }
-        // Without the news, a purchase would wait for the look that comes every half second.
+        // Without the notification, a purchase would wait for the check that comes every half second.
         waits.sort();
         assert!(waits[7] < Duration::from_millis(400), "{round}: {waits:?}");
         let ended: Vec<bool> = sqlx::query_scalar(
@@ -401,7 +391,7 @@ async fn a_commit_elsewhere_wakes_whoever_waits_for_it_also_after_a_lost_connect
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_postgres_hangs_the_outcome_is_unknown_and_the_key_tells_it_later() {
+async fn while_postgres_hangs_the_outcome_is_unknown_and_the_key_finds_it_later() {
     let postgres = servers::FreshPostgres::start().await;
     let instance = Instance::start(&environment(&servers::redis(), &postgres.server().url()), "all");
     let sale = instance.load_sale(&terms("postgres", 10)).await;
@@ -418,14 +408,14 @@ async fn while_postgres_hangs_the_outcome_is_unknown_and_the_key_tells_it_later(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_ledger_refuses_is_sold_out_and_was_never_acknowledged() {
+async fn a_purchase_that_the_ledger_refuses_is_sold_out_and_was_never_acknowledged() {
     let redis = servers::fresh_redis();
     let environment = environment(&redis.server.url(), &servers::database().await);
     let app = Instance::start(&environment, "all").may_log_errors();
     let mut terms = terms("postgres", 3);
     terms["shards"] = json!(1);
     let sale = app.load_sale(&terms).await;
-    // A Redis that forgets what it has sold.
+    // A Redis that forgets sold units.
     let (raw, key) = (Raw::connect(&redis.server.url()), format!("{{{sale}:0}}:item:phone"));
     let before: Vec<u8> = raw.call(redis::cmd("DUMP").arg(&key));
     for user in ["a", "b"] {
@@ -443,18 +433,18 @@ async fn what_the_ledger_refuses_is_sold_out_and_was_never_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_for_the_ledger_does_not_stand_behind_the_orders_of_other_sales() {
+async fn a_wait_for_the_ledger_is_not_queued_behind_orders_of_other_sales() {
     let app = TestApp::with("all", &[]).await;
     let other = app.load_sale(&terms("redis", 100)).await;
     let sale = app.load_sale(&terms("postgres", 100)).await;
     let first = app.buy("before", &sale, "k", 1).await.ok(201);
     assert_eq!(first.body["confirmed"], true, "{first:?}");
-    // Somebody is long at the grants of the other one, so that all of its shards are stuck at the ledger.
+    // A long transaction holds the grants of the other sale, so that all of its shards are stuck at the ledger.
     let mut database = app.database().await;
     let mut lock = sqlx::Connection::begin(&mut database).await.unwrap();
     let grants = sqlx::query("select from grants where sale_id = $1::uuid for no key update").bind(&other);
     grants.execute(&mut *lock).await.unwrap();
-    for (user, answer) in throng(&app, &other, 32).await {
+    for (user, answer) in app.buy_at_once(&other, "shopper", 32).await {
         assert_eq!(answer.status, 201, "{user}: {answer:?}");
     }
     poll::answer("its drain stands before the lock", || async {

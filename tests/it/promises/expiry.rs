@@ -1,7 +1,7 @@
-//! Never leaked: what is not paid in time becomes free again, not a moment before its deadline, and sells again.
+//! Never leaked: units that are not paid in time become free again, not a moment before their deadline, and sell again.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, payment};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, buy, drain_all, payment};
+use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
@@ -62,7 +62,7 @@ async fn three_workers_expire_every_order_once_and_none_early() {
     };
     let sale = world.sale(&terms).await;
     let apps = [world.another().await, world.another().await, world.another().await];
-    // Deadlines are spread over the time that the workers look at them.
+    // The deadlines are spread over several rounds of the workers.
     let mut expired = 0;
     let mut bought_so_far = 0;
     within(PATIENCE, "every order expires", async || {
@@ -119,7 +119,7 @@ async fn an_order_whose_payment_is_pending_does_not_expire_and_is_paid() {
     })
     .await;
     flow::settle::pay::settle_pending(&world.app).await.unwrap();
-    // A payment that is settled holds nothing any more.
+    // A settled payment holds nothing any more.
     assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 1);
     for (order, state) in [(paid.id, OrderState::Paid), (wrong.id, OrderState::Expired)] {
         let order = world.app.ledger.order(order).await.unwrap().unwrap();

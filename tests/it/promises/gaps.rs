@@ -1,7 +1,7 @@
-//! Streams whose numbers have a gap: Postgres has lost commits, or somebody has written into a stream by hand.
+//! Streams whose numbers have a gap: Postgres has lost commits, or an operator has written into a stream by hand.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::fault::Fault;
@@ -114,7 +114,7 @@ async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold
     let early = bought(&lab.world.app, &lab.sale, "early", "k", 1).await;
     lab.standby().await;
 
-    // What follows is committed, trimmed, and lost with the primary.
+    // The following orders are committed, trimmed, and lost with the primary.
     let (world, sale) = (&lab.world, &lab.sale);
     let mut later = Vec::new();
     for n in 0..12 {
@@ -134,7 +134,7 @@ async fn orders_of_commits_that_postgres_lost_come_back_into_the_ledger_and_hold
 
     // Nobody buys, so no event shows the gap.
     lab.has_orders(13).await;
-    // The provider sends the money of that time again: it belongs to its order.
+    // The provider sends the payments of that time again: they belong to their orders.
     assert_eq!(
         flow::settle::pay::pay(&lab.world.app, &paid).await.unwrap(),
         PaymentOutcome::Applied
@@ -242,7 +242,8 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
     lab.world.end_keeper().await;
     lab.promote_standby().await;
     // The sale was over long ago, and nobody asked for it since.
-    let over = "update sales set closed_at = now() - interval '26 hours', state = 'closed' where sale_id = $1";
+    let over = "update sales set closed_at = now() - interval '26 hours', over_at = now() - interval '1 hour', \
+                state = 'closed' where sale_id = $1";
     lab.world.execute(over, lab.sale.id).await.unwrap();
     let app = lab.world.another().await;
     assert_eq!(
@@ -273,7 +274,7 @@ async fn events_behind_a_gap_wait_until_the_orders_before_them_are_in_the_ledger
     drain_all(&world.app).await.unwrap();
     cancel(&world.app, returned.id, "returned").await;
     world.settled(sale).await;
-    // Postgres is gone when these come, and another one when they are taken in.
+    // Postgres is gone when these come, and another one when they are drained.
     lab.postgres.kill();
     for user in ["first", "second"] {
         bought(&lab.world.app, &lab.sale, user, "k", 1).await;
@@ -328,8 +329,8 @@ async fn twelve_orders(lab: &Lab) -> Vec<(Order, String)> {
     orders
 }
 
-/// Starts processes on what is left, and waits until every order is back as it was: one from before, the twelve, and
-/// `others` since.
+/// Starts processes on the restored servers, and waits until every order is back in its state: one from before, the
+/// twelve, and `others` since.
 async fn come_back(lab: &mut Lab, orders: &[(Order, String)], others: i64, case: &str) {
     lab.world = World::with(lab.redis.server.url(), lab.postgres.url()).await;
     within(PATIENCE, "the ledger has the orders again", async || {
@@ -391,7 +392,7 @@ async fn orders_of_commits_that_were_lost_together_with_a_rebuild_come_back_into
         assert_eq!(
             lab.world.number(count, lab.sale.id).await,
             1,
-            "{since}: no event of a rebuilt shard is taken in before the orders of its rows"
+            "{since}: no event of a rebuilt shard is drained before the orders of its rows"
         );
         come_back(&mut lab, &orders, others, since).await;
     }
@@ -464,7 +465,7 @@ async fn remove_dead_letter(world: &World, sale: &Sale) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_entry_that_no_script_wrote_stops_its_shard_for_a_moment_only_and_is_named() {
+async fn an_entry_that_no_script_wrote_halts_its_shard_for_a_moment_only_and_is_named() {
     for id in ["99-1", "1-5000", "1-18446744073709551615", "18446744073709551615-7"] {
         let world = World::new().await;
         let sale = world.sale(&Terms::of(12, 2)).await;
@@ -495,7 +496,7 @@ async fn an_entry_that_no_script_wrote_stops_its_shard_for_a_moment_only_and_is_
 async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it_is_healed() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(12, 1)).await;
-    // Whoever reconciles a shard waits for its row.
+    // A process that reconciles a shard waits for its row.
     let mut lock = world.pool.begin().await.unwrap();
     let shard = sqlx::query("select from shards where sale_id = $1 for update").bind(sale.id.0);
     shard.execute(&mut *lock).await.unwrap();
@@ -599,17 +600,17 @@ async fn a_foreign_entry_among_a_shards_own_numbers_is_named_by_readiness_until_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_others_were_judged_without_is_reconciled_before_it_sells_again() {
+async fn a_shard_that_was_missing_when_others_were_reconciled_is_reconciled_before_it_sells() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(12, 2)).await;
     let user = shopper_at(&sale, 1);
     bought(&world.app, &sale, &user, "before", 1).await;
     world.settled(&sale).await;
-    // It has units that it never got: whoever is judged without it knows nothing of them.
+    // The shard has units that were never granted to it: a reconciliation without it does not see them.
     let item = key(&sale, 1).item(&"mug".parse().unwrap());
     let raw = Raw::connect(&world.redis);
     let mut record: Vec<u8> = raw.call(redis::cmd("GET").arg(&item));
-    // Available, and what came in.
+    // Available and incoming units.
     record[5] += 2;
     record[41] += 2;
     let _ok: String = raw.call(redis::cmd("SET").arg(&item).arg(record));
@@ -620,10 +621,11 @@ async fn a_shard_that_others_were_judged_without_is_reconciled_before_it_sells_a
     );
     let standing = async || {
         let standings = world.app.ledger.standings(&[sale.id]).await.unwrap();
-        standings[&(sale.id, 1)].run_id.clone().unwrap()
+        standings[&(sale.id, 1)].noted.clone()
     };
     within(PATIENCE, "the shard is reconciled", async || {
-        !standing().await.starts_with('?')
+        let noted = standing().await;
+        noted.is_reconciled_on(&noted.server().unwrap())
     })
     .await;
     bought(&world.app, &sale, &user, "after", 1).await;

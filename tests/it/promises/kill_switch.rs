@@ -2,8 +2,8 @@
 //! paused does not open by itself.
 
 use crate::support::app::{TestApp, Who, rfc3339, sale_with};
-use crate::support::crowd::{PATIENCE, Terms, World, try_buy};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, try_buy};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::servers::Cluster;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::task::JoinHandle;
 
-/// Shoppers of one shard who buy one after the other until they are called off.
+/// Shoppers of one shard who buy one after the other until they are stopped.
 struct Crowd {
     is_over: Arc<AtomicBool>,
     bought: Arc<AtomicUsize>,
@@ -63,14 +63,14 @@ async fn buy_on(
                 state: SaleState::Paused,
             })) => _ = refused.fetch_add(1, Ordering::Relaxed),
             Ok(other) => panic!("{other:?}"),
-            // A node that is silent costs the shards of the others not one answer.
+            // A silent node costs the shards of other nodes no answer.
             Err(fault) => panic!("{fault:?}"),
         }
     }
     last
 }
 
-/// Pauses a sale while crowds buy, and says how long something was still bought, by the servers' clock, which is the test's.
+/// Pauses a sale while crowds buy. Returns how long purchases still succeeded, by the servers' clock, which is the test's.
 async fn bought_after(world: &World, sale: &Arc<Sale>, shards: &[u16], is_whole: bool) -> TimeDelta {
     let crowds: Vec<Crowd> = shards.iter().map(|shard| Crowd::at(&world.app, sale, *shard)).collect();
     within(PATIENCE, "everybody buys", async || {
@@ -129,7 +129,7 @@ async fn a_pause_holds_within_a_second_on_the_other_shards_while_a_node_is_silen
     };
     let answering: Vec<Vec<u16>> = sales.iter().map(|sale| answering(sale)).collect();
     let first = slot(&sales[0], 0);
-    // Nobody takes over.
+    // No replica is promoted.
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
     // At once, and once the other nodes know that one is silent.
@@ -138,6 +138,29 @@ async fn a_pause_holds_within_a_second_on_the_other_shards_while_a_node_is_silen
         after.push(bought_after(&world, sale, shards, false).await);
     }
     hold_within_a_second(&after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_goes_by_the_clocks_of_the_nodes_that_answer_while_one_is_silent() {
+    let (mut cluster, clocks) = Cluster::with_clocks();
+    for clock in &clocks {
+        clock.set(TimeDelta::minutes(-40).num_milliseconds());
+    }
+    let world = World::on(cluster.url()).await;
+    let id = world.draft(&Terms::of(48, 12)).await;
+    // By this host's clock the sale is over, and by those of Redis it goes on for twenty minutes.
+    let ends = "update sales set starts_at = now() - interval '1 hour', ends_at = now() - interval '20 minutes' \
+                where sale_id = $1";
+    assert_eq!(world.execute(ends, id).await.unwrap(), 1);
+    let (sale, _) = flow::operate::preload::load(&world.app, id).await.unwrap().unwrap();
+    let silent = cluster.slot(&format!("{{{id}:0}}:shard"));
+    cluster.kill_replica_of(silent);
+    cluster.hang_primary_of(silent);
+    let paused = flow::operate::transition::transition(&world.app, sale.id, Transition::Pause).await;
+    // The silent node has not heard of it yet.
+    assert!(matches!(&paused, Err(fault) if fault.is_passing()), "{paused:?}");
+    let is_paused = "select count(*) from sales where sale_id = $1 and state = 'paused'";
+    assert_eq!(world.number(is_paused, sale.id).await, 1);
 }
 
 #[tokio::test]

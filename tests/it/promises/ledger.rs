@@ -1,9 +1,7 @@
-//! The ledger is the last line of defence: it takes every event in once, and what must not be stored cannot be.
+//! The ledger is the last line of defence: it stores each event once, and its constraints refuse impossible rows.
 
-use crate::support::crowd::{
-    PATIENCE, SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy,
-};
-use crate::support::poll::{Patience, answer, within};
+use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
+use crate::support::poll::{PATIENCE, Patience, answer, within};
 use crate::support::raw::Raw;
 use flashsale::domain::dead_letter::Settled;
 use flashsale::domain::ids::{OrderId, SaleId};
@@ -34,9 +32,9 @@ async fn state_of(world: &World, order: OrderId, user: &str) -> OrderState {
     order.unwrap().unwrap().state
 }
 
-/// A drain that has just ended may still have the shard for a moment; whoever comes then is sent away.
-async fn everything_is_taken_in(world: &World, sale: &Sale) {
-    within(PATIENCE, "every event is taken in", async || {
+/// A drain that has just ended may still hold the shard for a moment; the next one gets `Busy`.
+async fn everything_is_drained(world: &World, sale: &Sale) {
+    within(PATIENCE, "every event is drained", async || {
         drain_all(&world.app).await.unwrap();
         world.app.stock.undrained(&[first_shard(sale)]).await.unwrap() == [0]
     })
@@ -52,7 +50,7 @@ async fn drains_that_race_and_batches_that_come_twice_take_every_event_in_once()
     let events = world.app.stock.events(first_shard(&sale), 1000).await.unwrap();
     assert_eq!(events.len(), 60);
 
-    // One that dies with the shard in its hands holds nobody up and has done nothing.
+    // A drain that dies holding the shard has done nothing and blocks nobody.
     let claim = world.app.ledger.claim_shard(sale.id, 0).await.unwrap().unwrap();
     assert_eq!(drain_batch(&world.app, &sale, 0).await.unwrap(), DrainOutcome::Busy);
     drop(claim);
@@ -101,7 +99,7 @@ fn event(item: u16, quantity: u32, order: Uuid, identity: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothing_up() {
+async fn events_that_cannot_be_drained_are_kept_with_their_bytes_and_hold_nothing_up() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let first = bought(&world.app, &sale, "first", "k", 1).await;
@@ -142,21 +140,21 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     let sent: Vec<Vec<u8>> = hostile.into_iter().map(|(_, value)| value).collect();
     assert_eq!(kept, sent);
     assert_eq!(drain_batch(&world.app, &sale, 0).await.unwrap(), DrainOutcome::Empty);
-    // The shard never had these orders. Once it is written anew, only what says no order is left to be named.
+    // The shard never had these orders. After a rebuild, only events that name no order remain to be listed.
     flow::recover::attend::rebuild_sale(&world.app, sale.id)
         .await
         .unwrap()
         .unwrap();
     let audit = flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap();
     let named = audit.differences.iter().map(|difference| {
-        let (event, _) = difference.split_once(" could not be taken in").unwrap();
+        let (event, _) = difference.split_once(" could not be stored").unwrap();
         event
     });
     let unreadable = [2, 3, 4, 5, 8].map(|seq| format!("shard 0: event 1-{seq}"));
     assert_eq!(named.collect::<Vec<_>>(), unreadable);
     let stats = flow::watch::stats::stats(&world.app, sale.id).await.unwrap().unwrap();
     assert_eq!(stats.alerts.dead_letters, 7);
-    // They are shown with what can be read of them, until somebody says that they are dealt with.
+    // They are listed with their readable fields until an operator settles them.
     let list = async |settled| flow::settle::dead_letters::dead_letters(&world.app, sale.id, settled, None, 10).await;
     let letters = list(Some(false)).await.unwrap().unwrap();
     let read: Vec<_> = letters
@@ -171,7 +169,7 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(letters[1].bytes.as_deref(), Some(&*"\\x00".repeat(7)));
     assert_eq!(letters.iter().filter(|it| it.bytes.is_some()).count(), 2);
     for letter in &letters {
-        let (id, note) = (letter.position.parse().unwrap(), "told nobody".parse().unwrap());
+        let (id, note) = (letter.position.parse().unwrap(), "informed nobody".parse().unwrap());
         let settled = flow::settle::dead_letters::settle(&world.app, sale.id, id, &note)
             .await
             .unwrap();
@@ -186,7 +184,7 @@ async fn events_that_cannot_be_taken_in_are_kept_with_their_bytes_and_hold_nothi
     assert_eq!(list(Some(true)).await.unwrap().unwrap().len(), 7);
 }
 
-/// A shopper's order that the ledger cannot store, because another has the place of its event.
+/// A shopper's order that the ledger cannot store, because another order has its event's position.
 async fn unstorable(world: &World, sale: &Sale, user: &str) -> OrderId {
     let order = bought(&world.app, sale, user, "k", 3).await;
     let in_its_place = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, \
@@ -194,7 +192,7 @@ async fn unstorable(world: &World, sale: &Sale, user: &str) -> OrderId {
          values (gen_random_uuid(), $1, 0, 'mug', 'somebody', 'k', 1, 0, 'EUR', 'cancelled', now(), \
          now() + interval '1 hour', now(), 1, 1)";
     assert_eq!(world.execute(in_its_place, sale.id).await.unwrap(), 1);
-    everything_is_taken_in(world, sale).await;
+    everything_is_drained(world, sale).await;
     let dead = "select count(*) from dead_letters where sale_id = $1";
     assert_eq!(world.number(dead, sale.id).await, 1);
     order.id
@@ -211,11 +209,11 @@ async fn an_order_that_cannot_be_stored_is_revoked_and_its_units_are_sold_once()
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = unstorable(&world, &sale, "a").await;
-    // What waits to be told is in the books of both sides.
+    // Both sides count the undelivered message.
     assert_eq!(differences(&world, &sale).await, [""; 0]);
-    within(PATIENCE, "the shard is told", async || {
+    within(PATIENCE, "the shard gets the message", async || {
         flow::settle::release::release_waiting(&world.app).await.unwrap();
-        world.unrest(&sale).await.is_empty()
+        world.pending_work(&sale).await.is_empty()
     })
     .await;
     assert_eq!(state_of(&world, order, "a").await, OrderState::Revoked);
@@ -243,12 +241,12 @@ async fn an_order_that_cannot_be_stored_is_revoked_and_its_units_are_sold_once()
         buy(&world.app, &sale, "c", "k", 1).await,
         PurchaseOutcome::Refused(Refusal::SoldOut)
     );
-    everything_is_taken_in(&world, &sale).await;
+    everything_is_drained(&world, &sale).await;
     assert_eq!(differences(&world, &sale).await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rebuilding_ahead_of_the_news_that_an_order_is_revoked_leaves_nobody_with_it() {
+async fn a_rebuild_before_the_delivery_of_a_revocation_leaves_nobody_with_the_order() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     let order = unstorable(&world, &sale, "a").await;
@@ -259,19 +257,19 @@ async fn a_rebuilding_ahead_of_the_news_that_an_order_is_revoked_leaves_nobody_w
     assert_eq!(differences(&world, &sale).await, [""; 0]);
     let found = flow::settle::order::read_order(&world.app, order, &"a".parse().unwrap()).await;
     assert_eq!(found.unwrap(), None);
-    // Whoever asks again gets what he was told, if it is still there.
+    // A shopper who repeats the request gets the same order, if it is still there.
     bought(&world.app, &sale, "b", "k", 8).await;
     assert_eq!(
         buy(&world.app, &sale, "a", "k", 3).await,
         PurchaseOutcome::Refused(Refusal::SoldOut)
     );
     bought(&world.app, &sale, "a", "k2", 2).await;
-    everything_is_taken_in(&world, &sale).await;
+    everything_is_drained(&world, &sale).await;
     assert_eq!(differences(&world, &sale).await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_must_not_be_stored_cannot_be() {
+async fn constraints_refuse_impossible_rows() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
     bought(&world.app, &sale, "holds", "k", 1).await;
@@ -410,7 +408,7 @@ async fn what_must_not_be_stored_cannot_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
+async fn units_that_a_forgetful_redis_sells_again_are_revoked_to_the_unit() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(5, 1)).await;
     let key = first_shard(&sale).item(&SKU.parse().unwrap());
@@ -418,7 +416,7 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
     for user in ["a", "b", "c"] {
         bought(&world.app, &sale, user, "k", 1).await;
     }
-    everything_is_taken_in(&world, &sale).await;
+    everything_is_drained(&world, &sale).await;
     let _ok: String =
         Raw::connect(&world.redis).call(redis::cmd("RESTORE").arg(&key).arg(0).arg(before).arg("REPLACE"));
 
@@ -430,7 +428,7 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
         buy(&world.app, &sale, "i", "k", 1).await,
         PurchaseOutcome::Refused(Refusal::SoldOut)
     );
-    everything_is_taken_in(&world, &sale).await;
+    everything_is_drained(&world, &sale).await;
     flow::settle::release::release_waiting(&world.app).await.unwrap();
 
     let api = world.start("api").await;
@@ -460,7 +458,7 @@ async fn what_a_forgetful_redis_sells_again_is_revoked_to_the_unit() {
     );
 }
 
-/// What every key of a sale holds, whatever the order in which Redis keeps it.
+/// The content of every key of a sale, without the order in which Redis keeps it.
 fn contents(world: &World, sale: SaleId) -> BTreeMap<String, BTreeSet<Vec<Vec<u8>>>> {
     let raw = Raw::connect(&world.redis);
     let keys: Vec<String> = raw.call(redis::cmd("KEYS").arg(format!("{{{sale}:*")));
@@ -604,7 +602,7 @@ fn keys_of(world: &World, sale: SaleId) -> usize {
     Raw::connect(&world.redis).dump(&format!("{{{sale}:*")).len()
 }
 
-/// Has somebody buy whose order the ledger cannot store.
+/// Buys with an order that the ledger cannot store.
 async fn put_aside(world: &World, sale: &Sale) {
     let user = shopper_at(sale, 0);
     let order = bought(&world.app, sale, &user, "k", 1).await;
@@ -618,7 +616,7 @@ async fn put_aside(world: &World, sale: &Sale) {
     assert!(drain_to_now(&world.app, sale, &[0], by).await.unwrap());
     let letters = "select count(*) from dead_letters where sale_id = $1";
     assert_eq!(world.number(letters, sale.id).await, 1);
-    // Whether the shard was told by then or not.
+    // Whether or not the message was delivered by then.
     within(PATIENCE, "the order is revoked", async || {
         match flow::settle::cancel::cancel(&world.app, order.id, &user.parse().unwrap()).await {
             Err(fault) => assert!(fault.to_string().contains("is being revoked"), "{fault}"),
@@ -645,11 +643,11 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
         .unwrap();
     world.settled(&sale).await;
     put_aside(&world, &sale).await;
-    bought(&world.app, &sale, "not taken in", "k", 1).await;
-    let ended = "update sales set starts_at = now() - interval '50 hours', ends_at = now() - interval '26 hours' \
-                 where sale_id = $1";
+    bought(&world.app, &sale, "not stored", "k", 1).await;
+    let ended = "update sales set starts_at = now() - interval '50 hours', ends_at = now() - interval '26 hours', \
+                 over_at = now() - interval '1 hour' where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
-    // The shards learn of it as of any change.
+    // The shards learn of it like of any change.
     world
         .execute(
             "update sales set state_version = state_version + 1 where sale_id = $1",
@@ -666,11 +664,11 @@ async fn a_sale_leaves_redis_a_day_after_its_end_and_its_orders_stay() {
     flow::operate::retire::retire_ended(&app).await.unwrap();
     assert!(keys_of(&world, sale.id) > 0, "an order is still open");
     cancel(&app, open.id, "holds").await;
-    // Nobody keeps the shards of such a sale any more, so the relay is who is sure that they were told.
+    // No process keeps the shards of such a sale any more, so the job `release` makes sure of the delivery.
     flow::settle::release::release_waiting(&app).await.unwrap();
     flow::operate::retire::retire_ended(&app).await.unwrap();
-    assert!(keys_of(&world, sale.id) > 0, "an order has not been taken in");
-    // It never will be, if it is of a life of its shard that is over.
+    assert!(keys_of(&world, sale.id) > 0, "an order is not in the ledger");
+    // It never will be, if its epoch is over.
     let over = "update shards set epoch = epoch + 1 where sale_id = $1";
     world.execute(over, sale.id).await.unwrap();
     flow::operate::retire::retire_ended(&app).await.unwrap();
@@ -731,7 +729,8 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
     assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
     let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
     for (hours, expected) in [("24", 0), ("26", 1)] {
-        let ago = "update sales set closed_at = now() - interval '1 hour' * HOURS where sale_id = $1";
+        let ago = "update sales set closed_at = now() - interval '1 hour' * HOURS, \
+                   over_at = over_at - interval '1 hour' where sale_id = $1";
         sqlx::query(sqlx::AssertSqlSafe(ago.replace("HOURS", hours)))
             .bind(sale.id.0)
             .execute(&world.pool)
@@ -752,7 +751,7 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
         };
         assert_eq!(late, refused(refusal));
     }
-    // Nor does the process that has sold it wait for a shard that will not come back.
+    // The process that sold it does not wait for a lost shard either.
     within(PATIENCE, "the process that sold it knows", async || {
         let late = try_buy(&world.app, &sale, "late", "k", 1).await;
         late.is_ok_and(|it| {
@@ -768,12 +767,42 @@ async fn a_closed_sale_leaves_redis_a_day_after_it_was_closed() {
 async fn a_sale_that_redis_still_sells_is_not_retired_by_a_postgres_that_is_ahead() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(6, 1)).await;
-    // The same as a clock of Postgres that is two days ahead: the sale is over there, and in Redis it is not.
+    // The same as a clock of Postgres that is two days ahead: the sale is over for Postgres, but not for Redis.
     let over = "update sales set closed_at = now() - interval '26 hours' where sale_id = $1";
     world.execute(over, sale.id).await.unwrap();
     let app = world.another().await;
     assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
     assert!(keys_of(&world, sale.id) > 0);
+    // It goes on selling, gives back, and takes more units.
+    flow::recover::attend::reconcile_all(&app).await.unwrap();
+    assert_eq!(flow::recover::renew::renew(&app).await.unwrap(), 1);
+    let order = bought(&app, &sale, "ada", "k", 6).await;
+    flow::settle::cancel::cancel(&app, order.id, &"ada".parse().unwrap())
+        .await
+        .unwrap();
+    world.settled(&sale).await;
+    bought(&app, &sale, "ben", "k", 6).await;
+    let key = "more".parse().unwrap();
+    let restock = flow::operate::restock::restock(&app, sale.id, &key, &SKU.parse().unwrap(), 2).await;
+    assert!(matches!(restock, Ok(RestockOutcome::Applied(_))), "{restock:?}");
+    bought(&app, &sale, "eve", "k", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_no_worker_saw_end_leaves_redis_after_all_processes_know() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(6, 1)).await;
+    let over = "update sales set state = 'closed', closed_at = now() - interval '26 hours' where sale_id = $1";
+    world.execute(over, sale.id).await.unwrap();
+    let app = world.another().await;
+    // The first run only notes that it is over.
+    assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 0);
+    assert!(world.app.ledger.sale(sale.id).await.unwrap().unwrap().leaving);
+    assert!(keys_of(&world, sale.id) > 0);
+    let later = "update sales set over_at = over_at - interval '31 minutes' where sale_id = $1";
+    world.execute(later, sale.id).await.unwrap();
+    assert_eq!(flow::operate::retire::retire_ended(&app).await.unwrap(), 1);
+    assert_eq!(keys_of(&world, sale.id), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -789,7 +818,7 @@ async fn a_hundred_sales_that_have_to_wait_keep_no_other_in_redis() {
     assert_eq!(world.execute(waiting, draft).await.unwrap(), 100);
     let sale = world.sale(&Terms::of(6, 1)).await;
     let over = "update sales set state = 'closed', closed_at = now() - interval '26 hours', \
-                ends_at = now() + interval '2 hours' where sale_id = $1";
+                ends_at = now() + interval '2 hours', over_at = now() - interval '1 hour' where sale_id = $1";
     world.execute(over, sale.id).await.unwrap();
     let app = world.another().await;
     assert_eq!(flow::operate::retire::retire_by_pages(&app, 30).await.unwrap(), 1);
@@ -803,7 +832,7 @@ async fn workers_that_retire_a_sale_share_its_shoppers_and_go_on_where_the_last_
     for user in ["a", "b", "c"] {
         bought(&world.app, &sale, user, "k", 1).await;
     }
-    everything_is_taken_in(&world, &sale).await;
+    everything_is_drained(&world, &sale).await;
     let ledger = &world.app.ledger;
     let users =
         |page: &Retiring| -> Vec<String> { page.shoppers.iter().map(|(_, user)| user.as_str().to_owned()).collect() };

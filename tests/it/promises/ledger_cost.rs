@@ -1,6 +1,6 @@
-//! What the ledger's work and a proof that nothing is left cost, in figures that no machine changes: statements that Postgres
-//! is sent, commands that Redis runs. Whoever makes them dearer, or lets them grow with the orders or with those who wait, is
-//! told here; how long they take is measured elsewhere.
+//! The cost of the ledger's work and of a proof that nothing is left, in figures that no machine changes: statements sent to
+//! Postgres, commands run by Redis. A change that makes them dearer, or lets them grow with orders or waiting requests, fails
+//! here; times are measured elsewhere.
 
 use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
 use crate::support::raw::Raw;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 const SENT: &str = "select left(query, 40) || ' ' || queryid, calls from pg_stat_statements \
     where query not like '%pg_stat_statements%'";
 
-/// Servers that nobody else uses, and what is counted there.
+/// Servers of this test alone, and their counters.
 struct Counting {
     world: World,
     raw: Raw,
@@ -52,7 +52,7 @@ impl Counting {
         }
     }
 
-    /// What is sent to Postgres while this is done.
+    /// The statements that Postgres gets while this is done.
     async fn statements<T>(&mut self, work: impl Future<Output = T>) -> (T, BTreeMap<String, i64>) {
         sqlx::raw_sql("select pg_stat_statements_reset()")
             .execute(&mut self.connection)
@@ -63,7 +63,7 @@ impl Counting {
         (done, sent.into_iter().collect())
     }
 
-    /// How many pages the statements like this have looked at since the last reset.
+    /// How many pages the statements like this have read since the last reset.
     async fn pages_of(&mut self, like: &str) -> i64 {
         let pages = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8 from pg_stat_statements \
              where query like $1 and query not like '%pg_stat_statements%'";
@@ -131,7 +131,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     }
     assert_eq!(batches[1], batches[2], "it grows with the orders");
     assert_eq!(sum(&batches[2]), DRAIN, "{:#?}", batches[2]);
-    // What is counted is all that is sent.
+    // The count covers all statements.
     let (_, one_more) = counting.statements(app.ledger.sale(sales[0].0.id)).await;
     assert!(sum(&one_more) >= 1, "{one_more:?}");
 
@@ -147,7 +147,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     assert_eq!(outcome, PaymentOutcome::Duplicate);
     assert!(sum(&sent) <= PAYMENT_AGAIN_MAX, "{sent:#?}");
 
-    // The ledger has decided, and nobody has told the stock yet.
+    // The ledger has decided, and no message has been delivered.
     let mut releases = Vec::new();
     for (at, orders) in [&sales[1].1[1..], &sales[2].1[..40]].into_iter().enumerate() {
         for order in orders {
@@ -163,7 +163,7 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
         .world
         .number("select count(*) from outbox where sale_id = $1", sales[2].0.id)
         .await;
-    assert_eq!(left, 0, "all were told");
+    assert_eq!(left, 0, "all were delivered");
     assert_eq!(releases[0], releases[1], "it grows with the messages");
     assert_eq!(sum(&releases[1]), RELEASES, "{:#?}", releases[1]);
 }
@@ -210,15 +210,15 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_are_found_by_their_index_whatever_a_wave_of_orders_that_ended_has_left() {
+async fn messages_are_found_by_index_after_a_wave_of_ended_orders() {
     let mut counting = Counting::start().await;
-    // Only the test says when statistics are made.
+    // Only the test updates statistics.
     let quiet = "alter table outbox set (autovacuum_enabled = false)";
     sqlx::raw_sql(quiet).execute(&mut counting.connection).await.unwrap();
     let sale = counting.world.sale(&Terms::of(10, 4)).await;
     let mut pages = Vec::new();
-    // As it is once a statement has been sent often, when it is planned without what it is asked about, and as it is before.
-    // The first waves come when Postgres has seen nothing but an empty queue.
+    // Both after many executions, when the plan ignores the parameters, and before.
+    // The first waves come when Postgres has statistics of an empty queue only.
     for (plan, wave, is_known) in [
         ("generic", 1_000, false),
         ("generic", 100_000, false),
@@ -264,16 +264,16 @@ async fn messages_are_found_by_their_index_whatever_a_wave_of_orders_that_ended_
     assert!(pages[1..].iter().all(|it| *it <= pages[0] + 700), "{pages:?}");
 }
 
-/// To begin, claim the shard, save, insert the orders, hold their units, let go of what was saved, move the position, commit.
+/// To begin, claim the shard, save, insert the orders, hold their units, release the savepoint, move the position, commit.
 const DRAIN: i64 = 8;
-/// To begin, wait briefly for locks, look whether it is known, lock the order, change it, its units and the message, record it,
-/// commit; then, when the stock has been told, to begin, be certain of the server, strike the message, commit.
+/// To begin, wait briefly for locks, find whether it is known, lock the order, change it, its units and the message, record it,
+/// commit; then, after the delivery, to begin, verify the server, mark the message delivered, commit.
 const PAYMENT: i64 = 13;
-/// To begin, wait briefly for locks, look whether it is known, and leave it at that, which may be sent a moment later.
+/// To begin, wait briefly for locks, find whether it is known, and leave it at that, which may be sent a moment later.
 const PAYMENT_AGAIN_MAX: i64 = 4;
-/// To begin, take the messages, be certain of the servers, strike what was told, postpone the rest, of two kinds, commit.
+/// To begin, take the messages, verify the servers, mark the delivered ones, postpone the rest, of two kinds, commit.
 const RELEASES: i64 = 7;
-/// Two surveys of four shards, each with the time, and in between a look for units that are on their way.
+/// Two surveys of four shards, each with the time, and in between a read of the units in transit.
 const PROOF: [(&str, i64); 4] = [("get", 4), ("hgetall", 4), ("mget", 8), ("time", 2)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
-//! Everybody at once on one shard: nobody waits for a lock that its holder cannot give back.
+//! All actions at once on one shard: none waits for a lock that its holder cannot release.
 
 use crate::support::crowd::{Terms, World, payment};
+use crate::support::poll::answer;
 use flashsale::flow;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -23,13 +24,22 @@ async fn buying_paying_cancelling_and_restocking_one_item_at_once_never_blocks_i
                 assert_eq!(bought.status, 201, "{}", bought.code());
                 let order = bought.order();
                 if turn % 3 == 2 {
-                    assert_eq!(client.cancel(&user, order).await.unwrap().status, 200);
+                    answer("the order is cancelled", || async {
+                        // 503: a slow machine kept the lock from it, and nothing is done.
+                        let cancelled = client.cancel(&user, order).await.unwrap();
+                        assert!(matches!(cancelled.status, 200 | 503), "{}", cancelled.code());
+                        (cancelled.status == 200).then_some(())
+                    })
+                    .await;
                 } else {
                     let paid = client
                         .pay(&payment(&format!("{buyer}-{turn}"), order, 1))
                         .await
                         .unwrap();
-                    assert_eq!((paid.status, paid.body["outcome"].as_str()), (200, Some("applied")));
+                    // Pending: the same, and a job applies it.
+                    let outcome = paid.body["outcome"].as_str();
+                    assert_eq!(paid.status, 200, "{}", paid.code());
+                    assert!(matches!(outcome, Some("applied" | "pending")), "{outcome:?}");
                 }
             }
         })

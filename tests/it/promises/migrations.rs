@@ -1,7 +1,7 @@
 //! A migration runs while the ledger is used: sales, payments and cancellations go on.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, drain_all, payment};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, drain_all, payment};
+use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::CancelOutcome;
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::{flow, ledger};

@@ -1,4 +1,4 @@
-//! What always holds, whatever happens: each module is one promise and the ways in which it could be broken.
+//! The promises that always hold: each module is one promise and the ways in which it could be broken.
 
 mod at_rest;
 mod clocks;
@@ -18,7 +18,7 @@ mod lock_order;
 mod migrations;
 mod outage;
 mod outage_answers;
-mod outage_looks;
+mod outage_shoppers;
 mod payment_races;
 mod recovery;
 mod replay;

@@ -1,8 +1,8 @@
-//! While Postgres is away, Redis sells on, and nobody loses an order for want of time to pay it.
+//! While Postgres is away, Redis sells on, and nobody loses an order because there was no time to pay.
 
 use crate::support::backlog::reserve_many;
-use crate::support::crowd::{PATIENCE, Terms, World, ban, bought, drain_all, payment, shopper_at, try_buy};
-use crate::support::poll::{pass, within};
+use crate::support::crowd::{Terms, World, ban, bought, drain_all, payment, shopper_at, try_buy};
+use crate::support::poll::{PATIENCE, pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, fresh_redis_with, redis};
 use flashsale::domain::fault::Fault;
@@ -34,7 +34,7 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     assert!(matches!(paid, Err(Fault::Unavailable(_))), "{paid:?}");
     let cancelled = flow::settle::cancel::cancel(&world.app, before.id, &"before".parse().unwrap()).await;
     assert!(matches!(cancelled, Err(Fault::Unavailable(_))), "{cancelled:?}");
-    // Permits are Redis's affair: they are renewed all the same.
+    // Permits need only Redis: they are renewed all the same.
     assert_eq!(flow::recover::renew::renew(&world.app).await.unwrap(), 2);
     let shards = [0, 1].map(|shard| ShardKey { sale: sale.id, shard });
     let waiting: i64 = world.app.stock.undrained(&shards).await.unwrap().iter().sum();
@@ -46,7 +46,7 @@ async fn without_postgres_selling_goes_on_and_a_payment_is_taken_when_it_is_back
     })
     .await;
     within(PATIENCE, "the ledger catches up", async || {
-        // A connection of the time before may still be in the pool.
+        // An earlier connection may still be in the pool.
         let _passing = drain_all(&world.app).await;
         world.app.stock.undrained(&shards).await.unwrap() == [0, 0]
     })
@@ -105,7 +105,7 @@ async fn without_postgres_a_redis_that_stands_still_for_a_moment_sells_on_again_
     postgres.stop();
     let raw = Raw::connect(&redis.server.url());
     for n in 0..6 {
-        // A fork or a slow disk does that. A permit that ran out meanwhile could be given again by nobody.
+        // A fork or a slow disk does that. No process could grant an expired permit again meanwhile.
         let _paused: String = raw.call(redis::cmd("CLIENT").arg("PAUSE").arg(1_200).arg("ALL"));
         let renewed = world.app.metrics.permit_renewals.of(["renewed"]);
         let before = renewed.get();
@@ -134,14 +134,14 @@ async fn a_purchase_that_was_held_up_too_long_asks_for_nothing_any_more() {
         world.number(reading, id).await > 0
     })
     .await;
-    // While the process stands still, the ledger answers; and whoever asked may ask again under the same key.
+    // While the process stands still, the ledger answers; the shopper may repeat the request under the same key.
     let frozen = Frozen::one(instance.pid());
     lock.rollback().await.unwrap();
     pass(Duration::from_millis(1_700)).await;
     drop(frozen);
     let answer = asked.await.unwrap().expect("an answer");
     assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
-    // Had it sold all the same, this would be that order again.
+    // If it had sold all the same, this would be a replay.
     let again = instance.client().buy(id, "ada", "k", 1).await.expect("an answer");
     assert_eq!((again.status, again.replayed), (201, false), "{again:?}");
     assert_eq!(world.settled(&sale).await.stock.held, 1);
@@ -149,13 +149,13 @@ async fn a_purchase_that_was_held_up_too_long_asks_for_nothing_any_more() {
     assert!(instance.errors().is_empty(), "{:#?}", instance.errors());
 }
 
-/// Has a worker come, and forgets for how long none had: the database may be older than the test.
+/// Records a worker, and forgets how long there was none: the database may be older than the test.
 async fn no_outage_so_far(world: &World) {
     flow::settle::expire::beat(&world.app).await.unwrap();
     sqlx::query("delete from outages").execute(&world.pool).await.unwrap();
 }
 
-/// Says that the last worker came so long ago.
+/// Records that the last worker came so long ago.
 async fn silence(world: &World, seconds: i32) {
     let silence = "update heartbeat set beaten_at = now() - make_interval(secs => $1)";
     sqlx::query(silence)
@@ -165,7 +165,7 @@ async fn silence(world: &World, seconds: i32) {
         .unwrap();
 }
 
-/// How long an order is held, in seconds, as its shopper is answered.
+/// How long an order is held, in seconds, as its shopper reads it.
 async fn holds_for(world: &World, order: flashsale::domain::ids::OrderId) -> f64 {
     let order = world.app.ledger.order(order).await.unwrap().unwrap();
     (order.expires_at - order.created_at).to_std().unwrap().as_secs_f64()
@@ -187,7 +187,7 @@ async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
     flow::settle::pay::pay(&world.app, &payment("p", paid.id, 1))
         .await
         .unwrap();
-    // One from before the outage, overdue by now but for it; one from its middle.
+    // One from before the outage, which would be overdue otherwise; one from its middle.
     for (user, age) in [("old", 150), ("paid", 150), ("middle", 40)] {
         let aged = "update orders set created_at = created_at - make_interval(secs => $1), \
                     expires_at = expires_at - make_interval(secs => $1) where user_id = $2";
@@ -219,9 +219,9 @@ async fn unpaid_orders_are_held_longer_by_the_time_in_which_nobody_could_pay() {
     let paid_holds = holds_for(&world, paid.id).await;
     assert!(
         (paid_holds - 60.0).abs() < 0.001,
-        "what is decided is not held: {paid_holds}"
+        "a decided order is not held: {paid_holds}"
     );
-    // It is counted once, however often one looks.
+    // A second evaluation counts it no second time.
     for _ in 0..3 {
         flow::settle::expire::expire_due(&world.app).await.unwrap();
     }
@@ -284,7 +284,7 @@ async fn a_hold_ends_with_the_outages_since_it_began_and_not_a_moment_before() {
     let paid = flow::settle::pay::pay(&world.app, &beside).await;
     assert!(matches!(paid, Ok(PaymentOutcome::Applied)), "{paid:?}");
     assert_eq!(flow::settle::expire::expire_due(&world.app).await.unwrap(), 1);
-    // What is decided is not held any longer, whatever comes.
+    // A decided order is held no longer, also after another outage.
     let holds = (holds_for(&world, early).await, holds_for(&world, late).await);
     assert!(
         (180.0..200.1).contains(&holds.0) && (180.0..200.1).contains(&holds.1),
@@ -332,7 +332,7 @@ async fn a_worker_that_is_long_at_expiring_holds_is_no_outage() {
     let began = "create table lock_began as select clock_timestamp() as at";
     sqlx::query(began).execute(&world.pool).await.unwrap();
     let _worker = world.start("worker").await;
-    within(PATIENCE, "the worker comes back from what it waits for", async || {
+    within(PATIENCE, "the worker's statement ends", async || {
         let late = "select count(*) from heartbeat, lock_began \
                     where beaten_at > at + interval '9 seconds' and $1 is not null";
         world.number(late, sale.id).await == 1
@@ -343,7 +343,7 @@ async fn a_worker_that_is_long_at_expiring_holds_is_no_outage() {
     assert_eq!(world.number(outages, sale.id).await, before);
 }
 
-/// Waits until each of so many shards has been asked again by this process how much waits.
+/// Waits until this process has asked each of so many shards again for its backlog.
 async fn renewed(world: &World, shards: u64) {
     let renewed = world.app.metrics.permit_renewals.of(["renewed"]);
     // Those of a round that has begun may have been asked before.
@@ -374,7 +374,7 @@ async fn a_shard_of_which_an_order_waits_for_ten_minutes_sells_nothing_until_the
     assert!(matches!(&replayed, PurchaseOutcome::Replayed(it) if it.id == first.id));
     bought(&world.app, &sale, &other, "k", 1).await;
     drain_all(&world.app).await.unwrap();
-    // `bought` repeats what is answered 503.
+    // `bought` repeats a request that gets 503.
     bought(&world.app, &sale, &late, "k2", 1).await;
     world.settled(&sale).await;
     world.sells_out(&sale).await;
@@ -396,7 +396,7 @@ async fn however_many_shards_have_a_backlog_redis_has_memory_left() {
         used.unwrap().trim().parse::<i64>().unwrap()
     };
     let braked = || world.app.permits.count_shards().braked;
-    // Nobody takes the events in.
+    // Nobody drains the events.
     let mut each = 0;
     while used() < MAXMEMORY * 3 / 4 {
         assert_eq!(braked(), 0, "with {} bytes", used());
@@ -465,8 +465,8 @@ async fn outages_are_forgotten_after_a_month_in_which_workers_came() {
     assert_eq!(world.number(outages, sale).await, 3);
 }
 
-/// Decides something while a sale's only server hangs for longer than its permits hold, and puts off what the shard is to
-/// be told as if it had been tried for a minute; returns once the server goes on.
+/// Decides something while a sale's only server hangs for longer than its permits hold, and postpones the messages for
+/// its shard as after a minute of attempts. Returns once the server goes on.
 async fn decided_while_it_hangs(world: &World, redis: &FreshRedis, sale: &Sale, decide: impl AsyncFnOnce()) {
     let frozen = Frozen::one(redis.server.pid());
     decide().await;
@@ -477,8 +477,8 @@ async fn decided_while_it_hangs(world: &World, redis: &FreshRedis, sale: &Sale, 
     drop(frozen);
 }
 
-/// Has one shopper after the other ask, of whom nobody gets an order, until the shards have their permits again and have
-/// renewed them, and the answer is the one that is expected.
+/// Lets one shopper after the other ask. None gets an order until the shards have got and renewed their permits and the
+/// expected answer comes.
 async fn nobody_buys(
     world: &World,
     sale: &Sale,
@@ -498,7 +498,7 @@ async fn nobody_buys(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told_before_it_sells() {
+async fn a_shard_that_hung_during_a_pause_or_a_ban_learns_of_it_before_it_sells() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;
     let (sale, other) = (world.sale(&Terms::of(90, 1)).await, world.sale(&Terms::of(90, 1)).await);
@@ -506,7 +506,7 @@ async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told
     let order = bought(&world.app, &other, "before", "k", 1).await;
     world.settled(&other).await;
     decided_while_it_hangs(&world, &redis, &sale, async || {
-        // As if whoever decides could not reach the server at all: what hangs may still read what it was sent.
+        // As if the deciding process could not reach the server at all: a hanging server still reads bytes sent to it.
         let now = chrono::Utc::now().timestamp_millis();
         let paused = world.app.ledger.transition(sale.id, Transition::Pause, now).await;
         assert!(matches!(paused, Ok(TransitionOutcome::Done(_))), "{paused:?}");
@@ -533,15 +533,15 @@ async fn a_shard_that_hung_while_its_sale_was_paused_or_a_shopper_banned_is_told
     let is_banned = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::Refused(Refusal::Banned));
     let banned = nobody_buys(&world, &other, |_| "bot".to_owned(), is_banned);
     tokio::join!(paused, banned);
-    // The other sale goes on, and everything that its shard could not be told is due.
+    // The other sale goes on, and all messages for its shard are due.
     within(PATIENCE, "others buy", async || {
         try_buy(&world.app, &other, "after", "k", 1).await.is_ok()
     })
     .await;
     let put_off = "select count(*) from outbox where sale_id = $1 and not_before > now() + interval '5 seconds'";
     for sale in [&sale, &other] {
-        // A moment after the permit that let the other one buy.
-        within(PATIENCE, "nothing is put off", async || {
+        // A moment after the permit that let the shopper of the other sale buy.
+        within(PATIENCE, "nothing is postponed", async || {
             world.number(put_off, sale.id).await == 0
         })
         .await;

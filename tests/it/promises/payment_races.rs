@@ -1,7 +1,7 @@
 //! Pay or expire, never both: one place decides, and no money is ever lost.
 
-use crate::support::crowd::{Client, PATIENCE, PRICE, Terms, World, bought, cancel, drain_all, payment, shopper_at};
-use crate::support::poll::{Patience, within};
+use crate::support::crowd::{Client, PRICE, Terms, World, bought, cancel, drain_all, payment, shopper_at};
+use crate::support::poll::{PATIENCE, Patience, within};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::SaleId;
@@ -15,7 +15,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Every payment is in the books once, and the money that was kept is the price of what was sold.
+/// Every payment is recorded once, and the money that was kept is the price of the sold units.
 async fn the_money_is_all_there(world: &World, sale: &Sale, payments: i64) {
     let item = world.rested(sale).await;
     let recorded = world
@@ -64,11 +64,11 @@ async fn a_payment_at_the_deadline_is_applied_or_owed_back_and_the_order_paid_or
             while Utc::now() < at {
                 patience.pause("the deadline comes").await;
             }
-            let (one, other) = join(told(&one, &payment), told(&other, &payment)).await;
+            let (one, other) = join(pay_by_webhook(&one, &payment), pay_by_webhook(&other, &payment)).await;
             let outcomes = [&one.0, &other.0];
             let decided: Vec<&String> = outcomes.into_iter().filter(|it| *it != "duplicate").collect();
             if decided.is_empty() {
-                assert!(one.1 || other.1, "both are told that the other was first");
+                assert!(one.1 || other.1, "both answers say that it is a duplicate");
             } else {
                 assert_eq!(decided.len(), 1, "{outcomes:?}");
             }
@@ -103,8 +103,8 @@ async fn a_payment_at_the_deadline_is_applied_or_owed_back_and_the_order_paid_or
     }
 }
 
-/// What an instance says to a payment, and whether it had to be sent again, because the machine was too busy to answer.
-async fn told(instance: &Client, payment: &Payment) -> (String, bool) {
+/// An instance's outcome of a payment, and whether it had to be sent again, because the machine was too busy to answer.
+async fn pay_by_webhook(instance: &Client, payment: &Payment) -> (String, bool) {
     let (patience, mut again) = (Patience::of(PATIENCE), false);
     loop {
         let answer = instance.pay(payment).await;
@@ -118,7 +118,7 @@ async fn told(instance: &Client, payment: &Payment) -> (String, bool) {
     }
 }
 
-/// Pays, and sends it again while the answer is 503, as the provider does.
+/// Pays, and repeats the webhook while the answer is 503, as the provider does.
 async fn pay(app: &App, payment: &Payment) -> PaymentOutcome {
     let patience = Patience::of(PATIENCE);
     loop {
@@ -151,8 +151,8 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
             let paying = join(pay(&app, &payment), pay(&other, &payment));
             let cancelling = join(cancel(&app, order.id, &user), cancel(&other, order.id, &user));
             let ((one, two), cancelled) = Box::pin(join(paying, cancelling)).await;
-            // Where the first answer was lost on the way, both are told that it was there before. Where the order was locked for
-            // long, the payment is settled later.
+            // If the first answer was lost, both answers say that it is a duplicate. If the order was locked for long, the
+            // payment is settled later.
             let undecided = [PaymentOutcome::Duplicate, PaymentOutcome::Pending];
             let paid = [one, two].into_iter().find(|it| !undecided.contains(it));
             (order.id, user, paid, cancelled)
@@ -164,7 +164,7 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     )
     .await;
     for run in expiring {
-        // What one leaves, another does.
+        // A payment that one drain leaves, another settles.
         assert!(run.as_ref().map_or_else(Fault::is_passing, |_| true), "{run:?}");
     }
     for race in races {
@@ -199,7 +199,7 @@ async fn a_payment_that_overtakes_its_order_is_recorded_and_settled_by_a_worker_
     let api = world.start("api").await;
     let order = bought(&world.app, &sale, "u", "k", 1).await;
     let wrong = bought(&world.app, &sale, "v", "k", 1).await;
-    // Somebody has the shard and does not come to an end.
+    // A process holds the shard and does not end.
     let claim = world.app.ledger.claim_shard(sale.id, 0).await.unwrap().unwrap();
     let (right, too_little) = (payment("p", order.id, 1), payment("q", wrong.id, 0));
     let client = api.client();
@@ -216,20 +216,20 @@ async fn a_payment_that_overtakes_its_order_is_recorded_and_settled_by_a_worker_
     assert_eq!(answer.body["state"], "reserved", "{answer:?}");
 }
 
-/// Another process has not heard of the sale, and somebody guesses so many others that it may look for no more.
+/// Another process does not know the sale, and a client guesses so many others that the process may query no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payment_for_a_sale_that_is_new_is_never_said_to_be_for_nothing() {
+async fn a_payment_for_a_new_sale_is_never_recorded_as_unmatched() {
     let world = World::new().await;
     world.sale(&Terms::of(1, 1)).await;
     let other = world.another().await;
     other.sales.learn().await.unwrap();
     let sale = world.sale(&Terms::of(4, 1)).await;
     let order = bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
-    // One who may not look is told that there is no such sale, and that is believed for a moment.
+    // Without a query it answers that there is no such sale, and it keeps that answer for a moment.
     for guesses in [200, 20] {
         let guesses = (0..guesses).map(|_| SaleId(Uuid::now_v7())).chain([sale.id]);
-        let told = join_all(guesses.map(|id| other.sales.fresh(id))).await;
-        assert!(told.into_iter().all(|it| it.unwrap().is_none()));
+        let found = join_all(guesses.map(|id| other.sales.fresh(id))).await;
+        assert!(found.into_iter().all(|it| it.unwrap().is_none()));
     }
     let flood = async {
         loop {

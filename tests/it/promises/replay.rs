@@ -1,8 +1,8 @@
-//! One outcome a key: a request that is repeated gets the first one's order, whatever has happened since.
+//! One outcome a key: a repeated request gets the first one's order, after any later change.
 
-use super::crowd::{Doors, all_is_well, rush};
-use crate::support::crowd::{Client, PATIENCE, SKU, Terms, World, buy, payment};
-use crate::support::poll::within;
+use super::crowd::{LoadBalancer, all_is_well, rush};
+use crate::support::crowd::{Client, SKU, Terms, World, buy, payment};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::fresh_redis;
 use flashsale::domain::ids::OrderId;
@@ -33,7 +33,7 @@ async fn every_key_finds_its_order(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_finds_its_order_whatever_has_happened_since() {
+async fn a_key_finds_its_order_after_any_later_change() {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;
     let sale = world.sale(&Terms::of(3, 2)).await;
@@ -63,7 +63,7 @@ async fn a_key_finds_its_order_whatever_has_happened_since() {
 
     let raw = Raw::connect(&world.redis);
     let _done: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH").arg("SYNC"));
-    // Nobody sells before somebody has looked whether anything else was lost; that takes a moment.
+    // The shard is reconciled before it sells; that takes a moment.
     within(PATIENCE, "the scripts are there again", async || {
         let answer = a.buy(sale.id, "holds", "k", 1).await.unwrap();
         assert!([200, 503].contains(&answer.status), "{answer:?}");
@@ -138,9 +138,9 @@ async fn three_workers_and_three_apis_are_as_good_as_one() {
         world.start("api").await,
         world.start("api").await,
     ];
-    let doors = Arc::new(Doors::default());
-    doors.set(apis.iter().map(|it| it.client()).collect());
-    let served = rush(&doors, &sale, "threefold", 160, rand::random()).await;
+    let balancer = Arc::new(LoadBalancer::default());
+    balancer.set(apis.iter().map(|it| it.client()).collect());
+    let served = rush(&balancer, &sale, "threefold", 160, rand::random()).await;
     assert!(served >= 40, "{served} were served");
     all_is_well(&world, &sale).await;
     for instance in workers.iter().chain(&apis) {

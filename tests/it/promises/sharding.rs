@@ -19,8 +19,8 @@ fn sku() -> Sku {
     SKU.parse().unwrap()
 }
 
-/// Two workers that even out and finish transfers until they are told to stop, and move single units about, also the
-/// last ones, which evening out leaves alone. A fault that passes is no concern.
+/// Two workers that rebalance and finish transfers until they are stopped, and move single units about, also the last
+/// ones, which rebalancing leaves alone. Passing faults are ignored.
 fn workers(apps: &[Arc<App>], sale: &Arc<Sale>, stop: &Arc<AtomicBool>) -> Vec<tokio::task::JoinHandle<()>> {
     let work = |app: &Arc<App>| {
         let (app, sale, stop) = (Arc::clone(app), Arc::clone(sale), Arc::clone(stop));
@@ -61,7 +61,7 @@ async fn seven_of_ten_units_on_eight_shards_go_to_one_buyer_and_the_other_three_
     assert_eq!(world.settled(&sale).await.stock.held, 10);
 }
 
-/// Buyers whose demand adds up to the stock: whoever is told that it is sold out was told wrong.
+/// Buyers whose demand adds up to the stock: a sold-out answer to any of them is wrong.
 async fn everybody_is_served(shards: u16, quantities: Vec<u32>) {
     let world = World::new().await;
     let stock = quantities.iter().map(|it| i64::from(*it)).sum();
@@ -163,7 +163,7 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(1, 8)).await;
     for step in 0..2 {
-        // The unit is on its way from where it is to another shard, and whoever sent it is gone.
+        // The unit is in transit to another shard, and its sender is dead.
         let readings = world.app.stock.read_shards(&sale).await.unwrap();
         let from = readings
             .iter()
@@ -200,7 +200,7 @@ async fn a_unit_between_two_shards_is_sold_to_the_next_who_asks() {
             };
             world.app.stock.transfer_in(borrower, from, &transfer).await.unwrap();
         }
-        // Many ask at once, through two instances, from every shard: one gets it, the others hear the truth.
+        // Many ask at once, through two instances, from every shard: one gets the unit, the others are correctly refused.
         let other = world.another().await;
         let asks = (0..16u16).map(|n| {
             let (app, sale) = (if n % 2 == 0 { &world.app } else { &other }, &sale);

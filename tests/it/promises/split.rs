@@ -1,27 +1,17 @@
 //! Two primaries, each with its clients: a network that came apart, and a replica that was promoted on its side of it.
 
-use crate::support::app::{Answer, Instance, TestApp, environment, sale_with};
+use crate::support::app::{Instance, TestApp, environment, sale_with};
 use crate::support::poll;
 use crate::support::raw::Raw;
 use crate::support::servers::ReplicatedRedis;
 use flashsale::stock::record::ShardRecord;
-use futures_util::future::join_all;
 use serde_json::json;
 use std::time::Duration;
 
 const STOCK: i64 = 80;
 const SHARDS: u16 = 4;
-/// A permit, and a round in which the old side hears of it.
+/// A permit, and a round in which the old side learns of the promotion.
 const PERMITS_END: Duration = Duration::from_secs(5);
-
-/// So many shoppers buy one unit each, at once.
-async fn throng(instance: &Instance, sale: &str, name: &str, shoppers: usize) -> Vec<(String, Answer)> {
-    let purchases = (0..shoppers).map(|n| async move {
-        let user = format!("{name}-{n}");
-        (user.clone(), instance.buy(&user, sale, "k", 1).await)
-    });
-    join_all(purchases).await
-}
 
 /// Whether any shard has a permit.
 fn may_sell(redis: &Raw, sale: &str) -> bool {
@@ -42,15 +32,15 @@ async fn comes_apart(durability: &str) {
     };
     let terms = json!({"shards": SHARDS, "stock": STOCK, "durability": durability});
     let sale = old_side.load_sale(&sale_with(&terms)).await;
-    let mut before = throng(&old_side, &sale, "before", 12).await;
+    let mut before = old_side.buy_at_once(&sale, "before", 12).await;
     redis.in_step();
 
     let mut new = redis.promote();
     if durability == "replica" {
         new.add_replica();
     }
-    // Whoever buys on the old side now has what nobody else will ever hear of.
-    let cut_off = throng(&old_side, &sale, "cut-off", 12).await;
+    // Purchases on the old side now stay there: the new side never learns of them.
+    let cut_off = old_side.buy_at_once(&sale, "cut-off", 12).await;
     let database = &old_side.environment["FLASHSALE_DATABASE_URL"];
     let new_side = Instance::start(&environment(&new.primary.server.url(), database), "all").may_log_errors();
     let (old_raw, new_raw) = (
@@ -58,24 +48,24 @@ async fn comes_apart(durability: &str) {
         Raw::connect(&new.primary.server.url()),
     );
     let (late, mut after) = tokio::join!(
-        throng(&old_side, &sale, "late", 12),
-        throng(&new_side, &sale, "after", 12)
+        old_side.buy_at_once(&sale, "late", 12),
+        new_side.buy_at_once(&sale, "after", 12)
     );
     poll::within(PERMITS_END, "the old side has no permit", async || {
         !may_sell(&old_raw, &sale)
     })
     .await;
-    for (user, answer) in throng(&old_side, &sale, "too-late", 4).await {
+    for (user, answer) in old_side.buy_at_once(&sale, "too-late", 4).await {
         assert_eq!(answer.status, 503, "{user}: {answer:?}");
     }
     poll::answer("the new side sells", || async {
-        let answers = throng(&new_side, &sale, "after", 12).await;
+        let answers = new_side.buy_at_once(&sale, "after", 12).await;
         answers.iter().all(|(_, answer)| answer.status < 300).then_some(())
     })
     .await;
     assert!(may_sell(&new_raw, &sale) && !may_sell(&old_raw, &sale));
 
-    // What is decided by either is told to the side that counts.
+    // The decisions of either side are delivered to the side with the newer epoch.
     let cancelled = before.pop().unwrap();
     let order = cancelled.1.ok(201).id();
     new_side.wait_for_order(&cancelled.0, &order, "reserved").await;
@@ -103,7 +93,7 @@ async fn comes_apart(durability: &str) {
         new_side.wait_for_order(&user, &order, "reserved").await;
     }
     poll::answer("everything is sold", || async {
-        let answers = throng(&new_side, &sale, &uuid::Uuid::new_v4().to_string(), 20).await;
+        let answers = new_side.buy_at_once(&sale, &uuid::Uuid::new_v4().to_string(), 20).await;
         let sold_out = answers.iter().all(|(_, answer)| answer.code() == "sold_out");
         sold_out.then_some(())
     })
@@ -115,7 +105,7 @@ async fn comes_apart(durability: &str) {
     .await;
     new_side.assert_balanced(&sale).await;
     for (user, answer) in acknowledged {
-        // Taken in before the other side took over, or never.
+        // Drained before the promotion, or never.
         let found = new_side.order(&user, &answer.id()).await;
         assert!([200, 404].contains(&found.status), "{found:?}");
     }
@@ -128,12 +118,12 @@ async fn two_primaries_with_clients_on_both_sides_sell_no_unit_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replica_acknowledged_is_kept_by_the_side_that_has_it() {
+async fn orders_that_a_replica_acknowledged_survive_on_its_side() {
     comes_apart("replica").await;
 }
 
-/// Why a name in a script's text would not refuse a server that is promoted for the second time (docs/decisions.md): that server
-/// still has the scripts of its first reign.
+/// Why a name in a script's text would not refuse a server that is promoted for the second time (docs/decisions.md): that
+/// server still has the scripts of its first promotion.
 #[test]
 fn a_server_that_was_a_replica_in_between_still_has_its_scripts() {
     let mut redis = ReplicatedRedis::start(1);
@@ -149,4 +139,51 @@ fn a_server_that_was_a_replica_in_between_still_has_its_scripts() {
     let _ok: String = first.call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
     let answer: String = first.call(redis::cmd("EVALSHA").arg(hash).arg(0));
     assert_eq!(answer, "the first reign");
+}
+
+/// Until the next renewal, a server that is promoted again may sell what the other server did not know to be sold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_promoted_again_acknowledges_no_unit_twice_at_postgres() {
+    const STOCK: i64 = 20;
+    let mut redis = ReplicatedRedis::start(1);
+    let first = Raw::connect(&redis.primary.server.url());
+    let app = TestApp::with("all", &[("FLASHSALE_REDIS_URL", &redis.primary.server.url())]).await;
+    let app = TestApp {
+        instance: app.instance.may_log_errors(),
+        environment: app.environment,
+    };
+    let sale = app
+        .load_sale(&sale_with(
+            &json!({"shards": 1, "stock": STOCK, "durability": "postgres"}),
+        ))
+        .await;
+    let mut answers = app.buy_at_once(&sale, "before", 8).await;
+    redis.in_step();
+    let other = redis.promote();
+    answers.extend(app.buy_at_once(&sale, "unseen", 8).await);
+    assert!(answers.iter().all(|(_, answer)| answer.status == 201), "{answers:?}");
+
+    let _ok: String = first.call(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.primary.port));
+    poll::eventually("it follows the other one", || {
+        let info: String = first.call(redis::cmd("INFO").arg("replication"));
+        info.contains("master_link_status:up")
+    });
+    let _ok: String = first.call(redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    let mut round = 0;
+    poll::within(Duration::from_secs(20), "everything is sold", async || {
+        round += 1;
+        let more = app.buy_at_once(&sale, &format!("after-{round}"), 8).await;
+        let sold_out = more.iter().all(|(_, answer)| answer.code() == "sold_out");
+        answers.extend(more);
+        sold_out
+    })
+    .await;
+    for (user, answer) in answers.iter().filter(|(_, answer)| answer.status == 201) {
+        app.wait_for_order(user, &answer.id(), "reserved").await;
+    }
+    poll::answer("every unit has one order", || async {
+        (app.stats(&sale).await["orders"]["reserved"] == STOCK).then_some(())
+    })
+    .await;
+    app.assert_balanced(&sale).await;
 }

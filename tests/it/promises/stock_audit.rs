@@ -2,8 +2,8 @@
 
 use crate::support::app::{TestApp, Who, sale, sale_with};
 use crate::support::backlog::{reserve_everywhere, reserve_many};
-use crate::support::crowd::{PATIENCE, SKU, Terms, World, bought, drain_all, shopper_at};
-use crate::support::poll::within;
+use crate::support::crowd::{SKU, Terms, World, bought, drain_all, shopper_at};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::redis;
 use chrono::{DateTime, Utc};
@@ -31,7 +31,7 @@ async fn the_audit_is_right_with_tens_of_thousands_of_events_that_the_ledger_lac
     assert_eq!((item.stock.held, item.stock.undrained), (40_000, 40_000));
     assert_eq!((item.ledger.held, item.ledger.free), (0, 80_000));
 
-    // One event is gone from the middle, far behind the first page, and no process repairs the shard.
+    // One event is missing in the middle, far behind the first page, and no process repairs the shard.
     world.end_keeper().await;
     let (raw, first) = (
         Raw::connect(&world.redis),
@@ -235,7 +235,7 @@ async fn a_dry_run_says_what_a_rebuild_would_change_and_changes_nothing() {
     let values = || [0, 1].map(|shard| raw.call::<Option<Vec<u8>>>(redis::cmd("GET").arg(item(shard))));
     let dry_run = || app.run(&["rebuild", "--dry-run", "--json", &id]).ended(0).json();
     let after = |preview: &Value, shard: usize| preview["shards"][shard]["items"][0]["after"].clone();
-    // Which shard ada's order is on does not matter: each has what it keeps, and half of what is free.
+    // The shard of ada's order does not matter: each keeps its held units and half of its free ones.
     let before = values();
     let preview = dry_run();
     assert_eq!(preview["dry_run"], true);
@@ -262,7 +262,7 @@ async fn a_dry_run_says_what_a_rebuild_would_change_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dry_run_says_of_a_shard_that_has_lost_its_units_is_what_a_rebuild_writes() {
+async fn a_rebuild_of_a_shard_that_lost_units_writes_exactly_the_dry_runs_numbers() {
     let mut world = World::new().await;
     let sale = world.sale(&Terms::of(100, 2)).await;
     for n in 0..10 {
@@ -389,7 +389,7 @@ async fn a_sale_whose_ledger_is_far_behind_is_counted_as_far_as_redis_alone_show
     tamper(&raw, &item, 0, 1);
     becomes(&world, &far, Some(1), None).await;
     assert_eq!(measured(&world, &far, "conservation_difference_units").await, Some(1));
-    // They do not show a held unit that became free. The age tells that nobody has compared the two stores.
+    // They do not show a held unit that became free. The age shows that no process has compared the two stores.
     tamper(&raw, &item, 6, -1);
     becomes(&world, &far, Some(0), None).await;
     assert_eq!(stored(&world, &far).await.unwrap().2, uncounted_since);
@@ -403,6 +403,16 @@ async fn a_sale_whose_ledger_is_far_behind_is_counted_as_far_as_redis_alone_show
     assert_eq!(measured(&world, &far, "ledger_drift_units").await, Some(0));
 }
 
+/// Delivers the messages of a sale until none is left.
+async fn deliver_all(world: &World, sale: &Sale, what: &str) {
+    within(PATIENCE, what, async || {
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
+        let waiting = "select count(*) from outbox where sale_id = $1";
+        world.number(waiting, sale.id).await == 0
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back() {
     let world = World::new().await;
@@ -410,14 +420,7 @@ async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back(
     let order = bought(&world.app, &sale, "ada", "k", 3).await;
     let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close).await;
     assert!(matches!(closed, Ok(TransitionOutcome::Done(_))), "{closed:?}");
-    within(PATIENCE, "the shards know that the sale is closed", async || {
-        flow::settle::release::release_waiting(&world.app).await.unwrap();
-        world
-            .number("select count(*) from outbox where sale_id = $1", sale.id)
-            .await
-            == 0
-    })
-    .await;
+    deliver_all(&world, &sale, "the shards know that the sale is closed").await;
     // Only Redis has the order.
     becomes(&world, &sale, Some(0), Some(0)).await;
     // The ledger has it.
@@ -432,14 +435,39 @@ async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back(
     becomes(&world, &sale, Some(1), Some(0)).await;
     tamper(&raw, &item, 0, -1);
     becomes(&world, &sale, Some(0), Some(0)).await;
-    // The ledger has cancelled it, and the shard does not know.
+    // The ledger has cancelled it, and the shard has not got the message.
     let cancelled = world.app.ledger.cancel(order.id, &"ada".parse().unwrap()).await;
     assert!(matches!(cancelled, Ok(Cancellation::Now(_))));
     tamper(&raw, &item, 0, 2);
     becomes(&world, &sale, Some(2), Some(0)).await;
+    deliver_all(&world, &sale, "the shard knows of the cancellation").await;
+    // Nothing moves any more, and the finding stays until a count finds nothing.
+    becomes(&world, &sale, Some(2), Some(0)).await;
+    becomes(&world, &sale, Some(2), Some(0)).await;
     tamper(&raw, &item, 0, -2);
+    within(PATIENCE, "the last count finds nothing", async || {
+        let due = "update conservation_checks set began_at = began_at - interval '1 minute' where sale_id = $1";
+        world.execute(due, sale.id).await.unwrap();
+        flow::watch::conservation::check_sales(&world.app).await.unwrap();
+        stored(&world, &sale).await.is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_sale_is_counted_once_more_after_its_last_decision() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(100, 2)).await;
     becomes(&world, &sale, Some(0), Some(0)).await;
+    let closed = flow::operate::transition::transition(&world.app, sale.id, Transition::Close).await;
+    assert!(matches!(closed, Ok(TransitionOutcome::Done(_))), "{closed:?}");
+    // The last message is delivered, and what it did is wrong.
     world.settled(&sale).await;
-    flow::watch::conservation::check_sales(&world.app).await.unwrap();
-    assert_eq!(stored(&world, &sale).await, None);
+    let item = ShardKey {
+        sale: sale.id,
+        shard: 0,
+    }
+    .item(&SKU.parse().unwrap());
+    tamper(&Raw::connect(&world.redis), &item, 0, 2);
+    becomes(&world, &sale, Some(2), Some(0)).await;
 }

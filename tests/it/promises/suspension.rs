@@ -1,8 +1,8 @@
-//! A process that stands still and goes on later, with what it knew then, does no harm; nor does one that is asked to end.
+//! A process that stands still and goes on later, with outdated knowledge, does no harm; nor does one that is asked to end.
 
-use super::crowd::{Doors, all_is_well, rush};
-use crate::support::crowd::{Instance, PATIENCE, Terms, World};
-use crate::support::poll::{Patience, pass, within};
+use super::crowd::{LoadBalancer, all_is_well, rush};
+use crate::support::crowd::{Instance, Terms, World};
+use crate::support::poll::{PATIENCE, Patience, pass, within};
 use crate::support::servers::{Frozen, fresh_redis, signal};
 use flashsale::domain::sale::Sale;
 use serde_json::json;
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 /// Longer than any permit.
 const STILL: Duration = Duration::from_secs(4);
 
-/// Long enough to finish what was under way.
+/// Long enough to finish the running work.
 const AWAKE: Duration = Duration::from_millis(500);
 
-async fn has_answered(doors: &Doors, more: usize) {
-    let (patience, before) = (Patience::of(PATIENCE), doors.answers.load(Ordering::Relaxed));
-    while doors.answers.load(Ordering::Relaxed) < before + more {
-        patience.pause("the crowd is at it").await;
+async fn has_answered(balancer: &LoadBalancer, more: usize) {
+    let (patience, before) = (Patience::of(PATIENCE), balancer.answers.load(Ordering::Relaxed));
+    while balancer.answers.load(Ordering::Relaxed) < before + more {
+        patience.pause("the crowd is buying").await;
     }
 }
 
-/// Stops a process at a moment when it stands in nobody's way for long, and has the sale rebuilt by another if asked to.
+/// Suspends a process at a moment when it blocks nobody for long, and lets another rebuild the sale if asked to.
 async fn suspend(sleeps: &Instance, other: &Instance, sale: &Sale, rebuilt: bool) -> Frozen {
     let patience = Patience::of(PATIENCE * 2);
     loop {
@@ -48,20 +48,20 @@ async fn a_process_that_sleeps_for_longer_than_a_permit_wakes_up_harmless() {
         let world = World::new().await;
         let sale = world.sale(&Terms::of(150, 4)).await;
         let (sleeps, other) = (world.start("all").await, world.start("all").await);
-        let doors = Arc::new(Doors::default());
-        doors.set(vec![sleeps.client(), other.client()]);
+        let balancer = Arc::new(LoadBalancer::default());
+        balancer.set(vec![sleeps.client(), other.client()]);
         let crowd = {
-            let (doors, sale) = (Arc::clone(&doors), Arc::clone(&sale));
-            tokio::spawn(async move { rush(&doors, &sale, "meanwhile", 120, rand::random()).await })
+            let (balancer, sale) = (Arc::clone(&balancer), Arc::clone(&sale));
+            tokio::spawn(async move { rush(&balancer, &sale, "meanwhile", 120, rand::random()).await })
         };
-        has_answered(&doors, 30).await;
+        has_answered(&balancer, 30).await;
 
-        // What it knows of the shards is of an earlier life by the time it wakes up, if they were rebuilt.
-        doors.set(vec![other.client()]);
+        // If the shards were rebuilt, the process knows their earlier epoch when it goes on.
+        balancer.set(vec![other.client()]);
         let frozen = suspend(&sleeps, &other, &sale, rebuilt).await;
         pass(STILL).await;
         drop(frozen);
-        doors.set(vec![sleeps.client(), other.client()]);
+        balancer.set(vec![sleeps.client(), other.client()]);
 
         assert!(crowd.await.unwrap() > 0);
         all_is_well(&world, &sale).await;
@@ -78,17 +78,17 @@ async fn a_process_that_is_asked_to_end_amid_a_crowd_finishes_what_it_began() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(300, 4)).await;
     let (mut ends, other) = (world.start("all").await, world.start("all").await);
-    let doors = Arc::new(Doors::default());
-    doors.set(vec![ends.client(), other.client()]);
+    let balancer = Arc::new(LoadBalancer::default());
+    balancer.set(vec![ends.client(), other.client()]);
     let crowd = {
-        let (doors, sale) = (Arc::clone(&doors), Arc::clone(&sale));
-        tokio::spawn(async move { rush(&doors, &sale, "meanwhile", 200, rand::random()).await })
+        let (balancer, sale) = (Arc::clone(&balancer), Arc::clone(&sale));
+        tokio::spawn(async move { rush(&balancer, &sale, "meanwhile", 200, rand::random()).await })
     };
-    has_answered(&doors, 50).await;
+    has_answered(&balancer, 50).await;
     assert!(!crowd.is_finished(), "the crowd had gone");
     ends.terminate().await;
-    // As a front does that no longer finds it ready.
-    doors.set(vec![other.client()]);
+    // As a proxy does that no longer finds it ready.
+    balancer.set(vec![other.client()]);
     assert!(crowd.await.unwrap() > 0);
     all_is_well(&world, &sale).await;
     let refused = "select count(*) from orders where sale_id = $1 and state = 'revoked'";

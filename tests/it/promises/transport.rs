@@ -1,10 +1,9 @@
-//! Whoever is on the network between an instance and Redis reads nothing and changes nothing: every connection has TLS,
-//! and both sides are checked.
+//! An eavesdropper between an instance and Redis reads nothing and changes nothing: every connection has TLS, and both
+//! sides are checked.
 
 use crate::support::app::{Instance, Ran, environment, program, sale_with};
 use crate::support::authority::Authority;
-use crate::support::crowd::PATIENCE;
-use crate::support::poll::{self, within};
+use crate::support::poll::{self, PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{self, Cluster, TcpRedis, fresh_redis};
 use flashsale::stock::Stock;
@@ -18,7 +17,7 @@ async fn trusting(authority: &Authority, redis: &str) -> BTreeMap<String, String
     environment
 }
 
-/// How `serve` ends that cannot reach Redis: its message.
+/// The message with which `serve` ends if it cannot reach Redis.
 #[track_caller]
 fn refusal(environment: &BTreeMap<String, String>) -> String {
     let ran = Ran::of(program(environment, &["serve"]).output().unwrap()).ended(1);
@@ -27,7 +26,7 @@ fn refusal(environment: &BTreeMap<String, String>) -> String {
 }
 
 /// Without the right certificates on either side nothing starts, and the message names the variable.
-fn refuses_what_is_not_trusted(trusting: &BTreeMap<String, String>) {
+fn refuses_untrusted_certificates(trusting: &BTreeMap<String, String>) {
     let (cacert, cert, key) = ("FLASHSALE_REDIS_CACERT", "FLASHSALE_REDIS_CERT", "FLASHSALE_REDIS_KEY");
     let stranger = Authority::new();
     let mut without = trusting.clone();
@@ -76,7 +75,7 @@ async fn sells_and_drains(instance: &Instance, sale: &str, units: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sale_is_sold_over_tls_with_an_authority_and_a_client_certificate_of_ones_own() {
+async fn a_sale_is_sold_over_tls_with_your_own_authority_and_client_certificate() {
     let authority = Authority::new();
     let redis = TcpRedis::with_tls(&authority);
     let environment = trusting(&authority, &format!("rediss://127.0.0.1:{}", redis.port)).await;
@@ -85,7 +84,7 @@ async fn a_sale_is_sold_over_tls_with_an_authority_and_a_client_certificate_of_o
     sells_and_drains(&instance, &sale, 8).await;
     let inspected = Ran::of(program(&environment, &["inspect", &sale]).output().unwrap()).ended(0);
     assert!(inspected.stdout.contains("\"shards\""), "{inspected:?}");
-    refuses_what_is_not_trusted(&environment);
+    refuses_untrusted_certificates(&environment);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,7 +108,7 @@ async fn each_primary_of_a_cluster_sells_over_tls_and_is_asked_what_its_replica_
             );
         }
     }
-    refuses_what_is_not_trusted(&environment);
+    refuses_untrusted_certificates(&environment);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A Redis in trouble of its own: its clock jumps, a script keeps it busy, its file is damaged in the middle.
 
-use crate::support::crowd::{PATIENCE, Terms, World, bought, buy, drain_all, try_buy};
-use crate::support::poll::{pass, within};
+use crate::support::crowd::{Terms, World, bought, buy, drain_all, try_buy};
+use crate::support::poll::{PATIENCE, pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis, redis_with_clock};
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};

@@ -2,7 +2,7 @@
 
 use crate::support::app::{Client, Instance, Who, environment, sale};
 use crate::support::crowd::{Terms, World, bought, cancel, drain_all, try_buy};
-use crate::support::poll;
+use crate::support::poll::{self, PATIENCE};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, database_of_dump};
 use flashsale::domain::fault::Fault;
@@ -80,7 +80,7 @@ async fn the_state_of_every_kept_version_is_sold_on() {
         let database = database_of_dump(&kept.folder.join("postgres.sql"), "").await;
         let environment = environment(&redis.url(), &database);
 
-        // Two orders have not been drained, and nobody has been told of a payment.
+        // Two orders have not been drained, and a payment has not been delivered.
         let raw = Raw::connect(&redis.url());
         let undrained = |sale: &str| -> i64 {
             let stream = |shard: u8| format!("{{{}:{shard}}}:events", kept.sale(sale));
@@ -149,21 +149,17 @@ async fn the_state_of_every_kept_version_is_sold_on() {
         for sale in sales {
             api.assert_balanced(sale).await;
         }
-        // The order that Redis was not told of, and what was decided since.
+        // The order whose payment Redis had not got, and the later decisions.
         let mut ledger = <sqlx::PgConnection as sqlx::Connection>::connect(&database)
             .await
             .unwrap();
-        poll::within(
-            std::time::Duration::from_secs(10),
-            "every decision is delivered",
-            async || {
-                let waiting: i64 = sqlx::query_scalar("select count(*) from outbox")
-                    .fetch_one(&mut ledger)
-                    .await
-                    .unwrap();
-                waiting == 0
-            },
-        )
+        poll::within(PATIENCE, "every decision is delivered", async || {
+            let waiting: i64 = sqlx::query_scalar("select count(*) from outbox")
+                .fetch_one(&mut ledger)
+                .await
+                .unwrap();
+            waiting == 0
+        })
         .await;
         let dead: i64 = sqlx::query_scalar("select count(*) from dead_letters")
             .fetch_one(&mut ledger)
@@ -193,7 +189,7 @@ async fn holds_that_were_extended_before_the_upgrade_are_not_extended_twice() {
     }
 }
 
-/// A worker that is older than the instance that sold takes in what it can read, and loses nothing of the rest.
+/// A worker that is older than the selling instance drains the events that it can read, and loses none of the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
     let world = World::new().await;
@@ -208,16 +204,12 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
         let mut add = redis::cmd("XADD");
         let newer: String = raw.call(add.arg(key.events()).arg("1-*").arg(kind).arg(value));
         let after = bought(&world.app, &sale, "after", kind, 1).await;
-        poll::within(
-            std::time::Duration::from_secs(10),
-            "the drain is at the newer event",
-            async || {
-                matches!(
-                    flow::settle::drain::drain_batch(&world.app, &sale, 0).await,
-                    Err(Fault::Newer(_))
-                )
-            },
-        )
+        poll::within(PATIENCE, "the drain is at the newer event", async || {
+            matches!(
+                flow::settle::drain::drain_batch(&world.app, &sale, 0).await,
+                Err(Fault::Newer(_))
+            )
+        })
         .await;
         let user = "first".parse().unwrap();
         let drained = flow::settle::order::read_order(&world.app, first.id, &user)
@@ -229,13 +221,13 @@ async fn an_event_of_a_newer_version_waits_for_a_newer_worker() {
              + (select count(*) from dead_letters where sale_id = $1)";
         assert_eq!(world.number(stored, sale.id).await % 10, 0, "no dead letter");
         assert_eq!(world.app.stock.undrained(&[key]).await.unwrap(), [2]);
-        // Nor is the shard written anew over it.
+        // The shard is not rebuilt over it either.
         assert!(matches!(
             flow::recover::attend::rebuild_sale(&world.app, sale.id).await,
             Err(Fault::Newer(_))
         ));
 
-        // A newer worker takes it in. It has trimmed the first one, and not yet the second.
+        // A newer worker drains it. It has trimmed the first one, and not yet the second.
         let taken_in = "update shards set drained_seq = drained_seq + 1 where sale_id = $1";
         world.execute(taken_in, sale.id).await.unwrap();
         if kind == "reserved" {
@@ -272,9 +264,8 @@ async fn a_rebuild_leaves_the_row_of_a_newer_version_to_a_newer_worker() {
     };
     set_version(1);
     let newer: Vec<u8> = raw.call(redis::cmd("GET").arg(&row));
-    let patience = std::time::Duration::from_secs(10);
     poll::within(
-        patience,
+        PATIENCE,
         "the rebuild meets the row",
         async || match flow::recover::attend::rebuild_sale(&world.app, sale.id).await {
             Err(Fault::Newer(_)) => true,
@@ -287,7 +278,7 @@ async fn a_rebuild_leaves_the_row_of_a_newer_version_to_a_newer_worker() {
 
     // This stands for a version that reads the row.
     set_version(0);
-    poll::within(patience, "the order is found again", async || {
+    poll::within(PATIENCE, "the order is found again", async || {
         match try_buy(&world.app, &sale, "u", "k", 1).await {
             Ok(PurchaseOutcome::Replayed(found)) => found.id == order.id,
             _ => false,
@@ -315,14 +306,10 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     cancel(&world.app, order.id, "u").await;
     let left = "select count(*) from outbox where sale_id = $1 and message ->> 'kind' = 'state' \
          or sale_id = $1 and message ->> 'state' = 'cancelled'";
-    poll::within(
-        std::time::Duration::from_secs(10),
-        "what can be read is delivered",
-        async || {
-            flow::settle::release::release_waiting(&world.app).await.unwrap();
-            world.number(left, sale.id).await == 0
-        },
-    )
+    poll::within(PATIENCE, "readable messages are delivered", async || {
+        flow::settle::release::release_waiting(&world.app).await.unwrap();
+        world.number(left, sale.id).await == 0
+    })
     .await;
     let of_state = |condition| world.number(condition, sale.id);
     let refused = "select count(*) from outbox where sale_id = $1 and failure like 'no message: %' \
@@ -333,11 +320,11 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     assert_eq!(of_state(waits).await, 2);
     assert!(world.app.metrics.releases.of(["postponed"]).get() >= postponed + 4);
 
-    // What the others write cannot be read; this stands for a version that reads one of those that are listed.
+    // The messages of the newer version cannot be read; this stands for a version that reads one of the listed ones.
     let readable = "update outbox set message = '{\"kind\": \"state\"}', not_before = now() \
          where outbox_id = (select min(outbox_id) from outbox where sale_id = $1 and failure is not null)";
     assert_eq!(world.execute(readable, sale.id).await.unwrap(), 1);
-    poll::within(std::time::Duration::from_secs(10), "it is delivered", async || {
+    poll::within(PATIENCE, "it is delivered", async || {
         world.app.ledger.retry_unreadable().await.unwrap();
         flow::settle::release::release_waiting(&world.app).await.unwrap();
         of_state(refused).await == 1

@@ -10,7 +10,7 @@ use flashsale::domain::time::Millis;
 use flashsale::stock::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::script::BAN;
 
-/// What was decided about an account, for the nth time: banned until then, or for ever, or no longer.
+/// The nth decision about an account: banned until then, or for ever, or no longer.
 fn decided(who: &str, revision: u16, until: Option<Millis>, lifted: bool) -> Ban {
     let at = DateTime::from_timestamp_millis(NOW).unwrap();
     Ban {
@@ -26,7 +26,7 @@ fn decided(who: &str, revision: u16, until: Option<Millis>, lifted: bool) -> Ban
     }
 }
 
-async fn tell(shop: &Shop, ban: &Ban) {
+async fn deliver(shop: &Shop, ban: &Ban) {
     shop.stock.ban(shop.key, ban, None).await.unwrap();
 }
 
@@ -38,7 +38,7 @@ async fn a_ban_keeps_a_shopper_from_buying_until_it_ends_and_from_nothing_else()
             shop.reserve("ada", "before", 1).await;
         }
         let (units, ada) = (shop.read().await.items, shop.buyer("ada").await);
-        tell(&shop, &decided("ada", 1, Some(NOW + 5000), false)).await;
+        deliver(&shop, &decided("ada", 1, Some(NOW + 5000), false)).await;
         assert_eq!((shop.read().await.items, shop.buyer("ada").await), (units, ada));
         assert_eq!(shop.buy("ada", "k", 1, NOW + 4999).await, Refused(Banned));
         if has_order {
@@ -50,10 +50,10 @@ async fn a_ban_keeps_a_shopper_from_buying_until_it_ends_and_from_nothing_else()
 }
 
 #[tokio::test]
-async fn the_newest_decision_counts_in_whatever_order_they_come() {
+async fn the_newest_decision_counts_in_any_order_of_arrival() {
     let ban = |revision| decided("ada", revision, None, false);
     let lift = |revision| decided("ada", revision, None, true);
-    // Each list is told from left to right; the last number is the newest decision's.
+    // Each list is delivered from left to right; the last number is the newest decision's.
     let tables: [(&[Ban], bool); 7] = [
         (&[ban(1), lift(2)], false),
         (&[lift(2), ban(1)], false),
@@ -68,9 +68,9 @@ async fn the_newest_decision_counts_in_whatever_order_they_come() {
         let shop = Shop::open(|_| {}).await;
         shop.reserve("ada", "before", 1).await;
         for decision in decisions {
-            tell(&shop, decision).await;
+            deliver(&shop, decision).await;
             let before = shop.dump();
-            tell(&shop, decision).await;
+            deliver(&shop, decision).await;
             assert_eq!(shop.dump(), before, "twice is once");
         }
         assert_eq!(shop.buy("ada", "k", 1, NOW).await == Refused(Banned), is_banned, "{n}");
@@ -80,12 +80,12 @@ async fn the_newest_decision_counts_in_whatever_order_they_come() {
 #[tokio::test]
 async fn a_ban_that_comes_after_its_lift_bans_nobody_also_without_a_row() {
     let shop = Shop::open(|_| {}).await;
-    tell(&shop, &decided("ada", 2, None, true)).await;
+    deliver(&shop, &decided("ada", 2, None, true)).await;
     let left = shop.forgotten_in("ada");
     assert!((500_000..=600_000).contains(&left), "{left}");
-    tell(&shop, &decided("ada", 1, None, false)).await;
+    deliver(&shop, &decided("ada", 1, None, false)).await;
     assert!(matches!(shop.buy("ada", "k", 1, NOW).await, Reserved(_)));
-    tell(&shop, &decided("ada", 3, None, false)).await;
+    deliver(&shop, &decided("ada", 3, None, false)).await;
     assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Refused(Banned));
 }
 
@@ -93,34 +93,34 @@ async fn a_ban_that_comes_after_its_lift_bans_nobody_also_without_a_row() {
 async fn a_banned_shopper_without_orders_is_forgotten_when_the_ban_or_the_sale_has_ended() {
     let shop = Shop::open(|_| {}).await;
     let expires = |who: &str| -> i64 { shop.raw.call(redis::cmd("PEXPIRETIME").arg(shop.key.buyer(&user(who)))) };
-    tell(&shop, &decided("ada", 1, Some(NOW + 9000), false)).await;
+    deliver(&shop, &decided("ada", 1, Some(NOW + 9000), false)).await;
     assert_eq!(expires("ada"), NOW + 10_000);
-    tell(&shop, &decided("ada", 2, Some(NOW + 5000), false)).await;
+    deliver(&shop, &decided("ada", 2, Some(NOW + 5000), false)).await;
     assert_eq!(expires("ada"), NOW + 10_000, "not earlier than it was to be");
-    tell(&shop, &decided("bob", 1, None, false)).await;
+    deliver(&shop, &decided("bob", 1, None, false)).await;
     assert_eq!(expires("bob"), END + 1000);
-    tell(&shop, &decided("cyd", 1, None, true)).await;
+    deliver(&shop, &decided("cyd", 1, None, true)).await;
     assert_eq!(expires("cyd"), -2, "nothing is remembered of who was never here");
     shop.reserve("dan", "k", 1).await;
-    tell(&shop, &decided("dan", 1, None, false)).await;
+    deliver(&shop, &decided("dan", 1, None, false)).await;
     assert_eq!(expires("dan"), -1, "who has orders stays");
-    // What a refusal writes keeps the ban.
+    // A refusal writes the row and keeps the ban.
     assert_eq!(shop.buy("eve", "too many", 6, NOW).await, LimitReached);
-    tell(&shop, &decided("eve", 1, None, false)).await;
+    deliver(&shop, &decided("eve", 1, None, false)).await;
     assert_eq!(shop.buy("eve", "k", 1, NOW).await, Refused(Banned));
     assert_eq!(decided("eve", 1, None, false).until_seconds(), FOR_EVER);
 }
 
 #[tokio::test]
-async fn a_shard_that_is_being_written_notes_only_what_is_meant_for_that_life() {
+async fn a_shard_that_is_being_rebuilt_takes_only_bans_for_that_epoch() {
     let shop = Shop::loaded(|_| {}).await;
     shop.follow().await;
     shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();
     let before = shop.dump();
     let ban = decided("ada", 1, None, false);
-    for life in [None, Some(1), Some(3)] {
-        let answer = shop.stock.ban(shop.key, &ban, life).await;
-        assert!(matches!(answer, Err(Fault::Incomplete(_))), "{life:?}: {answer:?}");
+    for epoch in [None, Some(1), Some(3)] {
+        let answer = shop.stock.ban(shop.key, &ban, epoch).await;
+        assert!(matches!(answer, Err(Fault::Incomplete(_))), "{epoch:?}: {answer:?}");
     }
     assert_eq!(shop.dump(), before);
     shop.stock.ban(shop.key, &ban, Some(2)).await.unwrap();
@@ -167,7 +167,7 @@ async fn arguments_out_of_bounds_are_refused() {
             &["1", "1.5", "0"],
             &["1", "one", "0"],
             &["1", "1"],
-            &["1", "1", "life"],
+            &["1", "1", "epoch"],
         ],
     );
 }

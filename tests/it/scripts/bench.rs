@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Whoever mistypes what else can be measured is told so, and does not take nothing for a measurement.
+/// A mistyped number of rounds is bad usage, and not an empty measurement.
 #[test]
 fn a_number_of_rounds_that_is_none_is_bad_usage() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -18,7 +18,7 @@ fn a_number_of_rounds_that_is_none_is_bad_usage() {
     }
 }
 
-/// It prepares a shard by hand, so it has to follow what the scripts take.
+/// It prepares a shard by hand, so it has to follow the arguments of the scripts.
 #[test]
 fn the_benchmark_of_the_purchase_script_still_sells() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtest/bench.sh");

@@ -10,7 +10,7 @@ use flashsale::stock::script::SOLVE_CHALLENGE;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A challenge that ada was posed for a sale, and a Redis to look at it.
+/// A challenge for ada and a sale, and a Redis to read it.
 struct Posed {
     stock: Stock,
     raw: Raw,
@@ -83,7 +83,7 @@ async fn a_right_answer_solves_a_challenge_for_one_request_as_often_as_that_asks
     assert_eq!(
         posed.answer("RIGHT", "k").await,
         Solving::Solved,
-        "whatever others tried"
+        "after any attempts of others"
     );
 }
 

@@ -1,12 +1,12 @@
-//! What a purchase costs in figures that no machine changes: commands, bytes and memory. Whoever makes it dearer is told
-//! here; how long it takes is measured elsewhere.
+//! The cost of a purchase in figures that no machine changes: commands, bytes and memory. A change that makes it dearer
+//! fails here; times are measured elsewhere.
 
 use super::{END, Shop, asking, sku};
 use crate::support::raw::Raw;
 use crate::support::servers::{fresh_redis, fresh_redis_with};
 use flashsale::domain::purchase::Refusal;
 use flashsale::domain::time::from_millis;
-use flashsale::stock::purchase::{Asking, ShardAnswer};
+use flashsale::stock::purchase::{PurchaseArguments, ShardAnswer};
 use futures_util::future::join_all;
 
 /// Purchases over which bytes are averaged.
@@ -34,16 +34,21 @@ async fn open_now(url: &str, stock: i64) -> Shop {
     shop
 }
 
-/// As the program asks when nothing is special.
+/// A request of the program without any options.
 async fn buy(shop: &Shop, who: &str, key: &str) -> ShardAnswer {
     let answer = shop
         .stock
-        .purchase(shop.key, shop.order(who, key), &asking(who, key, 1), Asking::default())
+        .purchase(
+            shop.key,
+            shop.order(who, key),
+            &asking(who, key, 1),
+            PurchaseArguments::default(),
+        )
         .await;
     answer.unwrap()
 }
 
-/// The commands of one purchase, and what came of it.
+/// The commands of one purchase, and its outcome.
 async fn commands_of(shop: &Shop, who: &str, key: &str) -> (ShardAnswer, String) {
     let before = shop.raw.command_counts();
     let answer = buy(shop, who, key).await;
@@ -55,7 +60,7 @@ async fn commands_of(shop: &Shop, who: &str, key: &str) -> (ShardAnswer, String)
     (answer, used.join(" "))
 }
 
-/// All that comes of `MANY` shoppers buying one unit each.
+/// The answers to `MANY` shoppers who buy one unit each.
 async fn sell_many(shop: &Shop) {
     let all: Vec<usize> = (0..MANY).collect();
     for some in all.chunks(500) {
@@ -134,7 +139,7 @@ async fn a_purchase_stays_small_on_the_wire_on_disk_and_in_memory() {
     assert_eq!(item.held, i64::try_from(MANY).unwrap(), "{}", sku("A"));
 }
 
-/// What was measured, and a twentieth more.
+/// The measured value, and a twentieth more.
 const SENT_MAX: i64 = 455;
 const RECEIVED_MAX: i64 = 34;
 const WRITTEN_MAX: i64 = 588;

@@ -5,14 +5,14 @@ use flashsale::stock::script::{FENCE, TRANSFER_IN};
 use flashsale::stock::transfer::Transfer;
 use uuid::Uuid;
 
-/// What a shard lets in, by lender.
+/// The lowest epoch that a shard accepts, by lender.
 fn fences(shop: &Shop) -> Vec<(String, i64)> {
     let mut fences: Vec<(String, i64)> = shop.raw.call(redis::cmd("HGETALL").arg(shop.key.fences()));
     fences.sort();
     fences
 }
 
-/// Units that a lender sent in one of its lives come in, or the script says why not.
+/// Units that a lender sent in one of its epochs come in, or the script says why not.
 fn come_in(shop: &Shop, lender: u16, epoch: i64) -> String {
     let key = shop.key;
     let keys = [key.item(&sku("A")), key.shard(), key.fences(), key.applied()];
@@ -36,7 +36,7 @@ async fn a_fence_keeps_out_what_was_sent_before_its_epoch_by_that_lender() {
     for epoch in [-1, 0, 1, 3] {
         assert_eq!(come_in(&shop, 1, epoch), "FENCED", "{epoch}");
     }
-    assert_eq!(shop.dump(), before, "nothing is remembered of what is kept out");
+    assert_eq!(shop.dump(), before, "no trace of fenced units is kept");
     assert_eq!(shop.counters().await.available, 4);
     for (lender, epoch) in [(1, 4), (1, 5), (2, 1), (11, 1)] {
         assert_eq!(come_in(&shop, lender, epoch), "IN", "{lender} {epoch}");
@@ -45,7 +45,7 @@ async fn a_fence_keeps_out_what_was_sent_before_its_epoch_by_that_lender() {
 }
 
 #[tokio::test]
-async fn what_came_in_before_the_fence_stays_and_what_is_fenced_off_is_no_fault() {
+async fn units_that_came_in_before_the_fence_stay_and_fenced_ones_are_no_fault() {
     let shop = Shop::open(|sale| sale.shards = 2).await;
     let (there, late) = (on_its_way(Uuid::now_v7(), 2), on_its_way(Uuid::now_v7(), 3));
     shop.stock.transfer_in(shop.key, 1, &there).await.unwrap();
@@ -61,7 +61,7 @@ async fn what_came_in_before_the_fence_stays_and_what_is_fenced_off_is_no_fault(
 }
 
 #[tokio::test]
-async fn a_fence_is_told_also_by_a_shard_without_a_permit() {
+async fn a_shard_without_a_permit_also_answers_that_it_is_fenced() {
     let shop = Shop::open(|sale| sale.shards = 2).await;
     shop.stock.stop(shop.key).await.unwrap();
     shop.stock.fence(shop.key, &[(1, 2)]).await.unwrap();

@@ -1,12 +1,12 @@
-//! The guards of unpaid holds in the purchase script: how many there may be, and how long an account waits that did not
-//! pay for what it held.
+//! The guards of unpaid holds in the purchase script: how many there may be, and how long an account waits after an
+//! unpaid hold.
 
 use super::{NOW, Shop, asked_at, asking, sku, user};
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
 use flashsale::domain::purchase::Refusal::{CoolingDown, NotOpen, TooManyHolds};
 use flashsale::domain::sale::SaleState;
 use flashsale::domain::time::{Millis, from_millis};
-use flashsale::stock::purchase::Asking;
+use flashsale::stock::purchase::PurchaseArguments;
 use flashsale::stock::purchase::ShardAnswer::{self, LimitReached, Refused, Replayed, Reserved, Short};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -26,7 +26,7 @@ async fn open() -> Shop {
 }
 
 async fn buy(shop: &Shop, key: &str, holds_max: u32, cooldown_ms: Millis, now: Millis) -> ShardAnswer {
-    let asked = Asking {
+    let asked = PurchaseArguments {
         holds_max,
         cooldown_ms,
         ..asked_at(now)
@@ -47,7 +47,7 @@ fn is_reserved(answer: &ShardAnswer) -> bool {
     matches!(answer, Reserved(_))
 }
 
-/// Every purchase reads and writes the whole row, so it may not grow without end where a sale has no limit of holds.
+/// Every purchase reads and writes the whole row, so it may not grow without end in a sale without a limit of holds.
 #[tokio::test]
 async fn a_row_takes_some_hundred_unpaid_orders_and_no_more() {
     let shop = open().await;
@@ -64,7 +64,7 @@ async fn a_row_takes_some_hundred_unpaid_orders_and_no_more() {
         buy(&shop, "again", 0, 0, NOW).await,
         ShardAnswer::AskLedger { .. }
     ));
-    let answer = shop.buy_after_look("ada", "again", 1, 1).await;
+    let answer = shop.buy_after_probe("ada", "again", 1, 1).await;
     assert!(is_reserved(&answer), "{answer:?}");
 }
 
@@ -81,7 +81,7 @@ async fn an_account_holds_as_many_orders_unpaid_as_it_may_and_not_one_more() {
     resolve(&shop, "a", Paid, NOW + 1).await;
     assert!(
         is_reserved(&buy(&shop, "c", 2, 0, NOW + 2).await),
-        "what is paid is no hold"
+        "a paid order is no hold"
     );
     assert_eq!(buy(&shop, "d", 2, 0, NOW + 2).await, Refused(TooManyHolds));
     assert!(is_reserved(&buy(&shop, "d", 3, 0, NOW + 2).await), "with more allowed");
@@ -92,7 +92,7 @@ async fn an_account_holds_as_many_orders_unpaid_as_it_may_and_not_one_more() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_pay_waits_to_the_millisecond_and_longer_each_time() {
+async fn a_shopper_who_does_not_pay_waits_to_the_millisecond_and_longer_each_time() {
     let shop = open().await;
     let mut now = NOW;
     for (unpaid, wait) in [(1, 1000), (2, 2000), (3, 4000), (4, 8000)] {
@@ -116,14 +116,14 @@ async fn whoever_does_not_pay_waits_to_the_millisecond_and_longer_each_time() {
     resolve(&shop, "paid", Paid, now + 5).await;
     assert!(
         is_reserved(&buy(&shop, "after", 0, 1000, now + 6).await),
-        "who pays starts anew"
+        "a payment resets the count"
     );
     resolve(&shop, "after", Expired, now + 7).await;
     let waits = buy(&shop, "next", 0, 1000, now + 7).await;
     assert_eq!(waits, Refused(CoolingDown { wait_ms: 1000 }));
     assert!(
         is_reserved(&buy(&shop, "next", 0, 0, now + 8).await),
-        "where nobody has to wait"
+        "in a sale without waits"
     );
 }
 
@@ -149,12 +149,12 @@ async fn the_first_hold_that_is_given_back_within_a_minute_was_kept_from_nobody(
     resolve(&shop, "late", Cancelled, NOW + 120_001).await;
     let waits = buy(&shop, "next", 0, 1000, NOW + 120_001).await;
     assert_eq!(waits, Refused(CoolingDown { wait_ms: 1000 }));
-    // The second one is held against him, however short it was.
+    // The second one counts against the shopper, however short it was.
     assert!(is_reserved(&buy(&shop, "again", 0, 0, NOW + 120_002).await));
     resolve(&shop, "again", Cancelled, NOW + 120_003).await;
     let waits = buy(&shop, "next", 0, 1000, NOW + 120_003).await;
     assert_eq!(waits, Refused(CoolingDown { wait_ms: 2000 }));
-    // What the ledger revoked is not the shopper's doing.
+    // An order that the ledger revoked does not count against the shopper.
     assert!(is_reserved(&buy(&shop, "revoked", 0, 0, NOW + 122_003).await));
     resolve(&shop, "revoked", Revoked, NOW + 300_000).await;
     assert!(is_reserved(&buy(&shop, "next", 0, 1000, NOW + 300_000).await));
@@ -168,7 +168,7 @@ async fn the_sale_and_its_limits_come_in_their_order() {
     }
     resolve(&shop, "a", Expired, NOW + 5).await;
     let ask = |quantity, holds_max, cooldown_ms, now| {
-        let asked = Asking {
+        let asked = PurchaseArguments {
             holds_max,
             cooldown_ms,
             ..asked_at(now)
@@ -195,7 +195,7 @@ async fn the_sale_and_its_limits_come_in_their_order() {
         .stock
         .purchase(shop.key, shop.order("bob", "k"), &rest, asked_at(NOW + 6));
     assert!(is_reserved(&bob.await.unwrap()));
-    let none = Asking {
+    let none = PurchaseArguments {
         holds_max: 1,
         cooldown_ms: 1000,
         ..asked_at(NOW + 6)
@@ -205,7 +205,7 @@ async fn the_sale_and_its_limits_come_in_their_order() {
     assert_eq!(eve.await.unwrap(), Short { available: 0 });
 }
 
-/// What became of an order, and after how many milliseconds.
+/// An order's final state, and after how many milliseconds.
 type Fate = (Option<OrderState>, Millis);
 
 /// The same rule, read off the orders in the order in which they were accepted.
@@ -223,7 +223,7 @@ fn cooling_until(fates: &[Fate], created_at: impl Fn(usize) -> Millis, cooldown_
 }
 
 #[tokio::test]
-async fn whatever_has_become_of_the_orders_the_rule_is_the_same() {
+async fn the_rule_is_the_same_for_orders_in_every_state() {
     let shop = open().await;
     let state = prop_oneof![Just(None), Just(Some(Paid)), Just(Some(Expired)), Just(Some(Cancelled))];
     let fates = prop::collection::vec((state, 1..200_000i64), 0..8);
@@ -247,7 +247,7 @@ async fn whatever_has_become_of_the_orders_the_rule_is_the_same() {
                 resolved.await.unwrap();
             }
         }
-        let asked = Asking {
+        let asked = PurchaseArguments {
             cooldown_ms: 700,
             ..asked_at(NOW + 250_000)
         };

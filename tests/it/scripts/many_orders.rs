@@ -6,7 +6,7 @@ use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revok
 use flashsale::domain::purchase::Refusal::{Banned, KeyReused, RateLimited};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
-use flashsale::stock::purchase::Asking;
+use flashsale::stock::purchase::PurchaseArguments;
 use flashsale::stock::purchase::ShardAnswer::{self, AskLedger, LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::resolve::Resolved;
 
@@ -79,7 +79,7 @@ async fn a_row_of_four_kibibytes_keeps_its_decided_orders_and_one_byte_more_leav
                 (orders - 1, units(Paid), units(Revoked))
             );
 
-            // What was decided is not decided again; what the row has not is the ledger's.
+            // A decided order is not decided again; an order missing in the row is the ledger's.
             let after = shop.dump();
             assert_eq!(shop.resolve("ada", "k0", state).await, Resolved::Already);
             let other = if state == Paid { Cancelled } else { Paid };
@@ -123,37 +123,37 @@ async fn an_order_in_the_middle_is_left_and_its_neighbours_stay() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_decided_only_after_a_look_and_then_found_without() {
+async fn a_new_key_is_decided_only_after_a_replay_probe_and_then_found_without() {
     let shop = with_a_long_row().await;
     shop.resolve("ada", "k0", Cancelled).await;
     let before = shop.dump();
     assert_eq!(shop.buy("ada", "new", 1, NOW).await, AskLedger { number: 1 });
     for never_said in [0, 2, -1] {
-        let answer = shop.buy_after_look("ada", "new", 1, never_said).await;
+        let answer = shop.buy_after_probe("ada", "new", 1, never_said).await;
         assert_eq!(answer, AskLedger { number: 1 }, "{never_said}");
     }
     assert_eq!(shop.dump(), before);
 
-    let Reserved(record) = shop.buy_after_look("ada", "new", 1, 1).await else {
-        panic!("looked, and yet not sold")
+    let Reserved(record) = shop.buy_after_probe("ada", "new", 1, 1).await else {
+        panic!("not sold after the replay probe")
     };
     let replayed = Replayed { record, drained: false };
     let after = shop.dump();
     assert_eq!(shop.buy("ada", "new", 1, NOW).await, replayed);
-    assert_eq!(shop.buy_after_look("ada", "new", 1, 1).await, replayed);
+    assert_eq!(shop.buy_after_probe("ada", "new", 1, 1).await, replayed);
     assert_eq!(shop.buy("ada", "new", 2, NOW).await, Refused(KeyReused));
     assert_eq!(shop.dump(), after);
     assert!(matches!(shop.buy("bob", "new", 1, NOW).await, Reserved(_)));
 }
 
 #[tokio::test]
-async fn whoever_looked_before_another_order_was_left_must_look_again() {
+async fn a_probe_older_than_the_last_left_order_must_be_repeated() {
     let shop = with_a_long_row().await;
     for number in 1..=3 {
         shop.resolve("ada", &format!("k{number}"), Expired).await;
-        for looked in (0..5).filter(|looked| *looked != number) {
-            let answer = shop.buy_after_look("ada", "new", 1, looked).await;
-            assert_eq!(answer, AskLedger { number }, "after {looked}");
+        for probed in (0..5).filter(|probed| *probed != number) {
+            let answer = shop.buy_after_probe("ada", "new", 1, probed).await;
+            assert_eq!(answer, AskLedger { number }, "after {probed}");
         }
     }
     // The numbers end at 255 and begin again, not at the one that means that every order is here.
@@ -161,15 +161,18 @@ async fn whoever_looked_before_another_order_was_left_must_look_again() {
     shop.resolve("ada", "k4", Expired).await;
     assert_eq!(shop.buy("ada", "new", 1, NOW).await, AskLedger { number: 255 });
     shop.resolve("ada", "k5", Expired).await;
-    assert_eq!(shop.buy_after_look("ada", "new", 1, 255).await, AskLedger { number: 1 });
-    assert!(matches!(shop.buy_after_look("ada", "new", 1, 1).await, Reserved(_)));
+    assert_eq!(
+        shop.buy_after_probe("ada", "new", 1, 255).await,
+        AskLedger { number: 1 }
+    );
+    assert!(matches!(shop.buy_after_probe("ada", "new", 1, 1).await, Reserved(_)));
 }
 
 #[tokio::test]
-async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_place_of_none() {
+async fn the_replay_probe_precedes_ban_window_and_limit_and_replaces_none() {
     let (shop, now) = with_orders(1, 120, 20).await;
     shop.resolve("ada", "k0", Cancelled).await;
-    let look = AskLedger { number: 1 };
+    let ask_ledger = AskLedger { number: 1 };
     let (ask, order) = (|quantity| asking("ada", "new", quantity), shop.order("ada", "new"));
     let both = async |quantity: u32, now: Millis| -> [ShardAnswer; 2] {
         let request = ask(quantity);
@@ -180,7 +183,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
                 shop.key,
                 order,
                 &request,
-                Asking {
+                PurchaseArguments {
                     ledger_asked: Some(1),
                     ..asked_at(now)
                 },
@@ -189,8 +192,8 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
         [without.unwrap(), with.unwrap()]
     };
     shop.ban("ada", now);
-    assert_eq!(both(1, now - 1).await, [look.clone(), Refused(Banned)]);
-    assert_eq!(both(1000, now).await, [look.clone(), LimitReached]);
+    assert_eq!(both(1, now - 1).await, [ask_ledger.clone(), Refused(Banned)]);
+    assert_eq!(both(1000, now).await, [ask_ledger.clone(), LimitReached]);
     let ada = shop.buyer("ada").await;
     assert!(ada.elsewhere, "a refusal keeps what it found");
     assert_eq!((ada.window.len(), ada.orders.len()), (21, 119));
@@ -202,7 +205,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
             shop.key,
             order,
             &request,
-            Asking {
+            PurchaseArguments {
                 ledger_asked: Some(1),
                 ..asked_at(now + 10)
             },
@@ -215,7 +218,7 @@ async fn the_look_comes_before_the_ban_the_window_and_the_limit_and_takes_the_pl
         shop.key,
         order,
         &request,
-        Asking {
+        PurchaseArguments {
             ledger_asked: Some(1),
             ..asked_at(now + 10)
         },
@@ -231,7 +234,7 @@ async fn a_shopper_whose_every_order_is_left_is_remembered() {
     shop.put(&shop.key.buyer(&user("ada")), &nothing_else);
     assert_eq!(shop.resolve("ada", "k", Paid).await, Resolved::Already);
     assert_eq!(shop.buy("ada", "k", 6, NOW).await, AskLedger { number: 7 });
-    assert_eq!(shop.buy_after_look("ada", "k", 6, 7).await, LimitReached);
+    assert_eq!(shop.buy_after_probe("ada", "k", 6, 7).await, LimitReached);
     assert_eq!(shop.forgotten_in("ada"), -1);
     assert_eq!(shop.buy("ada", "other", 1, NOW).await, AskLedger { number: 7 });
 }
@@ -245,7 +248,7 @@ async fn a_row_stays_short_however_often_is_bought_and_given_back() {
         let answer = match shop.buy("ada", &key, 5, NOW).await {
             AskLedger { number } => {
                 numbers.push(number);
-                shop.buy_after_look("ada", &key, 5, number).await
+                shop.buy_after_probe("ada", &key, 5, number).await
             }
             answer => answer,
         };

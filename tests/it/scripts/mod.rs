@@ -1,5 +1,5 @@
 //! Each Lua script by itself, through its caller: every outcome, every guard just inside and just outside, every
-//! repetition, and what a missing or a foreign key does.
+//! repetition, and the effect of a missing or a foreign key.
 
 mod ban;
 mod barrier;
@@ -32,13 +32,13 @@ use flashsale::domain::ids::{OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::purchase::PurchaseRequest;
 use flashsale::domain::report::Counters;
-use flashsale::domain::sale::{Durability, Item, Lifecycle, PurchaseRate, Sale, SaleSecret};
-use flashsale::domain::sale_guards::SaleGuards;
+use flashsale::domain::sale::{Item, Lifecycle, NewSale, Sale, SaleSecret};
+use flashsale::domain::server::Server;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::{Asking, ShardAnswer};
+use flashsale::stock::purchase::{PurchaseArguments, ShardAnswer};
 use flashsale::stock::read_shard::ShardReading;
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::resolve::Resolved;
@@ -54,7 +54,7 @@ const NOW: Millis = START + 1_000;
 /// Later than any moment of these tests: until then the shards may sell.
 const PERMITTED: Millis = END + 40 * 86_400_000;
 
-/// A sale on one shard of a Redis, with what a test needs to look at it.
+/// A sale on one shard of a Redis, with the means to inspect it.
 struct Shop {
     stock: Stock,
     raw: Raw,
@@ -81,10 +81,10 @@ fn asking(who: &str, key: &str, quantity: u32) -> PurchaseRequest {
 }
 
 /// A purchase at this moment of the tests' clock.
-fn asked_at(now: Millis) -> Asking {
-    Asking {
+fn asked_at(now: Millis) -> PurchaseArguments {
+    PurchaseArguments {
         now: Some(now),
-        ..Asking::default()
+        ..PurchaseArguments::default()
     }
 }
 
@@ -101,28 +101,17 @@ fn sale() -> Sale {
     Sale {
         id: SaleId(Uuid::new_v4()),
         number: 7,
-        name: "test".to_owned(),
-        lifecycle: Lifecycle::Active,
-        state_version: 1,
-        starts_at: from_millis(START),
-        ends_at: from_millis(END),
-        shards: 1,
-        payment_window_seconds: 900,
-        purchase_rate: PurchaseRate {
-            limit: 1000,
-            window_ms: 60_000,
-        },
-        durability: Durability::Redis,
-        guards: SaleGuards::default(),
-        items: vec![item("A", 10, 5), item("B", 4, 2)],
         secret: SaleSecret([9; 32]),
-        created_at: from_millis(START),
-        retired: false,
-        leaving: false,
+        ..NewSale::plain(
+            vec![item("A", 10, 5), item("B", 4, 2)],
+            from_millis(START),
+            from_millis(END),
+        )
+        .unstored()
     }
 }
 
-/// What the first shard sends to the second.
+/// A transfer from the first shard to the second.
 fn on_its_way(id: Uuid, units: i64) -> Transfer {
     Transfer {
         id,
@@ -136,16 +125,16 @@ fn on_its_way(id: Uuid, units: i64) -> Transfer {
     }
 }
 
-/// What a lender in its first life says.
+/// The answer of a lender in its first epoch.
 const fn sent(units: i64) -> Sent {
     Sent::Out { units, epoch: 1 }
 }
 
-/// A permit that no test's events come to the end of.
-const fn generous(epoch: i64, run_id: &str) -> Permit<'_> {
+/// A permit that outlasts the events of every test.
+const fn generous(epoch: i64, server: &Server) -> Permit<'_> {
     Permit {
         epoch,
-        run_id,
+        server,
         holds: Duration::from_secs(60),
         memory_max: 1000,
         age_max: Duration::from_secs(86_400 * 365),
@@ -162,7 +151,7 @@ impl Shop {
         shop
     }
 
-    /// A sale whose shards were created, and not told to sell.
+    /// A sale whose shards were created, without a state that lets them sell.
     async fn loaded(change: impl FnOnce(&mut Sale)) -> Self {
         let shop = Self::unloaded(&servers::redis(), change).await;
         for shard in 0..shop.sale.shards {
@@ -186,26 +175,32 @@ impl Shop {
         }
     }
 
-    /// Tells the shards the sale's state as it is now.
+    /// Delivers the sale's present state to the shards.
     async fn follow(&self) {
         for shard in 0..self.sale.shards {
             self.stock.set_state(&self.sale, shard).await.unwrap();
         }
     }
 
-    /// Lets every shard sell, whatever the clock of a test says.
+    /// Loads the scripts that sell and lend.
+    async fn admit(&self) -> Server {
+        let server = self.stock.server(self.key).await.unwrap();
+        self.stock.admit(self.key, &server).await.unwrap();
+        server
+    }
+
+    /// Lets every shard sell, regardless of the clock of a test.
     async fn permit(&self) {
-        self.stock.admit(self.key).await.unwrap();
-        let run_id = self.stock.run_id(self.key).await.unwrap();
+        let server = self.admit().await;
         for shard in 0..self.sale.shards {
             let epoch = self.stock.epoch(self.shard(shard)).await.unwrap();
-            let permit = generous(epoch, &run_id);
+            let permit = generous(epoch, &server);
             let permitted = self.stock.permit(&self.sale, shard, &permit, Some(PERMITTED)).await;
             assert!(matches!(permitted.unwrap(), Permitted::Yes { brake: false, .. }));
         }
     }
 
-    /// Gives the sale its next state, and tells the shards.
+    /// Gives the sale its next state, and delivers it to the shards.
     async fn change(&mut self, lifecycle: Lifecycle) {
         self.sale.lifecycle = lifecycle;
         self.sale.state_version += 1;
@@ -244,8 +239,8 @@ impl Shop {
         self.stock.purchase(self.key, order, &request, asked_at(now)).await
     }
 
-    /// A purchase of item A after a look into the ledger, which does not have it.
-    async fn buy_after_look(&self, who: &str, key: &str, quantity: u32, looked: i64) -> ShardAnswer {
+    /// A purchase of item A after a replay probe that found no order in the ledger.
+    async fn buy_after_probe(&self, who: &str, key: &str, quantity: u32, probed: i64) -> ShardAnswer {
         let (order, request) = (self.order(who, key), asking(who, key, quantity));
         let answer = self
             .stock
@@ -253,8 +248,8 @@ impl Shop {
                 self.key,
                 order,
                 &request,
-                Asking {
-                    ledger_asked: Some(looked),
+                PurchaseArguments {
+                    ledger_asked: Some(probed),
                     ..asked_at(NOW)
                 },
             )
@@ -304,7 +299,7 @@ impl Shop {
         self.raw.dump(&ShardKey::pattern(self.sale.id))
     }
 
-    /// What the home shard has of a shopper.
+    /// A shopper's row on the home shard.
     async fn buyer(&self, who: &str) -> BuyerRecord {
         self.stock.read_buyer(self.key, &user(who)).await.unwrap()
     }
@@ -318,7 +313,7 @@ impl Shop {
         self.raw.call(redis::cmd("GET").arg(key))
     }
 
-    /// Puts a string in a key's place.
+    /// Replaces a key's value by a string.
     fn put(&self, key: &str, bytes: &[u8]) {
         let () = self.raw.call(redis::cmd("SET").arg(key).arg(bytes));
     }
@@ -328,7 +323,7 @@ impl Shop {
         let _length: i64 = self.raw.call(redis::cmd("SETRANGE").arg(key).arg(offset).arg(bytes));
     }
 
-    /// Puts a value of a type in a key's place that none of the keys has.
+    /// Replaces a key's value by one of a type that none of the keys has.
     fn plant(&self, key: &str) {
         self.remove(key);
         let _length: i64 = self.raw.call(redis::cmd("LPUSH").arg(key).arg("planted"));

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// A permit of the first shard's: of epoch 1 and this server, unless it is changed.
 async fn try_permit(shop: &Shop, now: Millis, change: impl FnOnce(&mut Permit<'_>)) -> Result<Permitted, Fault> {
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
-    let mut permit = generous(1, &run_id);
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let mut permit = generous(1, &server);
     change(&mut permit);
     shop.stock.permit(&shop.sale, 0, &permit, Some(now)).await
 }
@@ -29,7 +29,7 @@ pub(super) async fn record(shop: &Shop) -> ShardRecord {
     shop.read().await.record
 }
 
-/// What a shard says that sells, with so many events waiting, of all up to this number.
+/// The answer of a shard that sells, with so many events waiting, of all up to this number.
 const fn yes(waiting: i64, seq: i64) -> Permitted {
     Permitted::Yes {
         waiting,
@@ -42,7 +42,7 @@ const fn yes(waiting: i64, seq: i64) -> Permitted {
 pub(super) async fn stopped() -> Shop {
     let shop = Shop::loaded(|_| {}).await;
     shop.follow().await;
-    shop.stock.admit(shop.key).await.unwrap();
+    shop.admit().await;
     shop
 }
 
@@ -93,13 +93,13 @@ async fn a_permit_of_which_most_is_left_is_not_written_again() {
     }
     permit(&shop, NOW + 12_001, |_| {}).await;
     assert_eq!(record(&shop).await.permit_until, NOW + 72_001);
-    // A shorter one does not take away what a longer one gave.
+    // A shorter permit does not shorten a longer one.
     permit(&shop, NOW + 12_001, |it| it.holds = Duration::from_secs(1)).await;
     assert_eq!(record(&shop).await.permit_until, NOW + 72_001);
 }
 
 #[tokio::test]
-async fn a_permit_that_is_over_is_given_anew_and_not_renewed() {
+async fn an_expired_permit_is_granted_again_and_not_renewed() {
     let shop = stopped().await;
     let renew = async |now| permit(&shop, now, |it| it.renewal = true).await;
     let before = shop.dump();
@@ -120,7 +120,7 @@ async fn a_permit_that_is_over_is_given_anew_and_not_renewed() {
 }
 
 #[tokio::test]
-async fn a_permit_tells_how_many_events_wait_and_which_was_the_last() {
+async fn a_permit_answers_how_many_events_wait_and_which_was_the_last() {
     let shop = stopped().await;
     assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 0));
     for (who, seq) in [("ada", 1), ("bob", 2), ("cyd", 3)] {
@@ -152,26 +152,32 @@ async fn only_the_epoch_that_was_reconciled_on_this_very_server_is_permitted() {
             "{epoch}"
         );
     }
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
-    for other in ["", "0", &run_id[1..], &format!("{run_id}0"), &run_id.to_uppercase()] {
-        let permit = generous(1, other);
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let name = server.as_str();
+    for other in ["", "0", &name[1..], &format!("{name}0"), &name.to_uppercase()] {
+        let other = other.into();
+        let permit = generous(1, &other);
         let answer = shop.stock.permit(&shop.sale, 0, &permit, Some(NOW)).await.unwrap();
         assert_eq!(answer, Permitted::Not, "{other}");
     }
     assert_eq!(shop.dump(), before);
-    // Nor is one renewed that holds.
+    // A valid permit is not renewed either.
     permit(&shop, NOW, |_| {}).await;
     let before = shop.dump();
     let late = NOW + 50_000;
     assert_eq!(permit(&shop, late, |it| it.epoch = 2).await, Permitted::Not);
-    assert_eq!(permit(&shop, late, |it| it.run_id = "another").await, Permitted::Not);
+    let another = "another".into();
+    let permit = generous(1, &another);
+    let answer = shop.stock.permit(&shop.sale, 0, &permit, Some(late)).await.unwrap();
+    assert_eq!(answer, Permitted::Not);
     assert_eq!(shop.dump(), before);
 }
 
 #[tokio::test]
-async fn the_answers_tell_what_is_wrong() {
+async fn the_answers_name_the_problem() {
     let shop = stopped().await;
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let run_id = server.as_str();
     let ask = |epoch: i64, for_ms: i64, run_id: &str| {
         let args = [
             arg(epoch),
@@ -184,14 +190,14 @@ async fn the_answers_tell_what_is_wrong() {
         ];
         shop.raw.script(&PERMIT, &keys(&shop), &args)
     };
-    assert_eq!(ask(1, 60_000, &run_id), "PERMITTED 0 1-0 0");
-    assert_eq!(ask(7, 60_000, &run_id), "STALE 1");
+    assert_eq!(ask(1, 60_000, run_id), "PERMITTED 0 1-0 0");
+    assert_eq!(ask(7, 60_000, run_id), "STALE 1");
     assert_eq!(ask(7, 60_000, "x"), "STALE 1");
     assert_eq!(ask(1, 60_000, "x"), "MOVED");
     shop.stock.halt(shop.key).await.unwrap();
-    assert_eq!(ask(7, 60_000, &run_id), "STALE 1");
+    assert_eq!(ask(7, 60_000, run_id), "STALE 1");
     assert_eq!(ask(1, 60_000, "x"), "MOVED");
-    assert_eq!(ask(1, 60_000, &run_id), "HALTED");
+    assert_eq!(ask(1, 60_000, run_id), "HALTED");
 }
 
 #[tokio::test]
@@ -212,7 +218,7 @@ async fn events_wait_for_a_300th_of_the_time_while_redis_uses_as_much_memory_as_
     assert!(brake(1_001, 0).await);
     assert_eq!(shop.buy("dan", "k", 1, NOW + 1_001).await, Overloaded);
     assert!(matches!(shop.buy("ada", "k", 1, NOW + 1_001).await, Replayed { .. }));
-    // It is still permitted: only the brake keeps it.
+    // It still has its permit: only the brake keeps it from selling.
     assert_eq!(record(&shop).await.permit_until, NOW + 1_001 + 60_000);
     assert!(!brake(1_001, 1000).await);
     assert!(matches!(shop.buy("dan", "k", 1, NOW + 1_001).await, Reserved(_)));
@@ -244,7 +250,7 @@ async fn the_brake_holds_while_the_oldest_event_waits_for_longer_than_it_may() {
     );
     assert_eq!(shop.buy("cyd", "k", 1, NOW + 1002).await, Overloaded);
     assert!(!at(NOW + 1000).await);
-    // The oldest is taken in: the next one counts.
+    // The oldest is drained: the next one counts.
     at(NOW + 1500).await;
     shop.stock
         .trim_events(shop.key, Position { epoch: 1, seq: 1 })
@@ -267,14 +273,14 @@ async fn events_that_are_none_of_ours_do_not_hold_the_permit_up() {
         let _id: String = shop.raw.call(&mut add);
         let answer = permit(&shop, END, |it| it.age_max = Duration::from_millis(1)).await;
         assert!(matches!(answer, Permitted::Yes { brake: false, .. }), "{answer:?}");
-        // How long it has waited cannot be read: it may not fill the memory.
+        // The age of the oldest is unreadable: it may not fill the memory.
         let answer = permit(&shop, END, |it| it.memory_max = 0).await;
         assert!(matches!(answer, Permitted::Yes { brake: true, .. }), "{answer:?}");
     }
 }
 
 #[tokio::test]
-async fn a_state_that_is_told_later_leaves_the_permit_and_the_brake_as_they_are() {
+async fn a_state_delivered_later_leaves_the_permit_and_the_brake_as_they_are() {
     let mut shop = Shop::open(|_| {}).await;
     shop.damage(&shop.key.shard(), 1, &[1]);
     shop.change(Lifecycle::Paused).await;
@@ -286,10 +292,10 @@ async fn a_state_that_is_told_later_leaves_the_permit_and_the_brake_as_they_are(
 #[tokio::test]
 async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
     let shop = stopped().await;
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
     let before = shop.stock.now().await.unwrap();
     shop.stock
-        .permit(&shop.sale, 0, &generous(1, &run_id), None)
+        .permit(&shop.sale, 0, &generous(1, &server), None)
         .await
         .unwrap();
     let after = shop.stock.now().await.unwrap();
@@ -327,30 +333,31 @@ async fn a_foreign_missing_or_cut_off_key_keeps_a_shard_from_selling() {
 #[tokio::test]
 async fn arguments_out_of_bounds_are_refused() {
     let shop = stopped().await;
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let run_id = server.as_str();
     let mut keys = keys(&shop);
     assert_refused(
         &shop,
         &PERMIT,
         &keys,
         &[
-            &["one", "1000", "9", "9", &run_id],
-            &["1", "soon", "9", "9", &run_id],
-            &["1", "1000", "few", "9", &run_id],
-            &["1", "1000", "-1", "9", &run_id],
-            &["1", "1000", "1001", "9", &run_id],
-            &["1", "1000", "9", "old", &run_id],
-            &["1", "-1", "9", "9", &run_id],
-            &["1", "0", "9", "9", &run_id],
-            &["1", "60001", "9", "9", &run_id],
-            &["1", "1.5", "9", "9", &run_id],
-            &["1", "nan", "9", "9", &run_id],
+            &["one", "1000", "9", "9", run_id],
+            &["1", "soon", "9", "9", run_id],
+            &["1", "1000", "few", "9", run_id],
+            &["1", "1000", "-1", "9", run_id],
+            &["1", "1000", "1001", "9", run_id],
+            &["1", "1000", "9", "old", run_id],
+            &["1", "-1", "9", "9", run_id],
+            &["1", "0", "9", "9", run_id],
+            &["1", "60001", "9", "9", run_id],
+            &["1", "1.5", "9", "9", run_id],
+            &["1", "nan", "9", "9", run_id],
             &["1", "1000"],
         ],
     );
     keys.resize(1003, shop.key.item(&sku("B")));
-    let args = ["1", "1000", "9", "9", &run_id].map(arg);
+    let args = ["1", "1000", "9", "9", run_id].map(arg);
     assert_eq!(shop.raw.script(&PERMIT, &keys, &args), "PERMITTED 0 1-0 0");
     keys.push(shop.key.item(&sku("B")));
-    assert_refused(&shop, &PERMIT, &keys, &[&["1", "1000", "9", "9", &run_id]]);
+    assert_refused(&shop, &PERMIT, &keys, &[&["1", "1000", "9", "9", run_id]]);
 }

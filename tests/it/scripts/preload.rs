@@ -116,7 +116,7 @@ async fn a_part_of_a_shard_is_a_loss_and_is_not_completed() {
 }
 
 #[tokio::test]
-async fn whatever_stands_in_a_keys_place_is_not_written_over() {
+async fn an_existing_key_is_never_overwritten() {
     each_foreign_key_is_refused!(
         unloaded().await,
         |shop| [

@@ -10,7 +10,7 @@ use flashsale::domain::order::OrderState;
 use flashsale::domain::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimited, TooManyHolds};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
-use flashsale::stock::purchase::Asking;
+use flashsale::stock::purchase::PurchaseArguments;
 use flashsale::stock::purchase::ShardAnswer::{
     self, Halted, LimitReached, Overloaded, Refused, Replayed, Reserved, Short,
 };
@@ -23,7 +23,7 @@ const fn window(limit: u32, window_ms: i64) -> PurchaseRate {
     PurchaseRate { limit, window_ms }
 }
 
-/// What a window keeps of an order.
+/// The entry of an order in the window.
 fn member(shop: &Shop, who: &str, key: &str) -> [u8; 6] {
     shop.order(who, key).0.as_bytes()[10..].try_into().unwrap()
 }
@@ -81,22 +81,22 @@ async fn an_event_carries_the_trace_of_its_request_behind_what_an_older_drain_re
         trace: [0xfe; 16],
         span: [0x0a; 8],
     };
-    let asked = Asking {
+    let asked = PurchaseArguments {
         origin: Some(origin),
         ..asked_at(NOW)
     };
-    let buy_under = async |who: &str, key: &str, asked: Asking| {
+    let buy_under = async |who: &str, key: &str, asked: PurchaseArguments| {
         let (order, request) = (shop.order(who, key), asking(who, key, 1));
         shop.stock.purchase(shop.key, order, &request, asked).await.unwrap()
     };
-    let buy = async |who: &str, asked: Asking| buy_under(who, "k", asked).await;
+    let buy = async |who: &str, asked: PurchaseArguments| buy_under(who, "k", asked).await;
     assert!(is_reserved(&buy("ada", asked_at(NOW)).await));
     assert!(is_reserved(&buy("bob", asked).await));
-    // A guard that is asked for beside it is heeded.
-    let guarded = Asking { holds_max: 1, ..asked };
+    // A guard in the same request still applies.
+    let guarded = PurchaseArguments { holds_max: 1, ..asked };
     assert!(is_reserved(&buy("cleo", guarded).await));
     assert_eq!(buy_under("cleo", "k2", guarded).await, Refused(TooManyHolds));
-    // And who comes again is answered the same, with whatever trace.
+    // A repeated request gets the same answer, with any trace.
     assert!(matches!(buy("bob", asked_at(NOW)).await, Replayed { .. }));
 
     let events = shop.read().await.events;
@@ -174,7 +174,7 @@ async fn the_sale_sells_from_its_first_to_its_last_millisecond() {
 }
 
 #[tokio::test]
-async fn a_shard_that_was_not_told_to_sell_does_not() {
+async fn a_shard_without_an_open_state_sells_nothing() {
     let mut shop = Shop::loaded(|_| {}).await;
     shop.permit().await;
     assert_eq!(
@@ -224,9 +224,9 @@ async fn a_shard_sells_until_the_last_millisecond_of_its_permit_and_answers_repe
 }
 
 #[tokio::test]
-async fn a_shard_that_was_never_permitted_or_was_stopped_says_so_before_anything_else() {
+async fn a_shard_that_was_never_permitted_or_is_halted_says_so_before_anything_else() {
     let mut shop = Shop::loaded(|_| {}).await;
-    shop.stock.admit(shop.key).await.unwrap();
+    shop.admit().await;
     shop.ban("ada", END);
     for lifecycle in [Lifecycle::Active, Lifecycle::Paused, Lifecycle::Closed] {
         shop.change(lifecycle).await;
@@ -262,7 +262,7 @@ async fn a_braked_shard_sells_nothing_and_answers_repeated_requests() {
     assert_eq!(
         shop.buy("bob", "k", 1, PERMITTED + 60_000).await,
         Halted,
-        "without a permit, the brake is no matter"
+        "without a permit, the brake does not matter"
     );
     shop.damage(&shop.key.shard(), 1, &[0]);
     assert!(is_reserved(&shop.buy("bob", "k", 1, NOW).await));
@@ -491,7 +491,7 @@ async fn a_request_is_not_taken_for_one_whose_id_lies_across_two_entries_of_the_
 }
 
 #[tokio::test]
-async fn a_repeated_request_has_its_first_answer_again_whatever_has_happened_since() {
+async fn a_repeated_request_gets_its_first_answer_after_any_later_change() {
     let table = [
         "at once",
         "sold out",
@@ -599,7 +599,7 @@ async fn a_key_belongs_to_its_first_request() {
     assert_eq!(shop.dump(), before);
     assert!(
         is_reserved(&shop.buy("bob", "k", 1, NOW).await),
-        "another shopper's key is another key"
+        "each shopper has their own keys"
     );
 }
 
@@ -618,7 +618,7 @@ async fn a_ban_holds_until_its_last_millisecond_and_costs_no_window() {
     assert_eq!(
         shop.buy("ada", "third", 1, NOW + 1999).await,
         Refused(Banned),
-        "whatever was written since, the ban stands"
+        "the ban stands after any later write"
     );
 }
 
@@ -629,7 +629,7 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
     assert_eq!(shop.buy("ada", "too many", 6, NOW).await, LimitReached);
     let left = shop.forgotten_in("ada");
     assert!((50_000..=56_000).contains(&left), "{left}");
-    // A rush of them is not forgotten all at once.
+    // Many of them do not expire all at once.
     let mut spread = Vec::new();
     for n in 0..50 {
         let who = format!("crowd-{n}");
@@ -647,7 +647,7 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
     assert_eq!(
         shop.forgotten_in("ada"),
         -1,
-        "the order is remembered: its key may be repeated"
+        "the order is still known: its key may be repeated"
     );
 
     shop.reserve("bob", "k", 1).await;
@@ -711,7 +711,7 @@ async fn a_foreign_type_in_any_key_is_noticed_and_changes_nothing() {
 
 #[tokio::test]
 async fn a_string_that_is_no_shopper_is_a_defect_and_changes_nothing() {
-    // Nothing, too little for a head, an item that is cut off, a window that is cut off.
+    // An empty row, one too short for its head, with a cut-off item, with a cut-off window.
     let (item, window) = (
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0],
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 9],
@@ -804,7 +804,7 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
     let before = shop.stock.now().await.unwrap();
     let answer = shop
         .stock
-        .purchase(shop.key, shop.order("ada", "k"), &request, Asking::default())
+        .purchase(shop.key, shop.order("ada", "k"), &request, PurchaseArguments::default())
         .await
         .unwrap();
     let after = shop.stock.now().await.unwrap();
@@ -816,7 +816,7 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
 }
 
 #[tokio::test]
-async fn names_that_look_like_keys_are_only_names() {
+async fn names_that_resemble_keys_are_only_names() {
     let shop = Shop::open(|_| {}).await;
     let tag = format!("{{{}:0}}:shard", shop.sale.id);
     let names = [

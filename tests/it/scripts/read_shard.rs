@@ -114,7 +114,7 @@ async fn a_foreign_missing_or_cut_off_key_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_a_shopper_has_is_read_oldest_first() {
+async fn a_shoppers_orders_are_read_oldest_first() {
     let shop = Shop::open(|_| {}).await;
     assert_eq!(shop.buyer("ada").await, BuyerRecord::default());
     let keys = ["a", "b", "c"];

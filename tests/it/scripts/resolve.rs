@@ -111,7 +111,7 @@ async fn an_order_that_the_shard_does_not_know_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_decision_is_taken_in_whatever_state_the_sale_is() {
+async fn a_decision_is_applied_in_every_state_of_the_sale() {
     for lifecycle in [Lifecycle::Paused, Lifecycle::Closed] {
         let mut shop = bought().await;
         shop.change(lifecycle).await;
@@ -121,7 +121,7 @@ async fn a_decision_is_taken_in_whatever_state_the_sale_is() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_a_defect_and_changes_nothing() {
+async fn an_impossible_decision_is_a_defect_and_changes_nothing() {
     let shop = bought().await;
     let before = shop.dump();
     let order = shop.order("ada", "k");
@@ -138,8 +138,8 @@ async fn what_cannot_be_is_a_defect_and_changes_nothing() {
     assert!(matches!(no_item, Err(Fault::Incomplete(_))), "{no_item:?}");
     assert_eq!(shop.dump(), before);
 
-    // Fewer units are held than the order says, or the shopper has fewer, or none of the item: somebody wrote here
-    // who must not.
+    // Fewer units are held than in the order, or the shopper has fewer, or none of the item: a foreign client has written
+    // here.
     let cannot_be = async |states: &[OrderState]| {
         let before = shop.dump();
         for state in states {

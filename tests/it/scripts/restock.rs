@@ -36,11 +36,11 @@ async fn new_units_are_free_and_granted_once_for_each_id() {
 }
 
 #[tokio::test]
-async fn the_answer_tells_the_first_time_from_the_others() {
+async fn the_answer_distinguishes_the_first_call_from_repeats() {
     let shop = Shop::open(|_| {}).await;
     let keys = [shop.key.item(&sku("A")), shop.key.shard(), shop.key.applied()];
     let args = |epoch: &str| [arg(Uuid::from_u128(1).to_string()), arg("1000000000"), arg(epoch)];
-    // Of another life of the shard: it may have counted the units.
+    // Of another epoch of the shard: its count may include the units.
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args("2")), "STALE");
     let args = args("1");
     assert_eq!(shop.raw.script(&RESTOCK, &keys, &args), "ADDED");

@@ -10,7 +10,7 @@ use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, FORGET_BUYERS, RESTOR
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// A shard of two shoppers and three orders, one of each fate, whose events were drained.
+/// A shard of two shoppers and three orders in three states, whose events were drained.
 async fn drained() -> Shop {
     let shop = Shop::open(|sale| sale.shards = 2).await;
     for (who, key, quantity) in [("ada", "k", 2), ("ada", "l", 1), ("bob", "k", 1)] {
@@ -31,9 +31,9 @@ async fn drained() -> Shop {
     shop
 }
 
-async fn begin(shop: &Shop, life: (i64, i64)) -> Result<(), Fault> {
+async fn begin(shop: &Shop, epochs: (i64, i64)) -> Result<(), Fault> {
     shop.stock
-        .begin_restore(&shop.sale, 0, life, life.0, &[(0, life.1), (1, 1)])
+        .begin_restore(&shop.sale, 0, epochs, epochs.0, &[(0, epochs.1), (1, 1)])
         .await
         .map(|_| ())
 }
@@ -47,7 +47,7 @@ fn refused(answer: &Result<(), Fault>) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_restored_is_byte_for_byte_what_the_scripts_had_written() {
+async fn a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it() {
     let shop = drained().await;
     let key = shop.key.buyer(&user("ada"));
     let (row, item) = (shop.bytes(&key), shop.bytes(&shop.key.item(&sku("A"))));
@@ -73,15 +73,15 @@ async fn what_is_restored_is_byte_for_byte_what_the_scripts_had_written() {
         ),
         (2, Lifecycle::Active, 0, 1)
     );
-    // It knows its orders at once, and sells once it is permitted to.
+    // It knows its orders at once, and sells once it has a permit.
     assert!(matches!(
         shop.buy("ada", "k", 2, NOW).await,
         ShardAnswer::Replayed { drained: true, .. }
     ));
     assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Halted);
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
     shop.stock
-        .permit(&shop.sale, 0, &super::generous(2, &run_id), Some(NOW))
+        .permit(&shop.sale, 0, &super::generous(2, &server), Some(NOW))
         .await
         .unwrap();
     let ShardAnswer::Reserved(order) = shop.buy("cyd", "k", 1, NOW).await else {
@@ -91,11 +91,11 @@ async fn what_is_restored_is_byte_for_byte_what_the_scripts_had_written() {
 }
 
 #[tokio::test]
-async fn a_life_begins_only_after_the_one_that_was_looked_at_and_with_nothing_undrained() {
+async fn an_epoch_begins_only_after_the_surveyed_one_and_fully_drained() {
     let shop = drained().await;
     let before = shop.dump();
-    for life in [(0, 2), (2, 3)] {
-        assert!(refused(&begin(&shop, life).await), "{life:?}");
+    for epochs in [(0, 2), (2, 3)] {
+        assert!(refused(&begin(&shop, epochs).await), "{epochs:?}");
     }
     assert_eq!(shop.dump(), before);
     shop.reserve("cyd", "k", 1).await;
@@ -114,14 +114,14 @@ async fn a_life_begins_only_after_the_one_that_was_looked_at_and_with_nothing_un
 }
 
 #[tokio::test]
-async fn events_of_a_life_before_the_one_that_the_ledger_knows_are_left_out() {
+async fn events_of_epochs_before_the_ledgers_are_left_out() {
     let shop = drained().await;
     shop.reserve("cyd", "k", 1).await;
     let begin = async |known| shop.stock.begin_restore(&shop.sale, 0, (1, 4), known, &[]).await;
-    assert!(begin(1).await.is_err(), "they may still be taken in");
+    assert!(begin(1).await.is_err(), "they may still be drained");
     assert!(begin(2).await.unwrap().lost_events);
     assert_eq!(shop.read().await.undrained, 0);
-    // Nor does anybody say that this order is in the ledger, because its event is gone.
+    // No reply says that this order is in the ledger either, because its event is gone.
     assert_eq!(shop.buy("cyd", "k", 1, NOW).await, ShardAnswer::Halted);
 }
 
@@ -148,7 +148,7 @@ async fn a_shard_that_is_not_there_begins_from_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_on_a_shard_that_sells_or_is_in_another_life() {
+async fn nothing_is_restored_on_a_shard_that_sells_or_has_another_epoch() {
     let shop = drained().await;
     let (ada, units) = (shop.buyer("ada").await, shop.read().await.items);
     let buyers = [(user("ada"), ada)];
@@ -172,7 +172,7 @@ async fn nothing_is_written_on_a_shard_that_sells_or_is_in_another_life() {
 }
 
 #[tokio::test]
-async fn what_is_counted_already_does_not_come_in_and_what_was_finished_stays_finished() {
+async fn counted_transfers_do_not_come_in_and_finished_ones_stay_finished() {
     let shop = drained().await;
     let (finished, counted) = (on_its_way(Uuid::now_v7(), 1), on_its_way(Uuid::now_v7(), 1));
     shop.stock.transfer_in(shop.key, 1, &finished).await.unwrap();
@@ -187,7 +187,7 @@ async fn what_is_counted_already_does_not_come_in_and_what_was_finished_stays_fi
 }
 
 #[tokio::test]
-async fn what_was_on_its_way_from_the_ended_life_is_forgotten_and_its_fences_are_set_anew() {
+async fn a_new_epoch_forgets_earlier_transfers_and_sets_its_fences_again() {
     let shop = drained().await;
     shop.stock.fence(shop.key, &[(1, 9)]).await.unwrap();
     let to = flashsale::stock::transfer::Destination::Shard(1);
@@ -202,17 +202,17 @@ async fn what_was_on_its_way_from_the_ended_life_is_forgotten_and_its_fences_are
 }
 
 #[tokio::test]
-async fn shoppers_are_forgotten_only_while_their_shard_is_written_to_that_life() {
+async fn shoppers_are_forgotten_only_while_their_shard_is_rebuilt_to_that_epoch() {
     let shop = drained().await;
-    let forget = async |life| shop.stock.forget_buyers(&[(shop.key, Some(life))]).await;
+    let forget = async |epoch| shop.stock.forget_buyers(&[(shop.key, Some(epoch))]).await;
     let before = shop.dump();
-    // It is not being written; then it is, to another life than the call is of.
+    // It is not being rebuilt; then it is, to another epoch than that of the call.
     assert!(refused(&forget(1).await));
     assert_eq!(shop.dump(), before);
     begin(&shop, (1, 3)).await.unwrap();
     let before = shop.dump();
-    for life in [1, 2, 4] {
-        assert!(refused(&forget(life).await), "{life}");
+    for epoch in [1, 2, 4] {
+        assert!(refused(&forget(epoch).await), "{epoch}");
     }
     assert_eq!(shop.dump(), before);
     forget(3).await.unwrap();
@@ -220,7 +220,7 @@ async fn shoppers_are_forgotten_only_while_their_shard_is_written_to_that_life()
         let there: i64 = shop.raw.call(redis::cmd("EXISTS").arg(shop.key.buyer(&user(who))));
         assert_eq!(there, 0, "{who}");
     }
-    // Those of another shard are somebody else's.
+    // Rows of another shard are left alone.
     assert_eq!(forget(3).await.ok(), Some(()));
     let keys = [shop.key.shard(), shop.key.buyer(&user("ada"))];
     assert_refused(&shop, &FORGET_BUYERS, &keys, &[&[], &["soon"]]);

@@ -1,10 +1,11 @@
-//! What happens to the scripts when Redis itself is short of something.
+//! How the scripts behave when Redis runs short of memory.
 
 use super::{NOW, PERMITTED, Shop, generous, on_its_way, sent, sku, user};
 use crate::support::servers::{FreshRedis, fresh_redis};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::Lifecycle;
+use flashsale::domain::server::Server;
 use flashsale::stock::permit::{Permit, Permitted};
 use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::resolve::Resolved;
@@ -76,11 +77,11 @@ async fn without_memory_nothing_is_taken_and_everything_is_given_back() {
         .await
         .unwrap();
     // Both the brake and the fences have to hold just then.
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
     for age_max in [Duration::ZERO, Duration::from_secs(86_400 * 100_000)] {
         let permit = Permit {
             age_max,
-            ..generous(1, &run_id)
+            ..generous(1, &server)
         };
         let permitted = shop
             .stock
@@ -138,7 +139,7 @@ async fn scripts_that_redis_has_forgotten_are_loaded_again_but_for_those_that_se
     let withdrawal = Uuid::now_v7();
     forget(&shop);
     let before = shop.dump();
-    // Not even a replay: nobody knows whose data these are.
+    // Not even a replay: the origin of the data is unknown.
     for (who, key) in [("ada", "k"), ("bob", "k")] {
         let answer = shop.try_buy(who, key, 1, NOW).await;
         assert!(matches!(answer, Err(Fault::Incomplete(_))), "{who}: {answer:?}");
@@ -147,7 +148,7 @@ async fn scripts_that_redis_has_forgotten_are_loaded_again_but_for_those_that_se
     assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
     assert_eq!(shop.dump(), before);
 
-    // Everything else goes on, also giving and taking permits; none of it brings those two back.
+    // All other scripts work, also to grant and revoke permits; none of them brings those two back.
     shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
     forget(&shop);
     shop.sale.state_version += 1;
@@ -171,15 +172,15 @@ async fn scripts_that_redis_has_forgotten_are_loaded_again_but_for_those_that_se
     forget(&shop);
     shop.stock.stop(shop.key).await.unwrap();
     forget(&shop);
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
-    let permit = generous(1, &run_id);
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let permit = generous(1, &server);
     let permitted = shop.stock.permit(&shop.sale, 0, &permit, Some(PERMITTED)).await;
     assert!(matches!(permitted.unwrap(), Permitted::Yes { .. }));
     assert_eq!(shop.counters().await.sold, 1);
     let answer = shop.try_buy("bob", "k", 1, NOW).await;
     assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
 
-    shop.stock.admit(shop.key).await.unwrap();
+    shop.admit().await;
     assert!(matches!(
         shop.buy("ada", "k", 1, NOW).await,
         ShardAnswer::Replayed { .. }
@@ -190,6 +191,20 @@ async fn scripts_that_redis_has_forgotten_are_loaded_again_but_for_those_that_se
     shop.stock.withdraw_done(shop.key, withdrawal).await.unwrap();
     forget(&shop);
     assert_eq!(shop.counters().await.withdrawn, 1);
+}
+
+/// A server may return with older data, in which the permits of a moment ago still last.
+#[tokio::test]
+async fn a_server_gets_no_scripts_that_are_meant_for_the_server_before_it() {
+    let (_redis, shop, _) = alone().await;
+    let () = shop.raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
+    let before = Server::new(&"a".repeat(40), &"b".repeat(40), &"0".repeat(40));
+    let answer = shop.stock.admit(shop.key, &before).await;
+    assert!(matches!(answer, Err(Fault::Unavailable(_))), "{answer:?}");
+    let answer = shop.try_buy("bob", "k", 1, NOW).await;
+    assert!(matches!(answer, Err(Fault::Incomplete(_))), "{answer:?}");
+    shop.admit().await;
+    assert!(matches!(shop.buy("bob", "k", 1, NOW).await, ShardAnswer::Reserved(_)));
 }
 
 #[tokio::test]

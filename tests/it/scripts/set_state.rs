@@ -32,7 +32,7 @@ async fn a_shard_follows_the_newest_version_and_no_older_one() {
 }
 
 #[tokio::test]
-async fn the_answer_tells_a_new_version_from_an_old_one() {
+async fn the_answer_distinguishes_a_new_version_from_an_old_one() {
     let shop = Shop::loaded(|_| {}).await;
     let keys = [shop.key.shard()];
     let answer = |version: i64| {
@@ -111,12 +111,12 @@ async fn a_sale_opened_ahead_of_its_time_sells_at_once() {
 }
 
 #[tokio::test]
-async fn a_shard_that_is_being_written_anew_follows_no_state() {
+async fn a_shard_that_is_being_rebuilt_follows_no_state() {
     let mut shop = Shop::loaded(|_| {}).await;
     shop.follow().await;
     shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();
     let before = shop.dump();
-    // What it was restored with is nothing new.
+    // The restored state is not new.
     shop.follow().await;
     shop.sale.state_version += 1;
     let answer = shop.stock.set_state(&shop.sale, 0).await;

@@ -1,13 +1,12 @@
 use super::permit::{record, stopped};
 use super::{NOW, Shop, assert_refused, generous};
-use crate::support::crowd::PATIENCE;
-use crate::support::poll::within;
+use crate::support::poll::{PATIENCE, within};
 use flashsale::stock::permit::Permitted;
 use flashsale::stock::purchase::ShardAnswer::{Halted, Reserved};
 use flashsale::stock::script::STOP;
 
 #[tokio::test]
-async fn a_permit_is_taken_away_at_once_whatever_the_epoch_and_as_often_as_one_likes() {
+async fn a_permit_is_revoked_at_once_at_any_epoch_and_any_number_of_times() {
     for epoch in [1, 5] {
         let shop = Shop::unloaded(&crate::support::servers::redis(), |_| {}).await;
         shop.stock.preload(&shop.sale, 0, epoch).await.unwrap();
@@ -30,7 +29,7 @@ async fn a_permit_is_taken_away_at_once_whatever_the_epoch_and_as_often_as_one_l
 }
 
 #[tokio::test]
-async fn a_shard_that_is_not_there_is_stopped_and_not_created() {
+async fn a_missing_shard_is_halted_and_not_created() {
     let shop = stopped().await;
     shop.remove(&shop.key.events());
     shop.stock.stop(shop.key).await.unwrap();
@@ -44,12 +43,12 @@ async fn a_shard_that_is_not_there_is_stopped_and_not_created() {
 }
 
 #[tokio::test]
-async fn whoever_would_permit_a_halted_shard_waits_until_the_halt_is_over() {
+async fn a_permit_for_a_halted_shard_waits_until_the_halt_is_over() {
     let shop = stopped().await;
     shop.permit().await;
-    let run_id = shop.stock.run_id(shop.key).await.unwrap();
+    let server = shop.stock.server(shop.key).await.unwrap();
     let permit = async || {
-        let permit = generous(1, &run_id);
+        let permit = generous(1, &server);
         shop.stock.permit(&shop.sale, 0, &permit, Some(NOW)).await.unwrap()
     };
     shop.stock.halt(shop.key).await.unwrap();
@@ -67,7 +66,7 @@ async fn whoever_would_permit_a_halted_shard_waits_until_the_halt_is_over() {
 }
 
 #[tokio::test]
-async fn a_halt_ends_with_the_life_that_it_halts() {
+async fn a_halt_ends_with_the_epoch_that_it_halts() {
     let shop = stopped().await;
     shop.stock.halt(shop.key).await.unwrap();
     shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();

@@ -1,8 +1,7 @@
-//! A crash tears the append-only file anywhere. Whatever is left of it must be the whole of some scripts, and nothing of
-//! the next.
+//! A crash tears the append-only file anywhere. The rest must be the whole of some scripts, and nothing of the next.
 
 use super::{NOW, Shop, sku};
-use crate::support::servers::{DurableRedis, copy_files};
+use crate::support::servers::{DurableRedis, copy_files, own_folder};
 use flashsale::domain::order::OrderState;
 use flashsale::stock::purchase::ShardAnswer;
 use std::fs::{self, File};
@@ -10,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use uuid::Uuid;
 
-/// What a shard has after a number of scripts: available and held units of the item, and events.
+/// A shard's state after a number of scripts: available and held units of the item, and events.
 type Seen = (i64, i64, i64);
 
 async fn seen(shop: &Shop) -> Seen {
@@ -24,7 +23,7 @@ fn length(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Cuts a file off, lets the checker repair it as a start of a private Redis does, and tells what is left.
+/// Cuts a file off, lets the checker repair it like a start of a private Redis, and returns the rest.
 fn repaired(folder: &Path, file: &Path, at: u64) -> u64 {
     File::options().write(true).open(file).unwrap().set_len(at).unwrap();
     let manifest = folder.join("appendonly.aof.manifest");
@@ -64,7 +63,7 @@ async fn a_file_torn_at_any_byte_keeps_whole_scripts() {
     redis.kill();
     let whole = redis.copy();
 
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = own_folder();
     copy_files(whole.path(), scratch.path());
     fs::write(scratch.path().join("yes"), "y\n").unwrap();
     let torn = scratch.path().join(file.file_name().unwrap());
@@ -91,7 +90,7 @@ async fn a_file_torn_at_any_byte_keeps_whole_scripts() {
         };
         shop.key.sale = shop.sale.id;
         assert_eq!(seen(&shop).await, pair[0].1, "cut at {at} of {written:?}");
-        // Without being reconciled it does not sell.
+        // It does not sell before it is reconciled.
         let answer = shop.try_buy("somebody", "k", 1, NOW).await;
         assert!(!matches!(answer, Ok(ShardAnswer::Reserved(_))), "{answer:?}");
         redis.kill();

@@ -131,7 +131,7 @@ async fn units_arrive_once() {
 }
 
 #[tokio::test]
-async fn units_that_were_struck_too_early_can_still_arrive() {
+async fn units_marked_delivered_too_early_can_still_arrive() {
     let shop = two_shards().await;
     out(&shop, ID, 2).await.unwrap();
     done(&shop, ID).await.unwrap();
@@ -143,7 +143,7 @@ async fn units_that_were_struck_too_early_can_still_arrive() {
 }
 
 #[tokio::test]
-async fn striking_an_unknown_transfer_leaves_no_trace_and_does_not_forbid_it() {
+async fn marking_an_unknown_transfer_delivered_leaves_no_trace_and_does_not_forbid_it() {
     let shop = two_shards().await;
     let before = shop.dump();
     done(&shop, ID).await.unwrap();
@@ -167,13 +167,14 @@ async fn transfers_do_not_meet_each_other() {
 }
 
 #[tokio::test]
-async fn units_come_in_only_where_the_lender_has_them_written_down() {
+async fn units_come_in_only_where_the_lender_has_recorded_them() {
     let shop = two_shards().await;
     let server = shop.stock.server_of_both(shop.shard(0), shop.shard(1)).await.unwrap();
-    let here = server.unwrap();
+    let server = server.unwrap();
+    let here = server.as_str();
     let id = Uuid::now_v7();
     let sent = |server: &str| Transfer {
-        server: Some(server.to_owned()),
+        server: Some(server.into()),
         ..on_its_way(id, 2)
     };
     let before = shop.dump();
@@ -182,18 +183,21 @@ async fn units_come_in_only_where_the_lender_has_them_written_down() {
         assert!(matches!(answer, Err(Fault::Unavailable(_))), "{elsewhere}: {answer:?}");
     }
     assert_eq!(shop.dump(), before);
-    shop.stock.transfer_in(shop.shard(1), 0, &sent(&here)).await.unwrap();
+    shop.stock.transfer_in(shop.shard(1), 0, &sent(here)).await.unwrap();
     assert_ne!(shop.dump(), before);
     let after = shop.dump();
-    // What has come in has come in, wherever it is asked.
+    // Arrived units stay arrived, for any server.
     shop.stock.transfer_in(shop.shard(1), 0, &sent("0")).await.unwrap();
     assert_eq!(shop.dump(), after);
-    let told = shop.stock.transfers(shop.sale.id, shop.sale.shards).await.unwrap();
-    assert!(told.iter().all(|(_, it)| it.server.as_ref() == Some(&here)), "{told:?}");
+    let listed = shop.stock.transfers(shop.sale.id, shop.sale.shards).await.unwrap();
+    assert!(
+        listed.iter().all(|(_, it)| it.server.as_ref() == Some(&server)),
+        "{listed:?}"
+    );
 }
 
 #[tokio::test]
-async fn the_answers_tell_the_first_time_from_the_others() {
+async fn the_answers_distinguish_the_first_call_from_repeats() {
     let shop = two_shards().await;
     let (from, to, id) = (shop.shard(0), shop.shard(1), arg(ID.to_string()));
     let out_keys = [from.item(&sku("A")), from.shard(), from.transfers(), from.applied()];
@@ -381,7 +385,7 @@ async fn a_shard_lends_and_borrows_until_the_last_millisecond_of_its_permit() {
         (out(&id, until - 1), come_in(&id, until - 1)),
         ("OUT 1 1".into(), "IN".into())
     );
-    // What was begun is found and told also by a shard that was stopped.
+    // A halted shard also lists and finishes a begun transfer.
     shop.stock.stop(shop.key).await.unwrap();
     shop.stock.stop(shop.shard(1)).await.unwrap();
     assert_eq!((out(&id, NOW), come_in(&id, NOW)), ("OUT 1 1".into(), "ALREADY".into()));

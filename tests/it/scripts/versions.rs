@@ -1,4 +1,4 @@
-//! Every script and decoder meets each record that it reads in a newer version: it says so, and writes nothing.
+//! Every script and decoder meets each of its records in a newer version: it answers so, and writes nothing.
 
 use super::{END, NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
 use crate::support::raw::Dump;
@@ -18,7 +18,7 @@ const SENT: Uuid = Uuid::from_u128(0x0001);
 const LEFT: Uuid = Uuid::from_u128(0x0002);
 const MEMBER: &[u8; 12] = b"twelve bytes";
 
-/// What is read: where its version stands, and a byte there that the next version may write.
+/// A record: where its version stands, and a byte there that the next version may write.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Shard,
@@ -45,7 +45,7 @@ async fn selling() -> Shop {
     shop
 }
 
-/// The same, whose first shard is being written anew.
+/// The same, whose first shard is being rebuilt.
 async fn loading() -> Shop {
     let shop = selling().await;
     let position = shop.stock.last_event(shop.key).await.unwrap();
@@ -156,9 +156,9 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
         .await);
     refuses!("stop", selling, [Lender], |shop| shop.stock.halt(shop.key).await);
     refuses!("permit", selling, [Lender], |shop| {
-        let run_id = shop.stock.run_id(shop.key).await.unwrap();
+        let server = shop.stock.server(shop.key).await.unwrap();
         shop.stock
-            .permit(&shop.sale, 0, &generous(1, &run_id), Some(PERMITTED))
+            .permit(&shop.sale, 0, &generous(1, &server), Some(PERMITTED))
             .await
     });
     refuses!("restock", selling, [Lender, Lent], |shop| {

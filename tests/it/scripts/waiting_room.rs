@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const LATE: i64 = 1 << 40;
 
-/// Shopper number `n`, whose lot is his number.
+/// Shopper number `n`, whose lot is the same number.
 fn member(n: u64) -> Member {
     let mut id = [0; 12];
     id[..8].copy_from_slice(&n.to_be_bytes());
@@ -79,7 +79,7 @@ async fn before_the_start_the_lot_counts_and_after_it_the_order_of_coming() {
     assert_eq!(
         ahead(ask(&shop, &late(0, START + 4)).await),
         4,
-        "who is asked later stands behind the moment before"
+        "a later shopper stands behind an earlier one"
     );
     assert_eq!(ahead(ask(&shop, &late(2, START + 6)).await), 5);
     // One at a time: the bucket holds no more than a second's worth.
@@ -135,7 +135,7 @@ async fn nobody_is_let_in_before_the_start_or_in_a_pause_or_while_nothing_is_fre
 }
 
 #[tokio::test]
-async fn an_admission_ends_to_the_millisecond_and_whoever_let_it_pass_stands_at_the_end() {
+async fn an_admission_ends_to_the_millisecond_and_a_missed_one_rejoins_at_the_end() {
     let shop = Shop::open(|_| {}).await;
     let first = asking(1, START + 1000);
     let until = START + 61_000;
@@ -152,7 +152,7 @@ async fn an_admission_ends_to_the_millisecond_and_whoever_let_it_pass_stands_at_
         )
         .await;
     }
-    let anew = Waiting {
+    let again = Waiting {
         free: 0.0,
         place: Some(Place {
             room: START + 1000,
@@ -160,7 +160,11 @@ async fn an_admission_ends_to_the_millisecond_and_whoever_let_it_pass_stands_at_
         }),
         ..asking(1, until)
     };
-    assert_eq!(ahead(ask(&shop, &anew).await), 7, "a ticket of this line has been used");
+    assert_eq!(
+        ahead(ask(&shop, &again).await),
+        7,
+        "a ticket of this line has been used"
+    );
     let lost = Waiting {
         place: Some(Place { room: 17, place: 1 }),
         ..Waiting {
@@ -172,7 +176,7 @@ async fn an_admission_ends_to_the_millisecond_and_whoever_let_it_pass_stands_at_
 }
 
 #[tokio::test]
-async fn whoever_has_bought_makes_room_once() {
+async fn a_shopper_who_has_bought_makes_room_once() {
     let shop = Shop::open(|_| {}).await;
     let two = |n, now| Waiting {
         free: 2.0,
@@ -185,7 +189,7 @@ async fn whoever_has_bought_makes_room_once() {
     assert_eq!(
         ahead(ask(&shop, &two(3, START + 2000)).await),
         0,
-        "two units, two who may buy them"
+        "two units, two admitted shoppers"
     );
     assert!(shop.stock.leave_room(shop.key, &member(1)).await.unwrap());
     assert!(!shop.stock.leave_room(shop.key, &member(1)).await.unwrap());
@@ -197,7 +201,7 @@ async fn whoever_has_bought_makes_room_once() {
     assert_eq!(
         ahead(ask(&shop, &one).await),
         0,
-        "one unit is left, and one who may buy it"
+        "one unit is left, and one admitted shopper"
     );
     assert!(matches!(ask(&shop, &two(3, START + 2000)).await, Admitted { .. }));
     let counted = shop.stock.count_room(shop.key).await.unwrap();
@@ -339,7 +343,7 @@ async fn a_pause_takes_nobodys_time_and_a_ban_lets_nobody_in() {
     assert_eq!(
         ask(&shop, &asking(1, later)).await,
         Admitted { until: later + 60_000 },
-        "he has all of it before him"
+        "the whole admission lies ahead"
     );
     shop.ban("shopper-3", (later / 1000 + 60) * 1000);
     assert_eq!(ask(&shop, &asking(3, later)).await, RoomAnswer::Banned);
@@ -347,7 +351,7 @@ async fn a_pause_takes_nobodys_time_and_a_ban_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_come_when_he_is_let_in_makes_room_after_a_minute() {
+async fn an_admitted_shopper_who_does_not_come_makes_room_after_a_minute() {
     let shop = Shop::open(|_| {}).await;
     let long = |n, now| Waiting {
         stay_ms: 600_000,
@@ -357,12 +361,12 @@ async fn whoever_does_not_come_when_he_is_let_in_makes_room_after_a_minute() {
     for n in 1..=2 {
         ask(&shop, &long(n, START - 5)).await;
     }
-    // The first one is let in by the second one's asking.
+    // The call of the second one admits the first.
     assert_eq!(ahead(ask(&shop, &long(2, START)).await), 0);
     assert_eq!(ahead(ask(&shop, &long(2, START + 60_000)).await), 0);
     let until = START + 60_001 + 600_000;
     assert_eq!(ask(&shop, &long(2, START + 60_001)).await, Admitted { until });
-    // Whoever comes within the minute has all of his time.
+    // A shopper who comes within the minute has the full time.
     let shop = Shop::open(|_| {}).await;
     for n in 1..=2 {
         ask(&shop, &long(n, START - 5)).await;
@@ -372,7 +376,7 @@ async fn whoever_does_not_come_when_he_is_let_in_makes_room_after_a_minute() {
     assert_eq!(ask(&shop, &long(1, START + 59_999)).await, Admitted { until });
 }
 
-/// The rules once more.
+/// The rules, implemented a second time.
 struct Reference {
     room: Option<Millis>,
     at: Millis,
@@ -434,7 +438,7 @@ impl Reference {
         self.at = now;
         if now >= START {
             let before = self.admitted.len();
-            // Whoever does not know it yet has half a millisecond more.
+            // A shopper who does not know it yet has half a millisecond more.
             self.admitted
                 .retain(|_, (until, knows)| *until > now || (*until == now && !*knows));
             self.gone += i64::try_from(before - self.admitted.len()).unwrap();
@@ -477,7 +481,7 @@ impl Reference {
 }
 
 #[tokio::test]
-async fn whatever_happens_the_line_moves_by_the_rules() {
+async fn in_any_order_of_calls_the_line_moves_by_the_rules() {
     let step = (
         0u64..12,
         prop_oneof![0i64..4, 0i64..4000],

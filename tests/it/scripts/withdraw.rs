@@ -29,7 +29,7 @@ async fn taken() -> Shop {
 }
 
 #[tokio::test]
-async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
+async fn withdrawn_units_leave_the_shards_grant_once() {
     let shop = taken().await;
     assert_eq!(shop.read().await.transfers[0].to, Destination::Ledger);
     let on_their_way = Counters {
@@ -41,7 +41,7 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
     };
     assert_eq!(shop.counters().await, on_their_way);
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
-    let struck = Counters {
+    let withdrawn = Counters {
         available: 6,
         out: 4,
         withdrawn: 4,
@@ -49,7 +49,7 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
         version: 1,
         ..Counters::default()
     };
-    assert_eq!(shop.counters().await, struck);
+    assert_eq!(shop.counters().await, withdrawn);
     let before = shop.dump();
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
     assert_eq!(take(&shop, 4).await.unwrap(), Sent::Done);
@@ -58,12 +58,12 @@ async fn withdrawn_units_are_no_longer_the_shards_and_are_struck_once() {
     assert_eq!(
         shop.dump(),
         before,
-        "neither struck, taken nor given back a second time"
+        "neither withdrawn, taken nor given back a second time"
     );
 }
 
 #[tokio::test]
-async fn units_that_the_ledger_refused_come_back_and_are_not_struck() {
+async fn units_that_the_ledger_refused_come_back_and_stay_granted() {
     let shop = taken().await;
     shop.stock.transfer_in(shop.key, 0, &back()).await.unwrap();
     let back = Counters {
@@ -92,7 +92,7 @@ async fn an_unknown_withdrawal_changes_nothing() {
 }
 
 #[tokio::test]
-async fn units_on_their_way_to_a_shard_are_not_struck_as_withdrawn() {
+async fn units_on_their_way_to_a_shard_do_not_count_as_withdrawn() {
     let shop = Shop::open(|sale| sale.shards = 2).await;
     let to = Destination::Shard(1);
     let out = shop.stock.transfer_out(shop.key, ID, &sku("A"), to, 2, NOW).await;
@@ -107,7 +107,7 @@ async fn units_on_their_way_to_a_shard_are_not_struck_as_withdrawn() {
 }
 
 #[tokio::test]
-async fn more_than_the_shard_has_sent_is_not_struck() {
+async fn a_withdrawal_of_more_than_the_shard_has_sent_is_refused() {
     let shop = taken().await;
     let (item, whole) = (shop.key.item(&sku("A")), shop.bytes(&shop.key.item(&sku("A"))));
     // Fewer units in `out`, more in `withdrawn`.
@@ -125,7 +125,7 @@ async fn more_than_the_shard_has_sent_is_not_struck() {
 }
 
 #[tokio::test]
-async fn units_of_one_item_are_not_struck_off_another() {
+async fn units_of_one_item_are_not_withdrawn_from_another() {
     let shop = taken().await;
     let (id, key) = (ID.to_string(), shop.key);
     let before = shop.dump();
@@ -181,7 +181,7 @@ async fn units_that_a_shard_had_borrowed_can_be_withdrawn_too() {
         .unwrap();
     assert_eq!(take(&shop, 17).await.unwrap(), sent(17));
     shop.stock.withdraw_done(shop.key, ID).await.unwrap();
-    let struck = Counters {
+    let withdrawn = Counters {
         out: 17,
         r#in: 7,
         withdrawn: 17,
@@ -189,5 +189,5 @@ async fn units_that_a_shard_had_borrowed_can_be_withdrawn_too() {
         version: 2,
         ..Counters::default()
     };
-    assert_eq!(shop.counters().await, struck);
+    assert_eq!(shop.counters().await, withdrawn);
 }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use flashsale::domain::webhook;
+use futures_util::future::join_all;
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
 use jsonwebtoken::{Algorithm, Header};
@@ -28,7 +29,7 @@ pub const WEBHOOK_SECRET: &str = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTI0MDEyMzQ1
 /// `canary-alert-webhook-32` and eight more bytes, in base64; and where alerts are sent to.
 pub const ALERT_WEBHOOK_SECRET: &str = "whsec_Y2FuYXJ5LWFsZXJ0LXdlYmhvb2stMzIwMTIzNDU2Nw==";
 pub const ALERT_WEBHOOK_PATH: &str = "/canary-alert-path";
-/// Whichever of these is seen in an output, a secret got out.
+/// A secret was leaked if one of these is in an output.
 pub const CANARIES: [&str; 6] = [
     ADMIN_KEY,
     JWT_SECRET,
@@ -48,7 +49,7 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
         ("FLASHSALE_JWT_SECRET", JWT_SECRET),
         ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("FLASHSALE_LOG", "debug"),
-        // All of a test asks from one address, and often as one account.
+        // All requests of a test come from one address, and often from one account.
         ("FLASHSALE_ADDRESS_RATE", "0"),
         ("FLASHSALE_ACCOUNT_RATE", "0"),
         ("FLASHSALE_ADDRESS_CONNECTIONS", "0"),
@@ -87,7 +88,7 @@ pub fn command(program: &str, environment: &BTreeMap<String, String>, args: &[&s
     command
 }
 
-/// One process that serves. It ends when this is dropped, and must not have let out a secret or panicked.
+/// A serving process. It ends when this is dropped, and must not have leaked a secret or panicked.
 pub struct Instance {
     child: Child,
     reader: Option<JoinHandle<()>>,
@@ -135,12 +136,12 @@ impl Instance {
         instance
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// The first line that it logs with this in it: an answer may be here before what was logged before it.
+    /// The first log line with this text: an answer may arrive before an earlier line.
     pub async fn logged(&self, text: &str) -> String {
         super::poll::answer(&format!("a line of the log says {text:?}"), || async {
             self.log().lines().find(|line| line.contains(text)).map(str::to_owned)
@@ -148,7 +149,7 @@ impl Instance {
         .await
     }
 
-    /// This test gives the instance reason to log errors.
+    /// This test makes the instance log errors.
     pub fn may_log_errors(mut self) -> Self {
         self.may_log_errors = true;
         self
@@ -159,7 +160,7 @@ impl Instance {
         self.child.id()
     }
 
-    /// Asks it to end, as `kill` does, and waits until it has; returns how long that took.
+    /// Asks it to end, as `kill` does, and waits for that. Returns how long it took.
     pub fn terminate(&mut self) -> Duration {
         let asked = Instant::now();
         servers::signal("TERM", &[self.pid()]);
@@ -209,7 +210,7 @@ impl Drop for Instance {
     }
 }
 
-/// One instance, and what is needed to start another beside it.
+/// One instance, and its environment to start another beside it.
 pub struct TestApp {
     pub instance: Instance,
     pub environment: BTreeMap<String, String>,
@@ -301,7 +302,7 @@ impl Ran {
         self
     }
 
-    /// What was printed, as JSON.
+    /// The output, as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -374,14 +375,14 @@ impl Answer {
         self.header("retry-after").unwrap().parse().unwrap()
     }
 
-    /// Checks the status of an answer that says yes.
+    /// Checks the status of a success.
     #[track_caller]
     pub fn ok(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 
-    /// Checks status and code of an answer that says no.
+    /// Checks status and code of a refusal.
     #[track_caller]
     pub fn no(self, status: u16, code: &str) -> Self {
         assert_eq!((self.status, self.code()), (status, code), "{self:?}");
@@ -545,6 +546,16 @@ impl Client {
             .await
     }
 
+    /// So many shoppers with this name and a number buy one unit each, at once.
+    pub async fn buy_at_once(&self, sale: &str, name: &str, shoppers: usize) -> Vec<(String, Answer)> {
+        let purchases = (0..shoppers).map(|n| async move {
+            let user = format!("{name}-{n}");
+            let answer = self.buy(&user, sale, "k", 1).await;
+            (user, answer)
+        });
+        join_all(purchases).await
+    }
+
     pub async fn order(&self, user: &str, order: &str) -> Answer {
         self.get(Who::Shopper(user), &format!("/v1/orders/{order}")).await
     }
@@ -568,7 +579,7 @@ impl Client {
         .await
     }
 
-    /// Sends a webhook that is signed as it should be.
+    /// Sends a webhook with a correct signature.
     pub async fn webhook(&self, id: &str, body: &str) -> Answer {
         let now = Utc::now().timestamp();
         let signature = webhook::sign(&webhook_key(), id, now, body.as_bytes());
@@ -658,7 +669,7 @@ pub fn sale() -> Value {
     })
 }
 
-/// A sale with some of it changed: the members of `changes` instead of its own.
+/// A sale with some changes: the members of `changes` instead of its own.
 pub fn sale_with(changes: &Value) -> Value {
     let mut sale = sale();
     for (name, value) in changes.as_object().unwrap() {

@@ -43,7 +43,7 @@ impl Authority {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// What a Redis needs to speak TLS at this port and nothing else over the network, to those with a certificate.
+    /// The settings of a Redis that speaks TLS at this port and nothing else over the network, to clients with a certificate.
     pub fn of_redis(&self, port: u16) -> Vec<(String, String)> {
         let settings = [
             ("port", "0".to_owned()),

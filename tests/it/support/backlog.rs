@@ -1,4 +1,4 @@
-//! Backlogs of many events without as many purchases: what the shards would have written, all at once.
+//! Backlogs of many events without as many purchases: the shards' events, written all at once.
 
 use super::crowd::World;
 use super::raw::Raw;

@@ -1,14 +1,14 @@
-//! A collector of traces, as far as an exporter can tell.
+//! A collector of traces, as an exporter sees it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-/// What it was sent: the head and the body of each request.
+/// The head and the body of each request.
 pub type Sent = Receiver<(String, Vec<u8>)>;
 
-/// A collector of traces: what it is sent, on a thread that ends with the test.
+/// A collector of traces: its requests, on a thread that ends with the test.
 pub fn collector() -> (String, Sent) {
     collector_answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned())
 }
@@ -41,7 +41,7 @@ pub fn collector_answering(answer: String) -> (String, Sent) {
                 }
                 let mut body = vec![0; length];
                 stream.read_exact(&mut body).unwrap();
-                // First: whoever is answered may end, and is looked at then.
+                // Stored before the answer: a client may end right after it, and then the test reads.
                 if sent.send((head, body)).is_err() {
                     return;
                 }

@@ -2,7 +2,7 @@
 //! checks that must hold once everything is at rest.
 
 use super::app::program_path;
-use super::poll::{Patience, within};
+use super::poll::{PATIENCE, Patience, answer, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::ban::{BanEnd, BannedBy, NewBan};
@@ -13,7 +13,6 @@ use flashsale::domain::payment::Payment;
 use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use flashsale::domain::report::ItemAudit;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
-use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::domain::shard::home_shard;
 use flashsale::domain::shopper_token;
 use flashsale::domain::webhook;
@@ -39,9 +38,6 @@ pub const WEBHOOK_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 pub const SKU: &str = "mug";
 pub const PRICE: i64 = 1_299;
 
-/// How long anything may take that has to happen by itself.
-pub const PATIENCE: Duration = Duration::from_secs(25);
-
 /// One test's servers, its database and an instance without jobs in this process.
 pub struct World {
     pub redis: String,
@@ -54,12 +50,12 @@ pub struct World {
     _kept: Kept,
 }
 
-/// Keeps the permits of the shards, as every process does, and lets go of them when it is dropped.
+/// Keeps the permits of the shards, as every process does, and drops them with itself.
 struct Kept(Option<Keeper>);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Without a runtime, what it had begun has ended with that.
+        // Without a runtime, its tasks have ended too.
         if let (Some(keeper), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(keeper.end());
         }
@@ -130,41 +126,38 @@ impl World {
         connect(&self.redis, &self.database_of_app).await
     }
 
-    /// Lets go of the permits; nobody asks the servers anything by himself from now on.
+    /// Drops the permits; no background task asks the servers from now on.
     pub async fn end_keeper(&mut self) {
         if let Some(keeper) = self._kept.0.take() {
             keeper.end().await;
         }
     }
 
-    /// A sale that nobody has loaded.
+    /// A sale that is not loaded.
     pub async fn draft(&self, terms: &Terms) -> SaleId {
         let now = Utc::now();
+        let items = vec![Item {
+            sku: SKU.parse().unwrap(),
+            name: "a mug".to_owned(),
+            price_minor: PRICE,
+            currency: "EUR".to_owned(),
+            stock: terms.stock,
+            per_user_limit: terms.limit,
+        }];
         let new = NewSale {
-            name: "a sale of the tests".to_owned(),
-            starts_at: now - TimeDelta::minutes(1),
-            ends_at: now + TimeDelta::hours(1),
             shards: terms.shards,
             payment_window_seconds: terms.window_seconds,
             purchase_rate: terms.rate,
             durability: terms.durability,
-            guards: SaleGuards::default(),
-            items: vec![Item {
-                sku: SKU.parse().unwrap(),
-                name: "a mug".to_owned(),
-                price_minor: PRICE,
-                currency: "EUR".to_owned(),
-                stock: terms.stock,
-                per_user_limit: terms.limit,
-            }],
+            ..NewSale::plain(items, now - TimeDelta::minutes(1), now + TimeDelta::hours(1))
         };
-        flow::sale_book::create(&self.app, &new).await.unwrap().id
+        flow::operate::drafts::create(&self.app, &new).await.unwrap().id
     }
 
     /// A sale that sells.
     pub async fn sale(&self, terms: &Terms) -> Arc<Sale> {
         let id = self.draft(terms).await;
-        flow::operate::preload::preload(&self.app, id).await.unwrap().unwrap().0
+        flow::operate::preload::load(&self.app, id).await.unwrap().unwrap().0
     }
 
     /// A number from the ledger; `$1` is the sale.
@@ -183,9 +176,9 @@ impl World {
         Ok(done.rows_affected())
     }
 
-    /// What is still on its way somewhere, in words; empty when everything is at rest.
-    pub async fn unrest(&self, sale: &Sale) -> String {
-        // In the order in which one becomes the other: what is pending leaves a message when it is decided.
+    /// Pending work, in words; empty when everything is at rest.
+    pub async fn pending_work(&self, sale: &Sale) -> String {
+        // In the order in which one becomes the other: pending work leaves a message when it is decided.
         let pending = self
             .number(
                 "select (select count(*) from restocks where sale_id = $1 and state = 'pending') \
@@ -199,21 +192,21 @@ impl World {
         let transfers = self.app.stock.transfers(sale.id, sale.shards).await.unwrap().len();
         let readings = self.app.stock.read_shards(sale).await.unwrap();
         let undrained: i64 = readings.iter().map(|reading| reading.undrained).sum();
-        let told = |state_version: i64| readings.iter().all(|it| it.record.state_version == state_version);
+        let delivered = |state_version: i64| readings.iter().all(|it| it.record.state_version == state_version);
         let version = self
             .number("select state_version from sales where sale_id = $1", sale.id)
             .await;
-        if (waiting, pending, transfers, undrained) == (0, 0, 0, 0) && told(version) {
+        if (waiting, pending, transfers, undrained) == (0, 0, 0, 0) && delivered(version) {
             return String::new();
         }
         format!(
             "{waiting} messages, {pending} payments or restocks, {transfers} transfers, {undrained} events, \
-             every shard is told: {}",
-            told(version)
+             every shard has the state: {}",
+            delivered(version)
         )
     }
 
-    /// Does everything that jobs do, once, in this process.
+    /// Does the work of all jobs, once, in this process.
     pub async fn jobs(&self, app: &App, sale: &Sale) {
         drain_all(app).await.unwrap();
         flow::recover::upkeep::settle(app).await.unwrap();
@@ -225,7 +218,7 @@ impl World {
     pub async fn settled(&self, sale: &Sale) -> ItemAudit {
         within(PATIENCE, "everything comes to rest", async || {
             self.jobs(&self.app, sale).await;
-            self.unrest(sale).await.is_empty()
+            self.pending_work(sale).await.is_empty()
         })
         .await;
         self.check(sale).await
@@ -234,13 +227,13 @@ impl World {
     /// Waits until the jobs of other processes have brought everything to rest, then checks everything.
     pub async fn rested(&self, sale: &Sale) -> ItemAudit {
         within(PATIENCE, "the jobs bring everything to rest", async || {
-            self.unrest(sale).await.is_empty()
+            self.pending_work(sale).await.is_empty()
         })
         .await;
         self.check(sale).await
     }
 
-    /// What must hold of a sale at rest, whatever has happened to it.
+    /// The checks of a sale at rest, after anything that happened to it.
     pub async fn check(&self, sale: &Sale) -> ItemAudit {
         let audit = flow::watch::audit::audit(&self.app, sale.id).await.unwrap().unwrap();
         assert!(audit.balanced, "{:#?}", audit.differences);
@@ -278,10 +271,7 @@ impl World {
                 "select count(*) from payments p join orders o on o.order_id = p.matched_order_id \
                  where o.sale_id = $1 and p.outcome = 'applied' and o.state <> 'paid'",
             ),
-            (
-                "events that could not be taken in",
-                "select count(*) from dead_letters where sale_id = $1",
-            ),
+            ("dead letters", "select count(*) from dead_letters where sale_id = $1"),
         ] {
             assert_eq!(self.number(wrong, sale.id).await, 0, "{what}");
         }
@@ -291,7 +281,7 @@ impl World {
         item
     }
 
-    /// Sells every free unit to new shoppers, one each, and shows that the next one is told so.
+    /// Sells every free unit to new shoppers, one each, and shows that the next one is refused.
     pub async fn sells_out(&self, sale: &Sale) {
         let stock = flow::watch::audit::audit(&self.app, sale.id)
             .await
@@ -299,7 +289,7 @@ impl World {
             .unwrap()
             .items[0]
             .stock;
-        // Instances even the shards out meanwhile.
+        // Instances rebalance the shards meanwhile.
         let free = stock.available + stock.in_transit;
         let round = Uuid::new_v4().simple();
         for n in 0..free {
@@ -357,8 +347,13 @@ impl World {
 }
 
 async fn connect(redis: &str, database: &str) -> Arc<App> {
-    let (stock, ledger) = (Stock::connect(redis).await, Ledger::connect(database).await);
-    Arc::new(App::new(stock.unwrap(), ledger.unwrap()))
+    let stock = Stock::connect(redis).await.unwrap();
+    // A server that was just started may take longer than one connection may.
+    let ledger = answer("the ledger is connected", || async {
+        Ledger::connect(database).await.ok()
+    })
+    .await;
+    Arc::new(App::new(stock, ledger))
 }
 
 /// The death signal comes when the spawning thread ends, so one thread that never does spawns all.
@@ -378,13 +373,13 @@ pub fn spawn(command: Command) -> Child {
     child.recv().unwrap()
 }
 
-/// Keeps what an instance says, and tells its address, or nothing for one without HTTP, once it works.
+/// Keeps an instance's output, and sends its address, or nothing for one without HTTP, once it works.
 fn read_log(stderr: ChildStderr, kept: &Mutex<Vec<String>>, said: UnboundedSender<String>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         let event: Value = serde_json::from_str(&line).unwrap_or_default();
         kept.lock().unwrap().push(line);
         match event["message"].as_str() {
-            // Nobody may be listening any more.
+            // The test may have stopped listening.
             Some("serving") => drop(said.send(event["address"].as_str().unwrap_or_default().to_owned())),
             Some("working") => drop(said.send(String::new())),
             _ => {}
@@ -476,7 +471,7 @@ impl Answer {
     }
 }
 
-/// An HTTP client of one instance. `None` stands for an answer that did not come.
+/// An HTTP client of one instance. `None` stands for a missing answer.
 #[derive(Clone)]
 pub struct Client {
     address: String,
@@ -531,7 +526,7 @@ impl Client {
         Self::send(self.post(&path).bearer_auth(token(user))).await
     }
 
-    /// Tells of a payment, as the provider would.
+    /// Sends a payment, as the provider would.
     pub async fn pay(&self, payment: &Payment) -> Option<Answer> {
         let body = serde_json::to_vec(&json!({
             "type": "payment.succeeded",
@@ -558,7 +553,7 @@ impl Client {
         Self::send(request).await
     }
 
-    /// What it counts, as Prometheus reads it.
+    /// Its metrics, as Prometheus reads them.
     pub async fn metrics(&self) -> Option<String> {
         let request = self.http.get(format!("http://{}/metrics", self.address));
         request.send().await.ok()?.text().await.ok()
@@ -580,7 +575,7 @@ pub fn token(user: &str) -> String {
     shopper_token::issue(JWT_SECRET, user, now, now + 3_600).unwrap()
 }
 
-/// Drains every shard of every sale that has something; returns how many orders came in.
+/// Drains every shard of every sale that has events. Returns how many orders came in.
 pub async fn drain_all(app: &App) -> Result<usize, Fault> {
     let mut orders = 0;
     for lane in Lane::ALL {

@@ -1,5 +1,5 @@
-//! The document that describes the API, and every answer that a test gets held against it: its status, its headers, its
-//! body, and that what was taken of a request, its body and its query, is what the document lets through.
+//! The document that describes the API. Every answer of a test is checked against it: its status, its headers, its body, and
+//! that the document allows an accepted request's body and query.
 
 use flashsale::http::openapi::REFERENCE;
 use jsonschema::Validator;
@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Headers that say something only where the document has them.
+/// Headers that count only if the document has them.
 const TELLING: [&str; 4] = ["location", "idempotency-replayed", "retry-after", "www-authenticate"];
 
 /// The document.
 pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| REFERENCE.document());
 
-/// What it says, ready to be held against answers.
+/// Its content, ready to check answers.
 static RULES: LazyLock<BTreeMap<(String, String), Rules>> = LazyLock::new(|| {
     let operations = operations();
     let rules =
@@ -43,7 +43,7 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'stati
     })
 }
 
-/// What checks a schema of the document; strictly, nothing may be there that it does not name.
+/// A checker for a schema of the document; in strict mode, unnamed members are errors.
 pub fn validator(schema: &Value, is_strict: bool) -> Validator {
     let mut components = DOCUMENT["components"].clone();
     let mut schema = schema.clone();
@@ -129,8 +129,8 @@ fn events(text: &str) -> Vec<Value> {
     events.filter(|event| event.get("data").is_some()).collect()
 }
 
-/// Holds an answer against the document. What asks for a path or a method that it does not have, is passed over: that is
-/// checked where it is asked.
+/// Checks an answer against the document. A request for a path or a method that it lacks is skipped: that is checked by its
+/// test.
 #[track_caller]
 pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, text): (u16, &HeaderMap, &str)) {
     let (asked, path) = (if method == "HEAD" { "GET" } else { method }, url.path());

@@ -7,16 +7,16 @@ use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How a doubled crowd was answered.
+/// The answers to a doubled crowd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubled {
     /// Keys with an order.
     pub orders: usize,
-    /// Keys of which one copy got the order and the other heard `sold_out`.
+    /// Keys of which one copy got the order and the other got `sold_out`.
     pub both: usize,
 }
 
-/// Shoppers who wait for answers at the same time: so few that copies reach Redis while others look for the last units.
+/// Shoppers who wait for answers at the same time: so few that copies reach Redis while others probe for the last units.
 const DOUBLED_AT_ONCE: usize = 24;
 
 /// Sends one request for each key, every second one twice at the same moment through two instances. No unit comes back

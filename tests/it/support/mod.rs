@@ -1,4 +1,4 @@
-//! What the tests stand on: servers, connections, instances of the program, waiting, a world with shoppers.
+//! The base of the tests: servers, connections, instances of the program, waiting, a world with shoppers.
 
 pub mod app;
 pub mod authority;

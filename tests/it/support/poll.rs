@@ -1,23 +1,32 @@
-//! Waiting for something to come true.
+//! Waiting for a condition.
 
 use std::time::{Duration, Instant};
 
-/// Waits until `is_so` says yes, or panics with `what` after ten seconds. Only this file sleeps.
+/// The pause between two checks of a condition: a tenth of the wait so far, so that checks of a long wait leave the
+/// processors to what is waited for.
+fn pause_after(wait: Duration) -> Duration {
+    (wait / 10).clamp(Duration::from_millis(5), Duration::from_millis(50))
+}
+
+/// The wait for what has no promised time. It ends a test that would hang, so it allows for a slow and busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `is_so` holds, or panics with `what` after half a minute. Only this file sleeps.
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
-    patiently(Duration::from_secs(10), what, is_so);
+    patiently(PATIENCE, what, is_so);
 }
 
 /// The same with a limit of its own.
 pub fn patiently(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + limit;
+    let began = Instant::now();
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(pause_after(began.elapsed()));
     }
 }
 
-/// The same for what has to be awaited, with a limit of its own: what is asked later than that has to be so. A question
-/// that was asked before the limit and answered after it says nothing, as on a slow machine.
+/// The same for an asynchronous condition, with a limit of its own: a check that begins after the limit must hold. A check
+/// that began before the limit and ended after it decides nothing, as on a slow machine.
 pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     loop {
@@ -26,37 +35,38 @@ pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() ->
             return;
         }
         assert!(asked < limit, "not within {limit:?}: {what}");
-        Patience::moment().await;
+        tokio::time::sleep(pause_after(began.elapsed())).await;
     }
 }
 
 /// Patience for a loop: tasks that are spawned cannot hand a closure to [`within`].
-pub struct Patience(Instant);
+pub struct Patience {
+    began: Instant,
+    limit: Duration,
+}
 
 impl Patience {
     pub fn of(limit: Duration) -> Self {
-        Self(Instant::now() + limit)
+        Self {
+            began: Instant::now(),
+            limit,
+        }
     }
 
     pub fn is_over(&self) -> bool {
-        Instant::now() >= self.0
+        self.began.elapsed() >= self.limit
     }
 
     /// Waits a moment, or panics with `what` at the limit.
     pub async fn pause(&self, what: &str) {
         assert!(!self.is_over(), "not in time: {what}");
-        Self::moment().await;
-    }
-
-    /// The pause between two questions.
-    pub async fn moment() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(pause_after(self.began.elapsed())).await;
     }
 }
 
-/// The same for a question that is asked over the network: waits for an answer other than `None`.
+/// The same for a request over the network: waits for a result other than `None`.
 pub async fn answer<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let patience = Patience::of(Duration::from_secs(10));
+    let patience = Patience::of(PATIENCE);
     loop {
         if let Some(answer) = ask().await {
             return answer;
@@ -70,7 +80,7 @@ pub async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Waits out a `Retry-After`, which is whole seconds and promises that the next try succeeds.
+/// Waits out a `Retry-After`, which is whole seconds and promises that the next attempt succeeds.
 pub async fn wait_out(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

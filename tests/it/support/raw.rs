@@ -1,4 +1,4 @@
-//! Redis without the production code in between: what a key holds, and what a script says word for word.
+//! Redis without the production code in between: the content of a key, and the exact reply of a script.
 
 use flashsale::stock::record::OrderRecord;
 use redis::{ErrorKind, FromRedisValue, RedisError, Script, ToRedisArgs, Value};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A connection of the test's own.
 pub struct Raw(RefCell<redis::Connection>);
 
-/// Keys with their contents as Redis itself writes them down, and the moment when they expire.
+/// Keys with their contents as Redis dumps them, and the moment when they expire.
 pub type Dump = BTreeMap<Vec<u8>, (Vec<u8>, i64)>;
 
 impl Raw {
@@ -28,7 +28,7 @@ impl Raw {
         command.query(&mut *self.0.borrow_mut())
     }
 
-    /// How often each command has run on the server, but for this question itself.
+    /// How often each command has run on the server, except for this call itself.
     pub fn command_counts(&self) -> BTreeMap<String, i64> {
         let stats: String = self.call(redis::cmd("INFO").arg("commandstats"));
         let line = |line: &str| {

@@ -1,49 +1,81 @@
-//! A browser of a test's own: Chromium without a screen, led by chromedriver. When it is closed, it must not have asked
-//! anybody but the test's instance, and its console must have nothing to complain of.
+//! A browser of a test's own: Chromium without a screen, led by chromedriver. When it is closed, it must have sent requests
+//! to the test's instance only, and its console must be empty.
 
 use super::root;
 use crate::support::app::{ADMIN_KEY, Client, JWT_SECRET, TestApp};
-use crate::support::poll::{self, Patience};
+use crate::support::poll::{self, PATIENCE, Patience};
+use crate::support::servers::own_folder;
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
-use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver};
+use thirtyfour::error::{WebDriverErrorInner, WebDriverResult};
+use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver, WebElement};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Browsers at once. Each wants a processor while it starts, and mostly waits after that.
 static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(3)));
 
-const MISSING: &str = "the browser tests need Chromium and its driver: \
-    apt-get install --no-install-recommends chromium chromium-driver";
+/// Chromium without windows, which needs a quarter of the processor time of `chromium --headless` to start.
+const BROWSER: &str = "/usr/bin/chromium-headless-shell";
 
-/// How long something on a page may take: proofs of work and cold starts among it.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+const MISSING: &str = "the browser tests need Chromium and its driver: \
+    apt-get install --no-install-recommends chromium-headless-shell chromium-driver";
+
+/// Starts of chromedriver before a test gives up: it ends at once if another process takes its port.
+const STARTS: usize = 5;
+
+/// Starts chromedriver, in a group of its own with all its processes, which ends with the test, however that ends. The
+/// result is the process, its output and its port; none if it ends at once.
+fn chromedriver(home: &Path) -> Option<(Child, BufReader<ChildStdout>, String)> {
+    let mut process = Command::new("chromedriver")
+        .arg("--port=0")
+        .env("HOME", home)
+        .env("TMPDIR", home)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("chromedriver: {error}; {MISSING}"));
+    let mut printed = BufReader::new(process.stdout.take().unwrap());
+    let port = printed.by_ref().lines().find_map(|line| {
+        let line = line.ok()?;
+        let port = line.split("started successfully on port ").nth(1)?;
+        Some(port.trim_end_matches('.').to_owned())
+    });
+    if port.is_none() {
+        process.wait().unwrap();
+    }
+    Some((process, printed, port?))
+}
 
 pub struct Window {
     driver: Option<WebDriver>,
     chromedriver: Child,
     /// Where it prints; kept open, so that it may.
-    _printed: Option<BufReader<ChildStdout>>,
+    _printed: BufReader<ChildStdout>,
     home: String,
-    /// Problems that the test gives the API reason to answer with; Chromium complains of each.
+    /// Problems that the test makes the API answer with; Chromium logs each.
     expected: Vec<&'static str>,
-    profile: tempfile::TempDir,
+    /// Of chromedriver and its browser.
+    _folder: tempfile::TempDir,
     _place: OwnedSemaphorePermit,
 }
 
-/// How a window is to be.
+/// The settings of a window.
 #[derive(Clone, Copy)]
-pub struct Look {
+pub struct Appearance {
     pub width: u32,
     pub height: u32,
     pub language: &'static str,
     pub is_dark: bool,
 }
 
-impl Default for Look {
+impl Default for Appearance {
     fn default() -> Self {
         Self {
             width: 1000,
@@ -75,80 +107,75 @@ impl Window {
     }
 
     pub async fn open(app: &Client) -> Self {
-        Self::with(app, Look::default()).await
+        Self::with(app, Appearance::default()).await
     }
 
-    pub async fn with(app: &Client, look: Look) -> Self {
+    /// A window on a sale, with this shopper signed in.
+    pub async fn of_shopper(app: &Client, sale: &str, user: &str) -> Self {
+        let window = Self::open(app).await;
+        window.goto_sale(sale).await;
+        window.sign_in(user).await;
+        window
+    }
+
+    pub async fn with(app: &Client, appearance: Appearance) -> Self {
         let place = Arc::clone(&PLACES).acquire_owned().await.unwrap();
-        let profile = tempfile::tempdir().unwrap();
-        // With all that it starts in a group of its own, which ends with this test, however that ends.
-        let mut chromedriver = Command::new("chromedriver")
-            .arg("--port=0")
-            .env("HOME", profile.path())
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("chromedriver: {error}; {MISSING}"));
-        let mut printed = chromedriver.stdout.take().map(BufReader::new);
-        let port = printed.as_mut().unwrap().lines().find_map(|line| {
-            let line = line.ok()?;
-            let port = line.split("started successfully on port ").nth(1)?;
-            Some(port.trim_end_matches('.').to_owned())
-        });
+        let folder = own_folder();
+        let (chromedriver, printed, port) = (0..STARTS)
+            .find_map(|_| chromedriver(folder.path()))
+            .unwrap_or_else(|| panic!("chromedriver does not start; {MISSING}"));
         let mut window = Self {
             driver: None,
             chromedriver,
             _printed: printed,
             home: app.url.clone(),
             expected: Vec::new(),
-            profile,
+            _folder: folder,
             _place: place,
         };
-        let port = port.unwrap_or_else(|| panic!("chromedriver does not start; {MISSING}"));
-        let capabilities = window.capabilities(look);
+        let capabilities = window.capabilities(appearance);
         // Not by a proxy that the environment may name.
         let direct = reqwest::Client::builder().no_proxy().build().unwrap();
         let driver = WebDriver::builder(format!("http://127.0.0.1:{port}"), capabilities).client(direct);
         let driver = driver.connect().await;
         let driver = driver.unwrap_or_else(|error| panic!("Chromium does not start ({error}); {MISSING}"));
         window.driver = Some(driver);
-        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": if look.is_dark { "dark" } else { "light" }}]});
-        window.tell("Emulation.setEmulatedMedia", scheme).await;
-        let size =
-            json!({"width": look.width, "height": look.height, "deviceScaleFactor": 1, "mobile": look.width < 500});
-        window.tell("Emulation.setDeviceMetricsOverride", size).await;
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": if appearance.is_dark { "dark" } else { "light" }}]});
+        window.devtools("Emulation.setEmulatedMedia", scheme).await;
+        let size = json!({"width": appearance.width, "height": appearance.height, "deviceScaleFactor": 1, "mobile": appearance.width < 500});
+        window.devtools("Emulation.setDeviceMetricsOverride", size).await;
         window
     }
 
-    fn capabilities(&self, look: Look) -> ChromeCapabilities {
+    fn capabilities(&self, appearance: Appearance) -> ChromeCapabilities {
         let mut capabilities = ChromeCapabilities::new();
-        let profile = format!("--user-data-dir={}", self.profile.path().display());
-        let language = format!("--accept-lang={}", look.language);
+        let language = format!("--accept-lang={}", appearance.language);
         for argument in [
-            "--headless=new",
-            // Chromium does not sandbox itself under root; it is shown nothing but what the tests made.
+            // Chromium does not sandbox itself under root; it shows only pages of the tests.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-extensions",
+            "--disable-sync",
             "--hide-scrollbars",
             "--no-proxy-server",
-            // Whatever asks for another host is told that there is none.
+            // No other host resolves.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            &profile,
             &language,
         ] {
             capabilities.add_arg(argument).unwrap();
         }
+        capabilities.set_binary(BROWSER).unwrap();
         for log in ["browser", "performance"] {
             capabilities.set_logging_prefs(log, LoggingPrefsLogLevel::All).unwrap();
         }
         capabilities
     }
 
-    /// The test gives the API reason to answer so; `ERR` is a request without an answer.
+    /// The test makes the API answer so; `ERR` is a request without an answer.
     pub fn expect(mut self, statuses: &[&'static str]) -> Self {
         self.expected.extend(statuses);
         self
@@ -158,8 +185,8 @@ impl Window {
         self.driver.as_ref().unwrap()
     }
 
-    /// Tells Chromium something that WebDriver has no word for.
-    pub async fn tell(&self, method: &str, parameters: Value) -> Value {
+    /// Sends Chromium a DevTools command that WebDriver lacks.
+    pub async fn devtools(&self, method: &str, parameters: Value) -> Value {
         self.driver().cdp().send_raw(method, parameters).await.unwrap()
     }
 
@@ -189,14 +216,14 @@ impl Window {
         self.sees("#who", user).await;
     }
 
-    /// What a script in the page returns.
+    /// The result of a script in the page.
     pub async fn run(&self, script: &str, arguments: &[&str]) -> Value {
         let arguments: Vec<Value> = arguments.iter().map(|it| json!(it)).collect();
         let returned = self.driver().execute(script, arguments).await.unwrap();
         returned.json().clone()
     }
 
-    /// The text that is shown there; nothing when there is no such element, or nobody sees it.
+    /// The visible text there; empty without such an element, or if it is hidden.
     pub async fn text(&self, selector: &str) -> Option<String> {
         let script = "const node = document.querySelector(arguments[0]);
             return node?.checkVisibility() ? node.innerText : null";
@@ -209,10 +236,10 @@ impl Window {
         self.waits_to_see(selector, text, async || {}).await;
     }
 
-    /// The same for what the page finds out when it looks again, which it is told to do all the time.
+    /// The same for text that comes with the page's next poll, which it is asked for all the time.
     pub async fn finds(&self, selector: &str, text: &str) {
-        let look_again = "document.dispatchEvent(new Event('visibilitychange'))";
-        self.waits_to_see(selector, text, async || _ = self.run(look_again, &[]).await)
+        let refresh = "document.dispatchEvent(new Event('visibilitychange'))";
+        self.waits_to_see(selector, text, async || _ = self.run(refresh, &[]).await)
             .await;
     }
 
@@ -224,11 +251,11 @@ impl Window {
                 panic!("{selector} does not show {text:?}; the page is:\n{page}");
             }
             meanwhile().await;
-            Patience::moment().await;
+            patience.pause(text).await;
         }
     }
 
-    /// Waits until there is nothing to be seen.
+    /// Waits until it is invisible.
     pub async fn misses(&self, selector: &str) {
         poll::within(PATIENCE, &format!("{selector} is gone"), async || {
             self.text(selector).await.is_none_or(|text| text.is_empty())
@@ -237,17 +264,35 @@ impl Window {
     }
 
     pub async fn click(&self, selector: &str) {
-        let element = self.driver().find(By::Css(selector)).await.unwrap();
-        element.scroll_into_view().await.unwrap();
-        element.click().await.unwrap();
+        self.acts(selector, async |element| {
+            element.scroll_into_view().await?;
+            element.click().await
+        })
+        .await;
     }
 
     pub async fn fill(&self, selector: &str, text: &str) {
-        let element = self.driver().find(By::Css(selector)).await.unwrap();
-        if element.tag_name().await.unwrap() != "select" {
-            element.clear().await.unwrap();
+        self.acts(selector, async |element| {
+            if element.tag_name().await? != "select" {
+                element.clear().await?;
+            }
+            element.send_keys(text).await
+        })
+        .await;
+    }
+
+    /// Finds the element and acts on it; again, if the page has replaced the element in between.
+    async fn acts(&self, selector: &str, act: impl AsyncFn(&WebElement) -> WebDriverResult<()>) {
+        let patience = Patience::of(PATIENCE);
+        loop {
+            let element = self.driver().find(By::Css(selector)).await.unwrap();
+            match act(&element).await {
+                Err(error) if matches!(error.as_inner(), WebDriverErrorInner::StaleElementReference(_)) => {
+                    patience.pause("the page leaves an element in its place").await;
+                }
+                done => return done.unwrap(),
+            }
         }
-        element.send_keys(text).await.unwrap();
     }
 
     /// Presses a key, wherever the focus is.
@@ -256,7 +301,22 @@ impl Window {
         chain.perform().await.unwrap();
     }
 
-    /// Waits until the tab is called so.
+    /// The names that a screen reader finds, by role.
+    pub async fn accessible_names(&self) -> BTreeMap<String, Vec<String>> {
+        self.devtools("Accessibility.enable", json!({})).await;
+        let tree = self.devtools("Accessibility.getFullAXTree", json!({})).await;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut names = BTreeMap::<String, Vec<String>>::new();
+        for node in tree["nodes"].as_array().unwrap() {
+            if node["ignored"] == false {
+                let of_role = names.entry(text(&node["role"]["value"])).or_default();
+                of_role.push(text(&node["name"]["value"]));
+            }
+        }
+        names
+    }
+
+    /// Waits until the tab has this title.
     pub async fn has_title(&self, title: &str) {
         poll::within(PATIENCE, &format!("the tab is called {title}"), async || {
             self.driver().title().await.unwrap() == title
@@ -264,17 +324,17 @@ impl Window {
         .await;
     }
 
-    /// What has the focus: its name, id and classes.
+    /// The element with the focus: its name, id and classes.
     pub async fn focus(&self) -> String {
         let script = "const { localName, id, className } = document.activeElement;
             return `${localName}#${id}.${className}`";
         self.run(script, &[]).await.as_str().unwrap().to_owned()
     }
 
-    /// Lets no request come through whose address fits; nothing is blocked by none.
+    /// Blocks requests whose address fits one of these; an empty list blocks nothing.
     pub async fn block(&self, patterns: &[&str]) {
-        self.tell("Network.enable", json!({})).await;
-        self.tell("Network.setBlockedURLs", json!({"urls": patterns})).await;
+        self.devtools("Network.enable", json!({})).await;
+        self.devtools("Network.setBlockedURLs", json!({"urls": patterns})).await;
     }
 
     /// The attempt that the browser keeps, if there is one.
@@ -285,7 +345,7 @@ impl Window {
         kept.as_str().map(|kept| serde_json::from_str(kept).unwrap())
     }
 
-    /// Writes what is seen into `docs/screenshots`, where `SCREENSHOTS` asks for it; the other language's name wants a
+    /// Writes a screenshot into `docs/screenshots`, if `SCREENSHOTS` is set; the other language's name wants a
     /// Chinese font, such as that of Debian's `fonts-wqy-microhei`.
     pub async fn picture(&self, name: &str) {
         if std::env::var_os("SCREENSHOTS").is_none() {
@@ -297,7 +357,7 @@ impl Window {
         self.driver().screenshot(&folder.join(name)).await.unwrap();
     }
 
-    /// The events of a kind that the network has had since it was asked the last time.
+    /// The network's events of a kind since the last call.
     pub async fn network(&self) -> Vec<Value> {
         let log = self.driver().get_log("performance").await.unwrap();
         let events = log.into_iter().map(|entry| {
@@ -307,8 +367,8 @@ impl Window {
         events.collect()
     }
 
-    /// Checks that nobody else was asked for anything, in these events; returns how often the test's instance was.
-    pub fn asked_nobody_else(&self, events: &[Value]) -> usize {
+    /// Checks in these events that no other host got a request. Returns how often the test's instance did.
+    pub fn requests_to_home(&self, events: &[Value]) -> usize {
         let mut own = 0;
         for event in events
             .iter()
@@ -325,10 +385,10 @@ impl Window {
         own
     }
 
-    /// Closes the window, after a look at what it did.
+    /// Closes the window, and checks what it did.
     pub async fn close(mut self) {
         let events = self.network().await;
-        assert!(self.asked_nobody_else(&events) > 0, "no request was seen at all");
+        assert!(self.requests_to_home(&events) > 0, "no request was seen at all");
         for entry in self.driver().browser_log().await.unwrap() {
             let is_expected = entry.source.as_deref() == Some("network")
                 && self.expected.iter().any(|status| {

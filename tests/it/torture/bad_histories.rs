@@ -1,9 +1,9 @@
-//! The checker is honest: histories with one thing wrong are rejected by the rule that it breaks, and by no other; those
-//! that only look strange are accepted.
+//! The checker is honest: histories with one fault are rejected by the rule that it breaks, and by no other; unusual but
+//! correct ones are accepted.
 
 mod story;
 
-use super::checker::{Losses, check, losses, rule};
+use super::checker::{HANG, Losses, check, losses, rule};
 use super::history::{Buyer, History, Reply};
 use flashsale::domain::report::Counters;
 use std::collections::BTreeSet;
@@ -32,8 +32,8 @@ fn payment<'a>(it: &'a mut History, name: &str) -> &'a mut super::history::Ledge
     it.end.payments.iter_mut().find(|it| it.payment == name).unwrap()
 }
 
-/// An order of the ledger is accepted anew while a fault lasts.
-fn accepts_anew(it: &mut Story, fault: &str) {
+/// An order of the ledger is accepted again while a fault lasts.
+fn accepts_again(it: &mut Story, fault: &str) {
     it.buys("ada/k1", "A", 1);
     it.again("ada/k1");
     it.last().confirmed = true;
@@ -47,10 +47,10 @@ fn accepts_anew(it: &mut Story, fault: &str) {
     it.now = until;
 }
 
-/// Each begins with nothing.
+/// Each begins with an empty history.
 const BAD: &[Row] = &[
-    ("an order of the ledger is accepted anew", &[rule::KEY], |mut it| {
-        accepts_anew(&mut it, "FailOver");
+    ("an order of the ledger is accepted again", &[rule::KEY], |mut it| {
+        accepts_again(&mut it, "FailOver");
         it.ends()
     }),
     ("a unit is sold before it is added", &[rule::OVERSOLD], |mut it| {
@@ -227,7 +227,7 @@ const BAD: &[Row] = &[
         it.ends()
     }),
     (
-        "a copy hears sold out while the other gets the order",
+        "a copy gets sold out while the other gets the order",
         &[rule::ONE_ANSWER],
         |mut it| {
             for n in 0..9 {
@@ -245,7 +245,7 @@ const BAD: &[Row] = &[
         it.ends()
     }),
     (
-        "a shopper has more than the limit until he cancels",
+        "a shopper has more than the limit until they cancel",
         &[rule::LIMIT],
         |mut it| {
             it.buys("ada/k1", "A", 3);
@@ -369,7 +369,7 @@ const BAD: &[Row] = &[
         *history.end.sold_afterwards.get_mut("A").unwrap() += 1;
         history
     }),
-    ("what was left cannot be bought", &[rule::LEFT], |it| {
+    ("the rest of the stock cannot be bought", &[rule::LEFT], |it| {
         let mut history = it.ends();
         history.end.sold_afterwards.remove("B");
         history
@@ -404,7 +404,7 @@ const BAD: &[Row] = &[
         it.buys("ada/k1", "A", 1);
         it.pays("ada/k1");
         it.now -= 10_000;
-        it.told("p2", "ada/k1", 500, "applied");
+        it.webhook("p2", "ada/k1", 500, "applied");
         it.ends()
     }),
     (
@@ -423,16 +423,20 @@ const BAD: &[Row] = &[
         it.buys("ada/k1", "A", 1);
         let at = it.millis();
         it.decides("ada/k1", "paid", at + 2);
-        it.told("p1", "ada/k1", 499, "applied");
+        it.webhook("p1", "ada/k1", 499, "applied");
         it.ends()
     }),
-    ("money is recorded for less than was told", &[rule::MONEY], |it| {
-        let mut it = Story { ..it };
-        it.told("p1", "nobody/k1", 500, "unmatched");
-        let mut history = it.ends();
-        payment(&mut history, "p1").amount = 400;
-        history
-    }),
+    (
+        "money is recorded for less than the webhook said",
+        &[rule::MONEY],
+        |it| {
+            let mut it = Story { ..it };
+            it.webhook("p1", "nobody/k1", 500, "unmatched");
+            let mut history = it.ends();
+            payment(&mut history, "p1").amount = 400;
+            history
+        },
+    ),
     (
         "a payment that was answered is not recorded",
         &[rule::MONEY],
@@ -442,7 +446,7 @@ const BAD: &[Row] = &[
         },
     ),
     ("a payment that stays pending", &[rule::MONEY], |mut it| {
-        it.told("p1", "nobody/k1", 500, "pending");
+        it.webhook("p1", "nobody/k1", 500, "pending");
         it.ends()
     }),
     (
@@ -451,7 +455,7 @@ const BAD: &[Row] = &[
         |mut it| {
             it.buys("ada/k1", "A", 1);
             it.cancels("ada/k1");
-            it.told("p1", "ada/k1", 500, "refund_due");
+            it.webhook("p1", "ada/k1", 500, "refund_due");
             it.history.ops[2].reply = done("unmatched");
             it.ends()
         },
@@ -461,7 +465,7 @@ const BAD: &[Row] = &[
         &[rule::MONEY],
         |mut it| {
             it.buys("ada/k1", "A", 1);
-            it.told("p1", "ada/k1", 500, "refund_due");
+            it.webhook("p1", "ada/k1", 500, "refund_due");
             it.ends()
         },
     ),
@@ -470,17 +474,17 @@ const BAD: &[Row] = &[
         &[rule::MONEY],
         |mut it| {
             it.buys("ada/k1", "A", 1);
-            it.told("p1", "ada/k1", 500, "unmatched");
+            it.webhook("p1", "ada/k1", 500, "unmatched");
             it.ends()
         },
     ),
     ("a duplicate of nothing", &[rule::MONEY], |mut it| {
-        it.told("p1", "nobody/k1", 500, "unmatched");
+        it.webhook("p1", "nobody/k1", 500, "unmatched");
         it.history.ops[0].reply = done("duplicate");
         it.ends()
     }),
     ("a payment is taken in twice", &[rule::MONEY], |mut it| {
-        it.told("p1", "nobody/k1", 500, "unmatched");
+        it.webhook("p1", "nobody/k1", 500, "unmatched");
         it.asks(pay("p1", "nobody/k1", 500), done("unmatched"));
         it.ends()
     }),
@@ -492,18 +496,18 @@ const BAD: &[Row] = &[
             let at = it.millis();
             it.decides("ada/k1", "paid", at);
             it.wait(100);
-            it.told("p1", "ada/k1", 500, "applied");
+            it.webhook("p1", "ada/k1", 500, "applied");
             it.ends()
         },
     ),
     ("a payment is in the ledger twice", &[rule::MONEY], |mut it| {
-        it.told("p1", "nobody/k1", 500, "unmatched");
+        it.webhook("p1", "nobody/k1", 500, "unmatched");
         let again = it.history.end.payments[0].clone();
         it.history.end.payments.push(again);
         it.ends()
     }),
-    ("a payment is recorded that nobody told of", &[rule::MONEY], |mut it| {
-        it.told("p1", "nobody/k1", 500, "unmatched");
+    ("a payment is recorded without a webhook", &[rule::MONEY], |mut it| {
+        it.webhook("p1", "nobody/k1", 500, "unmatched");
         it.history.ops.clear();
         it.ends()
     }),
@@ -1008,7 +1012,7 @@ const BAD: &[Row] = &[
         it.ends()
     }),
     (
-        "the stock is not what the restocks make of it",
+        "the stock differs from the sum of the restocks",
         &[rule::RESTOCK],
         |mut it| {
             it.restocks("r1", "A", 1);
@@ -1055,14 +1059,14 @@ const BAD: &[Row] = &[
     }),
     ("a request hangs", &[rule::HANG], |mut it| {
         it.asks(buy("ada/k1", "A", 1), Reply::None);
-        it.history.ops[0].returned += 2_000_000;
+        it.history.ops[0].returned += HANG;
         it.ends()
     }),
     ("a request hangs long after the fault", &[rule::HANG], |mut it| {
         it.fault(1_000, true);
         it.wait(10_100);
         it.asks(read("ada/k1"), unavailable());
-        it.history.ops[0].returned += 2_000_000;
+        it.history.ops[0].returned += HANG;
         it.ends()
     }),
     ("a payment hangs", &[rule::HANG], |mut it| {
@@ -1073,7 +1077,7 @@ const BAD: &[Row] = &[
     }),
 ];
 
-/// Histories in which nothing is wrong.
+/// Histories without a violation.
 const GOOD: &[(&str, Make)] = &[
     ("nothing happened", Story::ends),
     ("a little of everything", |_| Story::good().ends()),
@@ -1107,7 +1111,7 @@ const GOOD: &[(&str, Make)] = &[
         it.buys("ada/k1", "A", 1);
         it.ends()
     }),
-    ("a shopper changes his mind within a millisecond", |mut it| {
+    ("a shopper cancels within a millisecond", |mut it| {
         it.buys("ada/k1", "A", 3);
         let at = it.millis() + 2;
         it.decides("ada/k1", "cancelled", at);
@@ -1209,17 +1213,17 @@ const GOOD: &[(&str, Make)] = &[
     }),
     ("payments twice, too late, too little, for nobody, pending", |mut it| {
         it.buys("ada/k1", "A", 1);
-        it.told("p1", "ada/k1", 499, "refund_due");
+        it.webhook("p1", "ada/k1", 499, "refund_due");
         it.pays("ada/k1");
-        it.told("p2", "ada/k1", 500, "refund_due");
+        it.webhook("p2", "ada/k1", 500, "refund_due");
         it.asks(pay("p2", "ada/k1", 500), done("duplicate"));
         it.buys("bob/k1", "A", 1);
-        it.told("p3", "bob/k1", 500, "applied");
+        it.webhook("p3", "bob/k1", 500, "applied");
         let at = it.millis();
         it.decides("bob/k1", "paid", at);
         let last = it.history.ops.len() - 1;
         it.history.ops[last].reply = done("pending");
-        it.told("p4", "not an order", 7, "unmatched");
+        it.webhook("p4", "not an order", 7, "unmatched");
         it.asks(pay("p5", "ada/k1", 500), unavailable());
         it.ends()
     }),
@@ -1233,7 +1237,7 @@ const GOOD: &[(&str, Make)] = &[
             it.ends()
         },
     ),
-    ("Redis is told of a payment later than a reader", |mut it| {
+    ("Redis learns of a payment later than a reader", |mut it| {
         it.buys("ada/k1", "A", 1);
         let before = it.shows(200, "ada/k1", false);
         it.pays("ada/k1");
@@ -1249,13 +1253,10 @@ const GOOD: &[(&str, Make)] = &[
         it.last().confirmed = false;
         it.ends()
     }),
-    (
-        "the side that was taken over from accepts what the other has",
-        |mut it| {
-            accepts_anew(&mut it, "TwoPrimaries");
-            it.ends()
-        },
-    ),
+    ("the replaced side accepts an order that the other has", |mut it| {
+        accepts_again(&mut it, "TwoPrimaries");
+        it.ends()
+    }),
     ("two primaries accept a key at the same moment", |mut it| {
         let from = it.now;
         it.fault(1_000, true);
@@ -1267,7 +1268,7 @@ const GOOD: &[(&str, Make)] = &[
         it.now = until;
         it.ends()
     }),
-    ("orders are lost, revoked and bought anew in a loss", |mut it| {
+    ("orders are lost, revoked and bought again in a loss", |mut it| {
         it.buys("ada/k1", "A", 1);
         it.buys("bob/k1", "A", 1);
         it.history.end.orders.clear();
@@ -1383,7 +1384,7 @@ const GOOD: &[(&str, Make)] = &[
         history.end.buyers.insert("bob".to_owned(), None);
         history
     }),
-    ("restocks that nobody heard of, and one asked for twice", |mut it| {
+    ("restocks without an answer, and one asked for twice", |mut it| {
         it.asks(restock("r1", "A", 5), Reply::None);
         it.restocks("r2", "A", 5);
         it.asks(restock("r2", "A", 5), done(""));
@@ -1428,13 +1429,13 @@ fn every_rule_is_broken_by_some_history() {
 #[test]
 fn losses_are_counted_by_orders() {
     let lossy = |name: &str| GOOD.iter().find(|(it, _)| *it == name).unwrap().1(Story::new());
-    let history = lossy("orders are lost, revoked and bought anew in a loss");
+    let history = lossy("orders are lost, revoked and bought again in a loss");
     assert_eq!(losses(&history), Losses { lost: 2, revoked: 1 });
     assert_eq!(losses(&Story::good().ends()), Losses::default());
 }
 
 #[test]
-fn only_the_first_violations_of_a_rule_are_told() {
+fn only_the_first_violations_of_a_rule_are_listed() {
     let mut it = Story::new();
     for n in 0..50 {
         it.asks(buy(&format!("ada/k{n}"), "A", 1), no(500, "internal"));

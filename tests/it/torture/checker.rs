@@ -1,10 +1,10 @@
-//! The checker: what must hold of a round, whatever was done to it. It sees what was asked and answered and what was
-//! there in the end, and nothing of the program's own reasons.
+//! The checker: the rules that must hold of a round, after any faults. It sees the requests, the answers and the final state,
+//! and nothing of the program's own reasons.
 //!
-//! A rule compares only what has one sense. A request took effect, if at all, between its question and its answer, or
-//! after an answer that left it open. Times of the ledger are whole milliseconds, so a decision in the millisecond of a
-//! purchase counts as one before it. Units are free in Redis only a while after the ledger has decided so. Where two
-//! readings are possible, the one counts in which nothing is wrong.
+//! A rule compares only unambiguous data. A request took effect, if at all, between its question and its answer, or after an
+//! answer that left it open. Times of the ledger are whole milliseconds, so a decision in the millisecond of a purchase counts
+//! as one before it. Units are free in Redis only a while after the ledger's decision. Of two possible readings the one
+//! without a violation counts.
 
 mod facts;
 mod honesty;
@@ -21,7 +21,7 @@ use super::history::{History, Micros, Millis, Violation};
 use facts::Facts;
 use std::collections::BTreeMap;
 
-/// The rules, each with what it says.
+/// The rules, each with its statement.
 pub mod rule {
     /// The units of live orders are never more than the sale owns.
     pub const OVERSOLD: &str = "H1 never oversold";
@@ -29,51 +29,51 @@ pub mod rule {
     pub const KEY: &str = "H2 one outcome a key";
     /// No shopper has more units of an item than the limit.
     pub const LIMIT: &str = "H3 never above the limit";
-    /// What was acknowledged is in the ledger as it was shown.
+    /// An acknowledged order is in the ledger as shown.
     pub const KEPT: &str = "H4 nothing acknowledged is lost";
     /// At rest every unit is free or paid for.
     pub const LEAK: &str = "H5 no unit leaks";
-    /// What is left can be bought to the last unit, and no more.
+    /// The rest of the stock can be bought to the last unit, and no more.
     pub const LEFT: &str = "H6 what is left is sold";
     /// No shopper is let through more often than the rate.
     pub const RATE: &str = "H7 never above the rate";
-    /// A payment is recorded once, as it was told, and pays one order of its amount.
+    /// A payment is recorded once, as the webhook said, and pays one order of its amount.
     pub const MONEY: &str = "H8 money is recorded once";
-    /// What came later in real time comes later in its shard.
+    /// Later events in real time come later in their shard.
     pub const REAL_TIME: &str = "H9 real time";
-    /// Nobody is told that an item is sold out while it is not.
+    /// No answer says that an item is sold out while it is not.
     pub const SOLD_OUT: &str = "H10 sold out is the truth";
-    /// Nobody is told of a limit that he has not reached.
+    /// No answer reports a limit that the shopper has not reached.
     pub const LIMIT_TRUE: &str = "H11 the limit is the truth";
-    /// Nobody is told of a rate that he has not reached.
+    /// No answer reports a rate that the shopper has not reached.
     pub const RATE_TRUE: &str = "H12 the rate is the truth";
-    /// No copy of a request hears that the item is sold out while another copy gets the order.
+    /// No copy of a request gets `sold_out` while another copy gets the order.
     pub const ONE_ANSWER: &str = "H13 one answer to all copies";
     /// Every shard accounts for the units that it was given.
     pub const BALANCE: &str = "R2 every shard balances";
-    /// A shopper's row in Redis is what the ledger says of his orders.
+    /// A shopper's row in Redis fits the ledger's orders of the shopper.
     pub const BUYER: &str = "R3 rows are as the ledger";
     /// A shard's events have numbers without gaps.
     pub const NUMBERS: &str = "R4 numbers without gaps";
     /// At rest Redis and Postgres count the same.
     pub const AGREE: &str = "C2 both sides agree";
-    /// At rest nothing is on its way, and nothing was put aside.
+    /// At rest nothing is pending, and nothing was put aside.
     pub const AT_REST: &str = "X1 nothing is on its way";
     /// An order leaves `reserved` once, and every answer says so.
     pub const STATE: &str = "S1 states go forward";
-    /// What Postgres has is not taken back.
+    /// An order that Postgres has stays confirmed.
     pub const CONFIRMED: &str = "S2 confirmed stays confirmed";
     /// An order that was shown is found again.
     pub const FOUND: &str = "S3 no order vanishes";
     /// An order is held until its deadline, which moves only away.
     pub const HOLD: &str = "S4 holds last";
-    /// A restock is applied once or refused, as was answered.
+    /// A restock is applied once or refused, as in its answer.
     pub const RESTOCK: &str = "S5 restocks are applied once";
     /// Only answers that the contract knows.
     pub const CONTRACT: &str = "P1 answers of the contract";
     /// After the last fault it sells again.
     pub const SELLS: &str = "L1 sells again";
-    /// While nothing is wrong, nobody waits long.
+    /// While nothing is wrong, no request waits long.
     pub const HANG: &str = "L2 never a hang";
     /// All of them.
     pub const ALL: &[&str] = &[
@@ -90,20 +90,21 @@ const RETRY: Millis = 60_000;
 const AFTER_FAULT: Micros = 10_000_000;
 /// How long after a request without an answer it may still take effect.
 const LATE: Micros = 10_000_000;
-/// How long a shopper's request may take while nothing is wrong.
-const HANG: Micros = 2_000_000;
-/// The same of operators and of the payment provider, who wait for an order that is on its way.
+/// How long a shopper's request may take while nothing is wrong: the promise of 2 s, and a tenth for a machine that many
+/// worlds share.
+pub const HANG: Micros = 2_200_000;
+/// The same of operators and of the payment provider, whose requests may wait for an order to be drained.
 const HANG_OF_OTHERS: Micros = 5_000_000;
-/// Within what time it sells again once all is healed.
+/// Within this time the sale sells again once all is healed.
 const SELLS_AGAIN: Micros = 2_000_000;
 /// A read that takes longer may have been answered without Postgres.
 const LEDGER_WAIT: Micros = 1_000_000;
 /// How much two readings of the one clock may differ: by a rounding.
 const TICK: Millis = 1;
-/// Violations of one rule that are told.
-const TOLD_MAX: usize = 20;
+/// Violations listed for one rule.
+const LISTED_MAX: usize = 20;
 
-/// Everything that is wrong with a round; the first few of each rule.
+/// All violations of a round; the first few of each rule.
 pub fn check(history: &History) -> Vec<Violation> {
     let facts = Facts::of(history);
     let mut found = Found::default();
@@ -124,7 +125,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations()
 }
 
-/// Orders that a round lost, which only a fault may do that takes from Redis what it had acknowledged.
+/// Orders that a round lost, which only a fault may do that takes acknowledged orders from Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Acknowledged, and not in the ledger.
@@ -133,7 +134,7 @@ pub struct Losses {
     pub revoked: usize,
 }
 
-/// Counts what a round lost.
+/// Counts the losses of a round.
 pub fn losses(history: &History) -> Losses {
     let facts = Facts::of(history);
     Losses {
@@ -142,16 +143,16 @@ pub fn losses(history: &History) -> Losses {
     }
 }
 
-/// What was found, with a bound on what is told.
+/// The violations found, with a bound on how many are listed.
 #[derive(Default)]
 struct Found(BTreeMap<&'static str, (Vec<String>, usize)>);
 
 impl Found {
-    /// Notes a violation; the text is only made if it is told.
+    /// Adds a violation; the text is only made if it is listed.
     fn add(&mut self, rule: &'static str, what: impl FnOnce() -> String) {
-        let (told, more) = self.0.entry(rule).or_default();
-        if told.len() < TOLD_MAX {
-            told.push(what());
+        let (listed, more) = self.0.entry(rule).or_default();
+        if listed.len() < LISTED_MAX {
+            listed.push(what());
         } else {
             *more += 1;
         }
@@ -165,8 +166,8 @@ impl Found {
 
     fn violations(self) -> Vec<Violation> {
         let mut all = Vec::new();
-        for (rule, (told, more)) in self.0 {
-            all.extend(told.into_iter().map(|what| Violation { rule, what }));
+        for (rule, (listed, more)) in self.0 {
+            all.extend(listed.into_iter().map(|what| Violation { rule, what }));
             if more > 0 {
                 let what = format!("and {more} more");
                 all.push(Violation { rule, what });

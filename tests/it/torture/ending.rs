@@ -1,4 +1,4 @@
-//! What Redis and Postgres have of a sale once everything is at rest.
+//! The state of a sale in Redis and Postgres once everything is at rest.
 
 use super::history::{Buyer, Final, Grant, LedgerOrder, LedgerPayment, LedgerRestock, Op, Request, Shard, Terms};
 use super::world::World;
@@ -16,11 +16,11 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How often the shards are looked at until nothing moves between them.
+/// How often the shards are read until nothing moves between them.
 const LOOKS_MAX: u32 = 200;
 
-/// What is still on its way or undecided, in words; empty at rest. Holds that have not expired are, too.
-pub async fn unrest(world: &World, sale: &Sale) -> String {
+/// Pending and undecided work, in words; empty at rest. Holds that have not expired count as pending.
+pub async fn pending_work(world: &World, sale: &Sale) -> String {
     let counts: (i64, i64, i64) = match sqlx::query_as(
         "select (select count(*) from orders where sale_id = $1 and state = 'reserved'), \
          (select count(*) from outbox where sale_id = $1), \
@@ -103,8 +103,8 @@ pub async fn read(world: &World, sale: &Sale, terms: &Terms, ops: &[Op]) -> Fina
     end
 }
 
-/// Units that those who bought what was left did not pay in time, and that others bought once more: what came back after
-/// the last of them had asked is free.
+/// Units that the last buyers did not pay in time, and that others bought once more: units released after the last
+/// of them had asked are free.
 pub async fn sold_twice(world: &World, sale: SaleId, sku: &str) -> i64 {
     sqlx::query_scalar(
         "select greatest(0, (select coalesce(sum(quantity), 0) from orders where sale_id = $1 and sku = $2 \
@@ -118,7 +118,7 @@ pub async fn sold_twice(world: &World, sale: SaleId, sku: &str) -> i64 {
     .unwrap()
 }
 
-/// Every shard as of one moment: a job evens out what is free now and then, also at rest.
+/// Every shard as of one moment: a job rebalances free units now and then, also at rest.
 async fn read_shards(world: &World, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
     let read = async || world.app.stock.read_shards(sale).await;
     let versions = |readings: &[ShardReading]| -> Vec<i64> {

@@ -1,5 +1,5 @@
-//! What a round was asked and what it answered, what Redis and Postgres had in the end, and what was done to them
-//! meanwhile: all that the checker sees.
+//! A round's requests and answers, the final state of Redis and Postgres, and the faults meanwhile: all that the checker
+//! sees.
 
 use flashsale::domain::ids::Sku;
 use flashsale::domain::report::Counters;
@@ -31,7 +31,7 @@ pub struct ItemTerms {
     pub price: i64,
 }
 
-/// One request, and what came back.
+/// One request, and its reply.
 #[derive(Debug, Clone)]
 pub struct Op {
     pub invoked: Micros,
@@ -71,7 +71,7 @@ pub enum Request {
     },
 }
 
-/// What came back. A 503 is a reply whose outcome is unknown, too.
+/// The reply to a request. A 503 is a reply whose outcome is unknown, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// No answer: the connection broke, or it took too long.
@@ -103,11 +103,11 @@ pub struct Injection {
     pub what: String,
     pub from: Micros,
     pub until: Micros,
-    /// It may take from Redis what was acknowledged, as far as the sale's durability does not forbid that.
+    /// It may take acknowledged orders from Redis, as far as the sale's durability does not forbid that.
     pub may_lose: bool,
 }
 
-/// What Postgres and Redis have of the sale once everything is at rest.
+/// The final state of the sale in Postgres and Redis, at rest.
 #[derive(Debug, Clone, Default)]
 pub struct Final {
     pub orders: Vec<LedgerOrder>,
@@ -117,14 +117,14 @@ pub struct Final {
     pub stock: BTreeMap<String, i64>,
     pub grants: Vec<Grant>,
     pub dead_letters: i64,
-    /// Messages that no shard has been told, and payments and restocks that are not decided.
+    /// Undelivered messages, and payments and restocks that are not decided.
     pub waiting: i64,
     pub shards: Vec<Shard>,
     /// Each shopper's row in Redis, decoded; `None` if there is none.
     pub buyers: BTreeMap<String, Option<Buyer>>,
-    /// What the program's own audit says; empty when it balances.
+    /// The differences of the program's own audit; empty if it agrees.
     pub audit: Vec<String>,
-    /// Units sold to newcomers after everything was at rest, until the first was told that an item is sold out.
+    /// Units sold to newcomers after everything was at rest, until the first one was refused as sold out.
     pub sold_afterwards: BTreeMap<String, i64>,
 }
 
@@ -206,7 +206,7 @@ pub struct History {
     pub sold_again: Option<Micros>,
 }
 
-/// A rule that a round broke, and by what.
+/// A rule that a round broke, and how.
 #[derive(Debug, Clone)]
 pub struct Violation {
     pub rule: &'static str,

@@ -1,4 +1,4 @@
-//! What is done to a world while it sells: each fault begins, lasts, and is healed.
+//! The faults of a world while it sells: each begins, lasts, and is healed.
 
 use super::history::{Injection, Micros};
 use super::proxy::Mode;
@@ -13,7 +13,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use std::time::Duration;
 
-/// A fault; a number names the instance that it strikes.
+/// A fault; a number names the instance that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// `kill -9`; started again, and killed and started once more.
@@ -21,7 +21,7 @@ pub enum Fault {
     FreezeRedis,
     /// Every sync of its file takes so many milliseconds.
     SlowDisk(u32),
-    /// Its disk takes nothing more, until it is started again with room.
+    /// Its disk is full, until it is started again with room.
     FullDisk,
     /// Each fsync fails: Redis ends itself at the first.
     BrokenDisk,
@@ -30,19 +30,19 @@ pub enum Fault {
     LoseItem,
     /// FLUSHALL.
     Flush,
-    /// It is killed, and comes back with nothing.
+    /// It is killed, and comes back empty.
     EmptyStart,
     /// It is killed, and comes back with the data of the moment when the fault began.
     OlderData,
     /// It is killed, and so many bytes are missing from the end of its file.
     TornFile(u32),
-    /// It is killed, and its replica takes over.
+    /// It is killed, and its replica is promoted.
     FailOver,
-    /// The replica is cut off first, and takes over with what it had.
+    /// The replica is cut off first, and is promoted with the data that it had.
     FailOverBehind,
-    /// The replica takes over while the primary lives, and every second instance goes on with the old one.
+    /// The replica is promoted while the primary still runs, and every second instance goes on with the old one.
     TwoPrimaries,
-    /// The primary of a shard is killed; its replica takes over, and gets one in turn.
+    /// The primary of a shard is killed; its replica is promoted, and gets one in turn.
     KillPrimary,
     /// The slots of some shards move to other primaries.
     MoveSlots,
@@ -57,7 +57,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it takes away what Redis had acknowledged.
+    /// Whether it takes acknowledged orders from Redis.
     pub const fn may_lose(self) -> bool {
         matches!(
             self,
@@ -72,12 +72,12 @@ impl Fault {
         )
     }
 
-    /// Whether a world of this kind can have it, and a sale of this durability promises to survive it or to say what
-    /// it lost.
+    /// Whether a world of this kind can have it, and a sale of this durability promises to survive it or to report its
+    /// losses.
     pub fn suits(self, kind: Kind, durability: &str) -> bool {
         match self {
             Self::KillPrimary => kind == Kind::Cluster,
-            // `MIGRATE` waits for no replica of the node that it moves keys to.
+            // `MIGRATE` waits for no replica of the target node.
             Self::MoveSlots => kind == Kind::Cluster && durability != "replica",
             Self::Rebuild
             | Self::LinkToPostgres(..)
@@ -93,7 +93,7 @@ impl Fault {
         }
     }
 
-    /// Whether it may strike while a fault of Redis lasts.
+    /// Whether it may begin while a fault of Redis lasts.
     const fn goes_beside(self) -> bool {
         matches!(
             self,
@@ -116,7 +116,7 @@ pub enum Campaign {
     Everything,
     /// Redis killed and started twice, again and again.
     Kills,
-    /// A replica takes over, at durability `replica`.
+    /// A replica is promoted, at durability `replica`.
     FailOvers,
     /// Redis loses everything, at durability `postgres`.
     TotalLosses,
@@ -137,7 +137,7 @@ impl Campaign {
         all.into_iter().find(|it| it.name() == name)
     }
 
-    /// The kind of world, the durability and the faults of a campaign that is about one promise.
+    /// The kind of world, the durability and the faults of a campaign for one promise.
     pub const fn narrow(self) -> Option<(Kind, &'static str, [Fault; 2])> {
         match self {
             Self::Everything => None,
@@ -180,16 +180,16 @@ pub fn any(random: &mut StdRng, instances: usize) -> Fault {
 }
 
 /// A fault that lasts.
-struct Struck {
+struct ActiveFault {
     fault: Fault,
     from: Micros,
     frozen: Option<Frozen>,
     older: Option<tempfile::TempDir>,
 }
 
-/// One strike: a fault, how long it lasts, and another one in the middle of it.
+/// A planned fault, how long it lasts, and another one in the middle of it.
 #[derive(Debug, Clone)]
-pub struct Strike {
+pub struct PlannedFault {
     pub fault: Fault,
     pub millis: u64,
     pub beside: Option<Fault>,
@@ -197,7 +197,7 @@ pub struct Strike {
     pub after: u64,
 }
 
-impl Strike {
+impl PlannedFault {
     pub fn any(random: &mut StdRng, kind: Kind, durability: &str, instances: usize) -> Self {
         let mut suitable = |suits: &dyn Fn(Fault) -> bool| {
             loop {
@@ -218,14 +218,14 @@ impl Strike {
     }
 }
 
-/// Strikes, lets it last, and heals it; tells what was done.
-pub async fn strike(world: &mut World, strike: &Strike, sale: SaleId, random: &mut StdRng) -> Vec<Injection> {
-    pass(Duration::from_millis(strike.after)).await;
-    let first = begin(world, strike.fault, sale, random).await;
+/// Begins a fault, lets it last, and heals it. Returns the times.
+pub async fn inject(world: &mut World, planned: &PlannedFault, sale: SaleId, random: &mut StdRng) -> Vec<Injection> {
+    pass(Duration::from_millis(planned.after)).await;
+    let first = begin(world, planned.fault, sale, random).await;
     let mut done = Vec::new();
-    let half = Duration::from_millis(strike.millis / 2);
+    let half = Duration::from_millis(planned.millis / 2);
     pass(half).await;
-    if let Some(beside) = strike.beside {
+    if let Some(beside) = planned.beside {
         let second = begin(world, beside, sale, random).await;
         pass(half).await;
         done.push(end(world, second).await);
@@ -236,7 +236,7 @@ pub async fn strike(world: &mut World, strike: &Strike, sale: SaleId, random: &m
     done
 }
 
-async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRng) -> Struck {
+async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRng) -> ActiveFault {
     let from = now();
     let (mut frozen, mut older) = (None, None);
     match fault {
@@ -263,7 +263,7 @@ async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRn
             let slot = slots(world, sale, random).await[0];
             let cluster = world.cluster.as_mut().unwrap();
             cluster.kill_primary_of(slot);
-            cluster.give_heir_a_replica(slot);
+            cluster.add_replica_after_failover(slot);
         }
         Fault::MoveSlots => {
             for slot in slots(world, sale, random).await {
@@ -278,7 +278,7 @@ async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRn
         Fault::FreezeInstance(of) => frozen = World::freeze(world.instances[of].pid()),
         Fault::Rebuild => rebuild(world, sale),
     }
-    Struck {
+    ActiveFault {
         fault,
         from,
         frozen,
@@ -286,12 +286,12 @@ async fn begin(world: &mut World, fault: Fault, sale: SaleId, random: &mut StdRn
     }
 }
 
-async fn end(world: &mut World, struck: Struck) -> Injection {
-    drop(struck.frozen);
-    match struck.fault {
+async fn end(world: &mut World, active: ActiveFault) -> Injection {
+    drop(active.frozen);
+    match active.fault {
         Fault::KillRedis => {
             world.redis[0].restart();
-            // A tail that the first start cut off must not come back to life at the second.
+            // A tail that the first start cut off must not reappear at the second.
             world.redis[0].kill();
             world.redis[0].restart();
         }
@@ -306,7 +306,7 @@ async fn end(world: &mut World, struck: Struck) -> Injection {
         }
         Fault::OlderData => {
             world.redis[0].kill();
-            world.redis[0].replace_data(struck.older.as_ref());
+            world.redis[0].replace_data(active.older.as_ref());
             world.redis[0].restart();
         }
         Fault::TornFile(bytes) => {
@@ -333,10 +333,10 @@ async fn end(world: &mut World, struck: Struck) -> Injection {
         | Fault::Rebuild => {}
     }
     Injection {
-        what: format!("{:?}", struck.fault),
-        from: struck.from,
+        what: format!("{:?}", active.fault),
+        from: active.from,
         until: now(),
-        may_lose: struck.fault.may_lose(),
+        may_lose: active.fault.may_lose(),
     }
 }
 
@@ -373,7 +373,7 @@ async fn lose_item(world: &World, sale: SaleId, random: &mut StdRng) {
     let _gone: i64 = world.redis[0].raw().call(redis::cmd("DEL").arg(key.item(sku)));
 }
 
-/// Asks for a rebuilding, and does not wait for the answer.
+/// Asks for a rebuild, and does not wait for the answer.
 fn rebuild(world: &World, sale: SaleId) {
     let url = format!(
         "http://127.0.0.1:{}/v1/admin/sales/{sale}/rebuild",

@@ -8,13 +8,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
-/// What a link does with what goes over it.
+/// How a link treats its traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Open,
     /// Connections break, and new ones break at once.
     Cut,
-    /// Nothing moves, in neither direction, and nobody is told.
+    /// Nothing moves, in neither direction, and neither end is notified.
     Stalled,
     /// Requests arrive; answers do not.
     Mute,

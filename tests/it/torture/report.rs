@@ -1,4 +1,4 @@
-//! What a run of torture came to, in a few lines.
+//! The results of a torture run, in a few lines.
 
 use super::checker::Losses;
 use super::history::{History, Reply, Request};
@@ -11,7 +11,7 @@ pub struct Report {
     rounds: u64,
     /// Faults by their names, without their numbers.
     faults: BTreeMap<String, u64>,
-    /// Purchases by what came back.
+    /// Purchases by reply.
     purchases: BTreeMap<String, u64>,
     others: u64,
     orders: u64,

@@ -1,9 +1,9 @@
-//! One round: a sale with terms of its own, a crowd, faults, and then what is left of it. All of it follows from a
-//! seed, as far as the machine's own timing lets it.
+//! One round: a sale with terms of its own, a crowd, faults, and then the rest of the stock. All of it follows from a seed,
+//! as far as the machine's own timing lets it.
 
 use super::ending;
 use super::history::{Final, History, Injection, ItemTerms, Op, Terms};
-use super::nemesis::{Strike, strike};
+use super::nemesis::{PlannedFault, inject};
 use super::shoppers::{Scene, now, operate, sell_out, shop};
 use super::world::{Kind, World};
 use crate::support::crowd::ADMIN_KEY;
@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 
 /// Instances in a world.
 pub const INSTANCES: usize = 2;
-/// How long a world may take to sell again before nobody waits for it any more; the checker says what is too long.
+/// How long a world may take to sell again before the round stops waiting; the checker has its own limit.
 const SELLS_WITHIN: Duration = Duration::from_secs(15);
 
-/// What a round is to be.
+/// The plan of a round.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -31,7 +31,7 @@ pub struct Plan {
     pub shoppers: usize,
     /// Longest pause of a shopper between two requests, in milliseconds.
     pub think: u64,
-    pub strikes: Vec<Strike>,
+    pub faults: Vec<PlannedFault>,
     /// How long the crowd goes on once everything is whole.
     pub calm: Duration,
     /// How long everything may take to come to rest before that is a violation.
@@ -40,7 +40,7 @@ pub struct Plan {
 
 impl Plan {
     /// A random round for a world of this kind.
-    pub fn any(seed: u64, kind: Kind, strikes: usize) -> Self {
+    pub fn any(seed: u64, kind: Kind, faults: usize) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let durability = match (kind, random.random_range(0..4)) {
             (Kind::WithReplica | Kind::Cluster, 0..=1) => "replica",
@@ -59,7 +59,7 @@ impl Plan {
             limit: random.random_range(1..=20),
             price: random.random_range(100..10_000),
         });
-        // What nobody buys is sold to newcomers in pieces of the limit; that must not take minutes.
+        // Newcomers buy the remaining stock in pieces of the limit; that must not take minutes.
         let items = items.map(|item| ItemTerms {
             limit: item.limit.max(item.stock / 250),
             ..item
@@ -76,8 +76,8 @@ impl Plan {
             seed,
             shoppers: random.random_range(20..=100),
             think: [3, 10, 60][random.random_range(0..3)],
-            strikes: (0..strikes)
-                .map(|_| Strike::any(&mut random, kind, durability, INSTANCES))
+            faults: (0..faults)
+                .map(|_| PlannedFault::any(&mut random, kind, durability, INSTANCES))
                 .collect(),
             calm: Duration::from_millis(300),
             rests_within: Duration::from_secs(45),
@@ -98,8 +98,8 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     crowd.spawn(operate(Arc::clone(&scene), random.random()));
 
     let mut injections: Vec<Injection> = Vec::new();
-    for planned in &plan.strikes {
-        injections.extend(strike(world, planned, sale, &mut random).await);
+    for planned in &plan.faults {
+        injections.extend(inject(world, planned, sale, &mut random).await);
     }
     world.make_whole().await;
     let healed = now();
@@ -125,7 +125,7 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     for item in &plan.terms.items {
         let most = end.stock.get(&item.sku).copied().unwrap_or_default();
         let sold = sell_out(&scene, &item.sku, plan.seed, most).await;
-        // What was paid too late, on a machine that is slow, came back and was sold once more.
+        // Units that were paid too late, on a slow machine, came back and were sold once more.
         let sold = sold - ending::sold_twice(world, sale, &item.sku).await;
         end.sold_afterwards.insert(item.sku.clone(), sold);
     }
@@ -148,14 +148,14 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
 async fn rest(world: &World, plan: &Plan, id: SaleId, ops: &[Op]) -> Final {
     let sale = world.app.sales.fresh(id).await.unwrap().unwrap();
     let patience = Instant::now() + plan.rests_within;
-    let mut unrest = ending::unrest(world, &sale).await;
-    while !unrest.is_empty() && Instant::now() < patience {
+    let mut pending_work = ending::pending_work(world, &sale).await;
+    while !pending_work.is_empty() && Instant::now() < patience {
         pass(Duration::from_millis(20)).await;
-        unrest = ending::unrest(world, &sale).await;
+        pending_work = ending::pending_work(world, &sale).await;
     }
     let mut end = ending::read(world, &sale, &plan.terms, ops).await;
-    if !unrest.is_empty() {
-        end.audit.push(format!("it does not come to rest: {unrest}"));
+    if !pending_work.is_empty() {
+        end.audit.push(format!("it does not come to rest: {pending_work}"));
     }
     end
 }
@@ -205,7 +205,7 @@ async fn create(world: &World, terms: &Terms) -> SaleId {
         let (status, text) = (answer.status(), answer.text().await.unwrap());
         (status.is_success(), text)
     };
-    // A replica that has just begun to follow, or a shard that somebody looks at, is asked again.
+    // A replica that has just begun to follow, or a shard that is being reconciled, is asked again.
     for _ in 0..100 {
         let (created, text) = ask(base.clone(), &sale).await;
         if !created {

@@ -1,4 +1,4 @@
-//! Rounds one after the other, on a few worlds at the same time, and what they came to.
+//! Rounds one after the other, on a few worlds at the same time, and their results.
 
 use super::checker::{check, losses};
 use super::history::{History, Violation};
@@ -26,7 +26,7 @@ pub struct Settings {
     /// The rounds to play. A round's number decides its kind of world.
     pub rounds: Vec<Range<u64>>,
     /// Faults a round.
-    pub strikes: usize,
+    pub faults: usize,
     pub campaign: Campaign,
     pub limit: Duration,
     /// Worlds at the same time.
@@ -40,7 +40,7 @@ impl Default for Settings {
         Self {
             seed: 0,
             rounds: iter::once(0..u64::MAX).collect(),
-            strikes: 5,
+            faults: 5,
             campaign: Campaign::Everything,
             limit: Duration::from_secs(86_400),
             lanes: 2,
@@ -161,11 +161,11 @@ async fn lane(run: &Run) {
             }
             // Neighbouring seeds share no round.
             let seed = (run.settings.seed << 24) ^ round;
-            let mut plan = Plan::any(seed, kind, run.settings.strikes);
-            if let Some((_, durability, faults)) = narrow {
+            let mut plan = Plan::any(seed, kind, run.settings.faults);
+            if let Some((_, durability, campaign)) = narrow {
                 plan.terms.durability = durability;
-                for (strike, fault) in plan.strikes.iter_mut().zip(faults.into_iter().cycle()) {
-                    (strike.fault, strike.beside) = (fault, None);
+                for (planned, fault) in plan.faults.iter_mut().zip(campaign.into_iter().cycle()) {
+                    (planned.fault, planned.beside) = (fault, None);
                 }
             }
             let started = Instant::now();
@@ -195,16 +195,23 @@ fn conclude(run: &Run, round: u64, world: &World, plan: &Plan, history: &History
     );
     drop(report);
     if !violations.is_empty() {
-        let told = tell(run, round, world, plan, history, &violations);
-        run.failures.lock().unwrap().push(told);
+        let report = report_failure(run, round, world, plan, history, &violations);
+        run.failures.lock().unwrap().push(report);
     }
 }
 
-/// What a developer needs of a round that broke a rule; the rest of it goes into files.
-fn tell(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, violations: &[Violation]) -> String {
+/// The report of a round that broke a rule; the details go into files.
+fn report_failure(
+    run: &Run,
+    round: u64,
+    world: &World,
+    plan: &Plan,
+    history: &History,
+    violations: &[Violation],
+) -> String {
     let folder = keep(run, round, world, plan, history);
     let seed = run.settings.seed;
-    let mut told = format!(
+    let mut report = format!(
         "round {round} of seed {seed} broke {} rules; repeat it with: ./dev torture --seed {seed} --round {round} \
          --campaign {}\n",
         violations.len(),
@@ -212,18 +219,18 @@ fn tell(run: &Run, round: u64, world: &World, plan: &Plan, history: &History, vi
     );
     let first = history.ops.first().map_or(0, |op| op.invoked);
     for violation in violations {
-        let _infallible = writeln!(told, "  {}: {}", violation.rule, violation.what);
+        let _infallible = writeln!(report, "  {}: {}", violation.rule, violation.what);
     }
     for injection in &history.injections {
         let (from, until) = (injection.from - first, injection.until - first);
-        let _infallible = writeln!(told, "  fault {}: {from} to {until} us", injection.what);
+        let _infallible = writeln!(report, "  fault {}: {from} to {until} us", injection.what);
     }
     let _infallible = writeln!(
-        told,
+        report,
         "  the history and the instances' logs are in {}",
         folder.display()
     );
-    told
+    report
 }
 
 fn keep(run: &Run, round: u64, world: &World, plan: &Plan, history: &History) -> PathBuf {

@@ -2,7 +2,7 @@
 //! The control is the same round without a bug: it must break no rule.
 
 use super::checker::{check, rule};
-use super::nemesis::{Fault, Strike};
+use super::nemesis::{Fault, PlannedFault};
 use super::proxy::Mode;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
@@ -13,26 +13,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Rounds that a bug may survive before it counts as unseen.
-const ROUNDS_MAX: u64 = 5;
-/// Worlds at the same time.
-const LANES: usize = 3;
+const ROUNDS_MAX: u64 = 10;
+/// Worlds at the same time: they mostly wait.
+const LANES: usize = 4;
 /// How long a round may take until nothing moves. With some bugs something always moves. The control has the same time,
 /// so a machine that needs longer fails the control too.
 const RESTS_WITHIN: Duration = Duration::from_secs(8);
 /// The longest payment window. Its holds end well within `RESTS_WITHIN`.
 const WINDOW_SECONDS_MAX: u32 = 2;
 
-/// A bug, the rule that must catch it, and where it comes out.
+/// A bug, the rule that must catch it, and the rounds in which it shows.
 struct Bug {
     name: &'static str,
     rule: &'static str,
-    /// The script that is changed: its name, the text that stands there, and what stands there instead; otherwise
-    /// `bugs::has` asks for the name.
+    /// The script that is changed: its name, the present text, and its replacement; otherwise `bugs::has` asks for the
+    /// name.
     script: Option<[&'static str; 3]>,
     place: Place,
 }
 
-/// What a round is like in which a bug comes out.
+/// The kind of round in which a bug shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     kind: Kind,
@@ -78,7 +78,7 @@ const fn code(name: &'static str, rule: &'static str, place: Place) -> Bug {
     }
 }
 
-/// Answers get lost, and what asked is told again.
+/// Answers get lost, and requests are repeated.
 const MUTE: &[Fault] = &[
     Fault::LinkToRedis(0, Mode::Mute),
     Fault::LinkToRedis(1, Mode::Mute),
@@ -210,7 +210,7 @@ const BUGS: &[Bug] = &[
         "a release that failed counts as delivered",
         rule::LEAK,
         Place {
-            // The relay comes once a second.
+            // The job `release` runs once a second.
             lasts: 2_500,
             ..with(&[
                 Fault::KillRedis,
@@ -274,10 +274,10 @@ impl Place {
         plan.shoppers = 40;
         plan.think = 20;
         plan.calm = Duration::from_millis(1_000);
-        plan.strikes = self
+        plan.faults = self
             .faults
             .iter()
-            .map(|fault| Strike {
+            .map(|fault| PlannedFault {
                 fault: *fault,
                 millis: self.lasts,
                 beside: None,
@@ -317,7 +317,7 @@ impl Bug {
         variables
     }
 
-    /// Plays rounds until one breaks the bug's rule. Returns that round's control, or what was broken instead.
+    /// Plays rounds until one breaks the bug's rule. Returns that round's control, or the violations instead.
     async fn control(&self) -> Result<Control, String> {
         let mut world = World::start(self.place.kind, INSTANCES, &self.variables()).await;
         let mut broken = BTreeSet::new();
@@ -364,10 +364,11 @@ fn every_seeded_bug_is_seen_by_its_rule_and_without_it_nothing_is() {
         }
     }
     if !cfg!(feature = "seeded-bugs") {
-        panic!("the program has no bugs to be switched on; run: cargo test --features seeded-bugs");
+        panic!("the program has no bugs to be switched on; run: cargo test --features flashsale/seeded-bugs");
     }
     let only = std::env::var("TORTURE_BUG").unwrap_or_default();
     let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(&only)).collect();
+    let _turn = super::MANY_WORLDS.lock();
     let (mut controls, mut failures) = (Vec::new(), Vec::new());
     for result in in_lanes(&bugs, async |bug| bug.control().await) {
         match result {

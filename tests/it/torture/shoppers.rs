@@ -1,5 +1,5 @@
 //! The crowd of a round: shoppers who buy, repeat, change their mind, pay and cancel, and an operator who restocks.
-//! Each request is written down with what came back.
+//! Each request is recorded with its reply.
 
 use super::history::{Micros, Op, Order, Reply, Request, Terms};
 use crate::support::crowd::{ADMIN_KEY, WEBHOOK_SECRET, token};
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 /// How long a shopper waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(6);
-/// How long it may take until an outcome that nobody knew is known, once everything is whole.
+/// How long an unknown outcome may take to be known, once everything is whole.
 const KNOWN_WITHIN: Duration = Duration::from_secs(20);
 /// Newcomers who buy at once.
 const NEWCOMERS: u64 = 8;
 
-/// What a round's crowd shares.
+/// The shared state of a round's crowd.
 pub struct Scene {
     pub http: reqwest::Client,
     pub ports: Vec<u16>,
@@ -30,12 +30,12 @@ pub struct Scene {
     pub terms: Terms,
     /// Longest pause between two requests of a shopper, in milliseconds.
     pub think: u64,
-    /// The crowd goes home.
+    /// The crowd ends.
     pub over: AtomicBool,
     /// When everything was healed, and when the sale answered again after that; 0 before.
     pub healed: AtomicI64,
     pub sold_again: AtomicI64,
-    /// Requests that have been answered, for who watches.
+    /// Requests that have been answered, for observers.
     pub answered: AtomicU64,
     pub ops: Mutex<Vec<Op>>,
 }
@@ -44,7 +44,7 @@ pub fn now() -> Micros {
     Utc::now().timestamp_micros()
 }
 
-/// One who sends requests and writes them down.
+/// A client that sends requests and records them.
 struct Client {
     scene: Arc<Scene>,
     random: StdRng,
@@ -53,7 +53,7 @@ struct Client {
     user: String,
 }
 
-/// A purchase that was asked for.
+/// A purchase request.
 #[derive(Clone)]
 struct Asked {
     key: String,
@@ -88,7 +88,7 @@ impl Client {
         format!("http://127.0.0.1:{port}{path}")
     }
 
-    /// Sends one request and writes it down.
+    /// Sends one request and records it.
     async fn send(&mut self, request: Request, built: RequestBuilder) -> Reply {
         let op = exchange(&self.scene, request, built).await;
         let reply = op.reply.clone();
@@ -150,7 +150,7 @@ impl Client {
         self.send(request, built).await;
     }
 
-    /// Tells of a payment; whether that was taken note of.
+    /// Sends a payment. Returns whether it was recorded.
     async fn pay(&mut self, payment: &Payment) -> bool {
         let body = json!({
             "type": "payment.succeeded",
@@ -211,7 +211,7 @@ impl Client {
         self.random.random_range(0..100) < percent
     }
 
-    /// Hands in what was written down.
+    /// Hands in the recorded requests.
     fn leave(self) {
         self.scene.ops.lock().unwrap().extend(self.ops);
     }
@@ -302,7 +302,7 @@ async fn read_reply(response: reqwest::Response) -> Reply {
     }
 }
 
-/// One shopper, until the crowd goes home, and then until every outcome is known.
+/// One shopper, until the crowd ends, and then until every outcome is known.
 pub async fn shop(scene: Arc<Scene>, number: usize, seed: u64) {
     let mut client = Client::new(&scene, format!("shopper-{number}"), seed);
     let mut asked: Vec<Asked> = Vec::new();
@@ -406,7 +406,7 @@ async fn pay(client: &mut Client, owed: &mut Vec<Payment>, order: &Order) {
     let payment = client.random.random::<u64>();
     pay_once(client, owed, &order.id, amount, payment).await;
     if client.chance(10) {
-        // The provider tells it again.
+        // The provider repeats it.
         pay_once(client, owed, &order.id, amount, payment).await;
     }
     if client.chance(5) {
@@ -456,9 +456,8 @@ pub async fn operate(scene: Arc<Scene>, seed: u64) {
     client.leave();
 }
 
-/// Newcomers buy and pay what is left of an item, in pieces as large as they may be, then one by one, until each of
-/// several who go ahead at once is told that nothing is left, or they have more than there can be; returns how many
-/// units they got.
+/// Newcomers buy and pay the rest of an item, in pieces as large as allowed, then one by one, until several parallel ones
+/// are refused as sold out, or they have more than there can be. Returns how many units they got.
 pub async fn sell_out(scene: &Arc<Scene>, sku: &str, seed: u64, most: i64) -> i64 {
     let lanes = (0..NEWCOMERS).map(|lane| newcomers(scene, sku, lane, seed, most));
     join_all(lanes).await.into_iter().sum()

@@ -21,20 +21,20 @@ use std::time::Duration;
 /// How long a process may take to serve.
 const STARTS_WITHIN: Duration = Duration::from_secs(40);
 
-/// What the instances' Redis is.
+/// The kind of the instances' Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     One,
     WithReplica,
-    /// Three primaries with a replica each, which only their memory keeps.
+    /// Three primaries with a replica each, which keep their data in memory only.
     Cluster,
 }
 
-/// A Redis that keeps what it acknowledged, on a disk that may be weak.
+/// A Redis that keeps acknowledged data, on a disk that may be weak.
 pub struct Node {
     server: Option<RedisServer>,
     folder: tempfile::TempDir,
-    /// What its disk does wrong; see `weak_disk.c`.
+    /// How its disk fails; see `weak_disk.c`.
     disk: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl Node {
         node
     }
 
-    /// Starts it on what is in its folder; does nothing while it runs.
+    /// Starts it on the data in its folder; does nothing while it runs.
     pub fn restart(&mut self) {
         if self.server.as_ref().is_some_and(|server| server.ended().is_none()) {
             return;
@@ -94,7 +94,7 @@ impl Node {
         url.strip_prefix("unix://").unwrap().into()
     }
 
-    /// What is wrong with its disk from now on; nothing if it is empty.
+    /// How its disk fails from now on; not at all if it is empty.
     pub fn weaken_disk(&self, how: &str) {
         // In one step: it is read while it is written.
         let fresh = self.disk.with_extension("new");
@@ -119,7 +119,7 @@ impl Node {
         copy
     }
 
-    /// Older data, or none, in the place of its own, while it does not run.
+    /// Replaces its data by older ones, or by none, while it does not run.
     pub fn replace_data(&self, with: Option<&tempfile::TempDir>) {
         fs::remove_dir_all(self.data()).unwrap();
         if let Some(copy) = with {
@@ -184,7 +184,7 @@ impl Instance {
     }
 
     /// Whether it answers at all.
-    async fn lives(&self, http: &reqwest::Client) -> bool {
+    async fn answers(&self, http: &reqwest::Client) -> bool {
         let asked = http.get(format!("http://127.0.0.1:{}/healthz", self.port));
         let answer = asked.timeout(Duration::from_secs(1)).send().await;
         answer.is_ok_and(|answer| answer.status().is_success())
@@ -212,10 +212,10 @@ pub struct World {
     pub replication: Proxy,
     pub postgres: FreshPostgres,
     pub instances: Vec<Instance>,
-    /// An instance without jobs and faults in this process, which only looks.
+    /// An instance without jobs and faults in this process, which only reads.
     pub app: Arc<App>,
     pub pool: sqlx::PgPool,
-    /// Where that one finds Redis.
+    /// The address of that instance's Redis.
     own_redis: Proxy,
     pub http: reqwest::Client,
     _folder: tempfile::TempDir,
@@ -313,7 +313,7 @@ impl World {
         for number in 0..self.instances.len() {
             loop {
                 self.spawn(number);
-                if self.instances[number].lives(&self.http).await {
+                if self.instances[number].answers(&self.http).await {
                     break;
                 }
                 patience
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// Freezes the process with this id until what is returned is dropped.
+    /// Freezes the process with this id until the returned value is dropped.
     pub fn freeze(pid: Option<u32>) -> Option<Frozen> {
         pid.map(Frozen::one)
     }

@@ -19,7 +19,7 @@ const SHARDS_AT_ONCE: usize = 32;
 const ROUNDS_MAX: u32 = 5;
 
 /// A shard's reading, if it can be read, and the units of its events that the ledger lacks.
-type Found = (Option<ShardReading>, BTreeMap<Sku, i64>);
+type ShardContents = (Option<ShardReading>, BTreeMap<Sku, i64>);
 
 /// The changes that a rebuild of all shards would make; `None` when there is no such sale, or Redis does not hold it.
 ///
@@ -39,12 +39,12 @@ pub async fn preview(app: &App, id: SaleId) -> Result<Option<RebuildPreview>, Fa
         }
     }
     Err(Fault::Unavailable(
-        "events are taken in while the shards are read".to_owned(),
+        "events are drained while the shards are read".to_owned(),
     ))
 }
 
-/// Reads all shards; `None` when the ledger has taken in some of their events since `sums` was read.
-async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<Found>>, Fault> {
+/// Reads all shards; `None` when the drain has stored some of their events since `sums` was read.
+async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<ShardContents>>, Fault> {
     let found = futures_util::stream::iter(0..sale.shards).map(|shard| async move {
         let position = sums.shards.get(usize::from(shard)).and_then(|it| it.position);
         match read(app, sale, shard, position, EVENTS_MAX).await {
@@ -55,7 +55,7 @@ async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<Found>>,
             }
             // The shard has lost something; its events may still be there.
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => {
-                let left = app.stock.undrained(&[ShardKey { sale: sale.id, shard }]).await?;
+                let left = app.stock.undrained(&[ShardKey::new(sale.id, shard)]).await?;
                 let left = left.first().copied().unwrap_or_default();
                 let backlog = Backlog::of(shard, position, left)
                     .read_on(app, sale, usize::MAX)
@@ -65,11 +65,11 @@ async fn find(app: &App, sale: &Sale, sums: &Sums) -> Result<Option<Vec<Found>>,
             Err(fault) => Err(fault),
         }
     });
-    let found: Vec<Option<Found>> = found.buffered(SHARDS_AT_ONCE).try_collect().await?;
+    let found: Vec<Option<ShardContents>> = found.buffered(SHARDS_AT_ONCE).try_collect().await?;
     Ok(found.into_iter().collect())
 }
 
-fn compare(sale: &Sale, sums: &Sums, found: &[Found]) -> RebuildPreview {
+fn compare(sale: &Sale, sums: &Sums, found: &[ShardContents]) -> RebuildPreview {
     let kept = |shard: usize, sku: &Sku| {
         let of = |units: &BTreeMap<Sku, (i64, i64)>| units.get(sku).copied().unwrap_or_default();
         let (held, sold) = sums.shards.get(shard).map_or((0, 0), |it| of(&it.units));

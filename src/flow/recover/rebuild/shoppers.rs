@@ -8,7 +8,7 @@ use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::ledger::rebuild::{RebuildClaim, Restored};
+use crate::ledger::rebuild::{RebuildClaim, RestoredOrder};
 use crate::stock::keys::ShardKey;
 use crate::stock::record::{BuyerRecord, OrderRecord};
 use futures_util::TryStreamExt;
@@ -25,20 +25,20 @@ const PAGES_MAX: usize = 64;
 
 /// The held and sold units of the rebuilt shards' orders, by shard and SKU.
 #[derive(Default)]
-pub(super) struct Live {
+pub(super) struct LiveUnits {
     pub(super) units: BTreeMap<(u16, Sku), (i64, i64)>,
     /// The number of orders in any state.
     pub(super) orders: usize,
 }
 
-type Page = (u16, Vec<(UserId, BuyerRecord)>);
+type BuyerPage = (u16, Vec<(UserId, BuyerRecord)>);
 
 pub(super) async fn restore_buyers(
     app: &App,
     sale: &Sale,
     claim: &mut RebuildClaim,
     epochs: &BTreeMap<u16, i64>,
-) -> Result<Live, Fault> {
+) -> Result<LiveUnits, Fault> {
     let now = app.stock.now().await?;
     // Postgres sorts the next shard's orders while Redis still writes this one's.
     let (pages, read) = mpsc::channel(PAGES_MAX);
@@ -55,13 +55,13 @@ async fn read_buyers(
     claim: &mut RebuildClaim,
     shards: &[u16],
     now: Millis,
-    pages: mpsc::Sender<Page>,
-) -> Result<Live, Fault> {
+    pages: mpsc::Sender<BuyerPage>,
+) -> Result<LiveUnits, Fault> {
     let positions: HashMap<&Sku, u16> = sale.items.iter().map(|item| &item.sku).zip(0..).collect();
-    let mut live = Live::default();
+    let mut live = LiveUnits::default();
     for shard in shards {
         let mut page = Vec::new();
-        let mut current: Option<(UserId, Vec<Restored>)> = None;
+        let mut current: Option<(UserId, Vec<RestoredOrder>)> = None;
         let mut orders = std::pin::pin!(claim.orders(*shard));
         loop {
             let order = orders.try_next().await?;
@@ -84,7 +84,7 @@ async fn read_buyers(
                 OrderState::Reserved if bugs::has("a rebuilding forgets what is held") => {}
                 OrderState::Reserved => cell.0 += i64::from(order.quantity),
                 OrderState::Paid => cell.1 += i64::from(order.quantity),
-                _ => {}
+                OrderState::Cancelled | OrderState::Expired | OrderState::Revoked => {}
             }
             match &mut current {
                 Some((_, orders)) => orders.push(order),
@@ -99,7 +99,7 @@ async fn write_buyers(
     app: &App,
     sale: SaleId,
     epochs: &BTreeMap<u16, i64>,
-    mut pages: mpsc::Receiver<Page>,
+    mut pages: mpsc::Receiver<BuyerPage>,
 ) -> Result<(), Fault> {
     let mut writes = tokio::task::JoinSet::new();
     let written = |outcome: Option<Result<Result<(), Fault>, JoinError>>| match outcome {
@@ -110,7 +110,7 @@ async fn write_buyers(
         if writes.len() == WRITES_MAX {
             written(writes.join_next().await)?;
         }
-        let (stock, key) = (app.stock.clone(), ShardKey { sale, shard });
+        let (stock, key) = (app.stock.clone(), ShardKey::new(sale, shard));
         let epoch = epochs.get(&shard).copied().unwrap_or_default();
         writes.spawn(async move { stock.restore_buyers(key, epoch, &page).await });
     }
@@ -124,7 +124,7 @@ async fn write_buyers(
 fn buyer(
     sale: &Sale,
     positions: &HashMap<&Sku, u16>,
-    mut orders: Vec<Restored>,
+    mut orders: Vec<RestoredOrder>,
     now: Millis,
 ) -> Result<BuyerRecord, Fault> {
     orders.sort_by_key(|order| order.event);

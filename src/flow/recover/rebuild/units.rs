@@ -1,6 +1,6 @@
 //! The units of rebuilt shards: what the sale owns, less what the other shards account for.
 
-use super::shoppers::Live;
+use super::shoppers::LiveUnits;
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
@@ -20,48 +20,40 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Attempts at reading the other shards while units move between them.
-const LOOKS_MAX: u32 = 50;
+const ROUNDS_MAX: u32 = 50;
 /// The distance between the versions of two epochs of a shard: more than the moves of one epoch.
 const VERSIONS: i64 = 1 << 28;
 
 /// What the other shards of a sale account for.
 #[derive(Default)]
-pub(super) struct Others {
+pub(super) struct OtherShards {
     /// Their units, and units in transit to the ledger that are still on its books.
     units: BTreeMap<Sku, i64>,
     /// Units that they sent to the rebuilt shards, less those that they got from them.
     sent: BTreeMap<Sku, i64>,
     /// Units that the ledger granted to them and that were not delivered yet.
-    untold: BTreeMap<Sku, i64>,
+    undelivered: BTreeMap<Sku, i64>,
     /// Transfers to the rebuilt shards that are written down, by shard.
     pub(super) on_their_way: HashMap<u16, Vec<Uuid>>,
 }
 
 /// Reads the shards that are not rebuilt, at a moment when no unit moves between them.
-pub(super) async fn look_at_others(
+pub(super) async fn read_other_shards(
     app: &App,
     sale: &Sale,
     claim: &RebuildClaim,
     epochs: &BTreeMap<u16, i64>,
-) -> Result<Others, Fault> {
+) -> Result<OtherShards, Fault> {
     let others: Vec<u16> = (0..sale.shards).filter(|shard| !epochs.contains_key(shard)).collect();
     if others.is_empty() {
-        return Ok(Others::default());
+        return Ok(OtherShards::default());
     }
     let fences: Vec<(u16, i64)> = epochs.iter().map(|(shard, epoch)| (*shard, *epoch)).collect();
     for shard in &others {
-        app.stock
-            .fence(
-                ShardKey {
-                    sale: sale.id,
-                    shard: *shard,
-                },
-                &fences,
-            )
-            .await?;
+        app.stock.fence(ShardKey::new(sale.id, *shard), &fences).await?;
     }
     let read = || try_join_all(others.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
-    for look in 1..=LOOKS_MAX {
+    for round in 1..=ROUNDS_MAX {
         let first = read().await?;
         let mut finished = 0;
         // A shard without a permit takes nothing in. If this same round reconciles it, it gets the permit only after
@@ -98,7 +90,7 @@ pub(super) async fn look_at_others(
             // The units of `settled` transfers are among those counted, and no other transfer's are.
             return account(&second, claim, epochs, &settled);
         }
-        tokio::time::sleep(Duration::from_millis(u64::from(look))).await;
+        tokio::time::sleep(Duration::from_millis(u64::from(round))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
 }
@@ -117,7 +109,11 @@ async fn settled(
     }
     ids.extend(claim.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),
-        _ => None,
+        Message::State
+        | Message::Resolve { .. }
+        | Message::Ban { .. }
+        | Message::Withdrawn { .. }
+        | Message::GiveBack { .. } => None,
     }));
     ids.retain(|(shard, _)| readings.iter().any(|reading| reading.shard == *shard));
     app.stock.applied(sale.id, &ids).await
@@ -128,16 +124,20 @@ fn account(
     claim: &RebuildClaim,
     epochs: &BTreeMap<u16, i64>,
     settled: &HashSet<(u16, Uuid)>,
-) -> Result<Others, Fault> {
+) -> Result<OtherShards, Fault> {
     let withdrawn: Vec<Uuid> = claim
         .waiting
         .iter()
         .filter_map(|(_, message)| match message {
             Message::Withdrawn { transfer } => Some(*transfer),
-            _ => None,
+            Message::State
+            | Message::Resolve { .. }
+            | Message::Ban { .. }
+            | Message::Restock { .. }
+            | Message::GiveBack { .. } => None,
         })
         .collect();
-    let mut others = Others::default();
+    let mut others = OtherShards::default();
     for reading in readings {
         let here = |id: Uuid| (reading.shard, id);
         for (sku, counters) in &reading.items {
@@ -174,7 +174,7 @@ fn account(
                 && !settled.contains(&here(*id))
             {
                 let sku = sku.parse().map_err(|error| Fault::Bug(format!("{error}")))?;
-                *others.untold.entry(sku).or_default() += units;
+                *others.undelivered.entry(sku).or_default() += units;
             }
         }
     }
@@ -185,15 +185,15 @@ fn account(
 pub(super) fn divide(
     sale: &Sale,
     claim: &RebuildClaim,
-    others: &Others,
-    live: &Live,
+    others: &OtherShards,
+    live: &LiveUnits,
     epochs: &BTreeMap<u16, i64>,
 ) -> Option<BTreeMap<u16, BTreeMap<Sku, Counters>>> {
     let mut divided: BTreeMap<u16, BTreeMap<Sku, Counters>> = BTreeMap::new();
     let shards = u16::try_from(epochs.len()).unwrap_or(u16::MAX);
     for item in &sale.items {
         let sum = |of: &BTreeMap<Sku, i64>| of.get(&item.sku).copied().unwrap_or_default();
-        let owned = sum(&claim.stock) - sum(&others.untold);
+        let owned = sum(&claim.stock) - sum(&others.undelivered);
         let kept = |shard: u16| live.units.get(&(shard, item.sku.clone())).copied().unwrap_or_default();
         let kept_in_all: i64 = epochs.keys().map(|shard| kept(*shard).0 + kept(*shard).1).sum();
         let elsewhere = if bugs::has("a rebuilding forgets the other shards") {

@@ -1,4 +1,4 @@
-//! Histories made by hand: each step is a request, its answer, and what the ledger makes of it. An order's id is its
+//! Histories made by hand: each step is a request, its answer, and its effect on the ledger. An order's id is its
 //! shopper and key, like `ada/k1`.
 
 use crate::torture::history::{
@@ -12,7 +12,7 @@ pub const WINDOW: Millis = 2_000;
 const MS: Micros = 1_000;
 const BEGIN: Micros = 1_700_000_000_000_000;
 
-/// Who asks under which key.
+/// The shopper and the key.
 fn parts(name: &str) -> (String, String) {
     let (user, key) = name.split_once('/').unwrap();
     (user.to_owned(), key.to_owned())
@@ -143,9 +143,9 @@ impl Story {
         it.restocks("r1", "A", 2);
         it.restocks("w1", "A", -1);
         it.withdrawal_is_refused("w2", "B", -1);
-        it.told("pay-lost", "nobody/k1", 500, "unmatched");
+        it.webhook("pay-lost", "nobody/k1", 500, "unmatched");
         it.expires("cyd/k1");
-        it.told("pay-late", "cyd/k1", 100, "refund_due");
+        it.webhook("pay-late", "cyd/k1", 100, "refund_due");
         it.reads("cyd/k1");
         it
     }
@@ -158,7 +158,7 @@ impl Story {
         self.now += millis * MS;
     }
 
-    /// A request of four milliseconds; what it changes, it changes after two.
+    /// A request of four milliseconds, with its effect after two.
     pub fn asks(&mut self, request: Request, reply: Reply) {
         self.history.ops.push(Op {
             invoked: self.now,
@@ -226,11 +226,11 @@ impl Story {
         let now = self.millis();
         let amount = self.order(name).amount;
         self.decides(name, "paid", now + 2);
-        self.told(&format!("pay-{name}"), name, amount, "applied");
+        self.webhook(&format!("pay-{name}"), name, amount, "applied");
     }
 
     /// A webhook that is recorded as it is answered.
-    pub fn told(&mut self, payment: &str, order: &str, amount: i64, outcome: &str) {
+    pub fn webhook(&mut self, payment: &str, order: &str, amount: i64, outcome: &str) {
         let matched = matches!(outcome, "applied" | "refund_due").then(|| order.to_owned());
         self.history.end.payments.push(LedgerPayment {
             payment: payment.to_owned(),
@@ -336,7 +336,7 @@ impl Story {
         self.rests()
     }
 
-    /// Redis and Postgres as the orders and restocks make them.
+    /// Redis and Postgres with the results of the orders and restocks.
     pub fn rests(mut self) -> History {
         let terms = &self.history.terms;
         let end = &mut self.history.end;
@@ -344,7 +344,7 @@ impl Story {
         for order in &end.orders {
             let row = rows.entry(order.user.clone()).or_default().get_or_insert_default();
             row.orders.insert(order.id.clone(), order.state.clone());
-            // An item that the shopper has nothing of any more stays in his row.
+            // An item of which the shopper has nothing any more stays in the row.
             *row.units.entry(order.sku.clone()).or_default() += match order.state.as_str() {
                 "reserved" | "paid" => order.quantity,
                 _ => 0,
@@ -369,7 +369,7 @@ impl Story {
             end.sold_afterwards.insert(item.sku.clone(), owned - of("paid", None));
             for shard in 0..terms.shards {
                 let (held, sold) = (of("reserved", Some(shard)), of("paid", Some(shard)));
-                // One unit was lent by the first shard, which also gave what was withdrawn.
+                // One unit was lent by the first shard, which also gave the withdrawn ones.
                 let first = shard == 0;
                 let available = if first { free } else { 0 };
                 let out = if first { withdrawn + 1 } else { 0 };

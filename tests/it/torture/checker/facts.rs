@@ -1,4 +1,4 @@
-//! What the rules look up, put in order once.
+//! The data that the rules read, put in order once.
 
 use super::{AFTER_FAULT, Micros, Millis};
 use crate::torture::history::{History, ItemTerms, LedgerOrder, Op, Order, Reply, Request};
@@ -27,7 +27,7 @@ impl<'a> Buy<'a> {
 
 /// An answer that shows an order.
 #[derive(Clone, Copy)]
-pub struct Shown<'a> {
+pub struct ShownOrder<'a> {
     pub op: &'a Op,
     pub order: &'a Order,
     pub user: &'a str,
@@ -35,8 +35,8 @@ pub struct Shown<'a> {
     pub key: Option<&'a str>,
 }
 
-impl Shown<'_> {
-    /// Whether the ledger itself was asked: a read that Redis answers says that nothing is confirmed.
+impl ShownOrder<'_> {
+    /// Whether the ledger itself was asked: a read from Redis answers that nothing is confirmed.
     pub const fn is_from_ledger(&self) -> bool {
         self.key.is_none() && self.order.confirmed
     }
@@ -50,7 +50,7 @@ pub struct Facts<'a> {
     /// Every request for units, by shopper and key, in the order in which they were asked.
     pub buys: BTreeMap<(&'a str, &'a str), Vec<Buy<'a>>>,
     /// Every answer that shows an order, by its id.
-    pub shown: BTreeMap<&'a str, Vec<Shown<'a>>>,
+    pub shown: BTreeMap<&'a str, Vec<ShownOrder<'a>>>,
     /// When a fault may have taken something from Redis.
     pub losses: Vec<(Millis, Millis)>,
     /// When faults or their consequences may be felt; apart from each other, in order.
@@ -61,7 +61,7 @@ impl<'a> Facts<'a> {
     pub fn of(history: &'a History) -> Self {
         let end = &history.end;
         let mut buys: BTreeMap<_, Vec<Buy>> = BTreeMap::new();
-        let mut all_shown: BTreeMap<_, Vec<Shown>> = BTreeMap::new();
+        let mut all_shown: BTreeMap<_, Vec<ShownOrder>> = BTreeMap::new();
         for op in &history.ops {
             let (user, bought) = match &op.request {
                 Request::Buy {
@@ -84,7 +84,7 @@ impl<'a> Facts<'a> {
                 Request::Pay { .. } | Request::Restock { .. } => continue,
             };
             if let Some(order) = shown(op) {
-                let shown = Shown {
+                let shown = ShownOrder {
                     op,
                     order,
                     user,
@@ -113,7 +113,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether a fault, or what it left behind, may have touched this time.
+    /// Whether a fault or its consequences may have touched this time.
     pub fn is_disturbed(&self, from: Micros, until: Micros) -> bool {
         self.disturbed_until(from, until).is_some()
     }
@@ -131,7 +131,7 @@ impl<'a> Facts<'a> {
         split.into_iter().any(|it| (it.from..it.until).contains(&at))
     }
 
-    /// Whether Redis may have lost anything that the ledger had not taken in.
+    /// Whether Redis may have lost events that were not drained.
     pub fn is_lossy(&self) -> bool {
         !self.losses.is_empty()
     }
@@ -141,9 +141,9 @@ impl<'a> Facts<'a> {
         self.is_lossy() && self.history.terms.durability == "redis"
     }
 
-    /// Whether Redis may have lost an order that was shown like this. What Postgres has is never lost; what Redis
-    /// answered to a purchase, only if the sale's durability leaves it to Redis alone.
-    pub fn may_be_lost(&self, shown: &Shown) -> bool {
+    /// Whether Redis may have lost an order that was shown like this. Orders in Postgres are never lost; an order in the
+    /// answer to a purchase, only if the sale's durability leaves it to Redis alone.
+    pub fn may_be_lost(&self, shown: &ShownOrder) -> bool {
         let promised = shown.key.is_some() && self.history.terms.durability != "redis";
         let order = shown.order;
         !order.confirmed && !promised && self.losses.iter().any(|(_, until)| order.created_at <= *until)
@@ -154,13 +154,13 @@ impl<'a> Facts<'a> {
         self.losses.iter().map(|(from, _)| *from).min()
     }
 
-    /// When everything that was lost has been noticed.
+    /// When every loss has been found.
     pub fn last_loss_noticed(&self) -> Option<Millis> {
         self.losses.iter().map(|(_, until)| *until + millis(AFTER_FAULT)).max()
     }
 }
 
-/// The times of faults, each with what comes after it, joined where they touch.
+/// The times of faults, each with its consequences, joined where they touch.
 fn disturbed(history: &History) -> Vec<(Micros, Micros)> {
     let mut times: Vec<_> = history
         .injections
@@ -186,7 +186,7 @@ pub fn shown(op: &Op) -> Option<&Order> {
     }
 }
 
-/// Whether an answer leaves open what happened.
+/// Whether an answer leaves the outcome open.
 pub const fn is_unknown(reply: &Reply) -> bool {
     match reply {
         Reply::None => true,
@@ -217,6 +217,6 @@ pub fn is_decided(state: &str) -> bool {
 }
 
 /// A request and its answer in one line.
-pub fn told(op: &Op) -> String {
+pub fn describe(op: &Op) -> String {
     format!("{:?} at {}..{} µs: {:?}", op.request, op.invoked, op.returned, op.reply)
 }

@@ -1,8 +1,8 @@
-//! Refusals are true, and after the last fault there are purchases again. Here the question is whether there were certainly
-//! units, so everything that may have been taken counts as taken, for as long as it may have been. Refusals during a fault
-//! and right after it are left alone.
+//! Refusals are true, and after the last fault there are purchases again. These rules need units that were certainly free, so
+//! every unit that may have been taken counts as taken, for as long as it may have been. Refusals during a fault and right
+//! after it are not judged.
 
-use super::facts::{Buy, Facts, code, is_given_back, is_unknown, millis, told};
+use super::facts::{Buy, Facts, code, describe, is_given_back, is_unknown, millis};
 use super::{Found, LATE, Micros, Millis, RELEASE_SLACK, RETRY, SELLS_AGAIN, TICK, rule};
 use crate::torture::history::{Op, Reply};
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +30,7 @@ pub fn check(facts: &Facts, found: &mut Found) {
 
 type Amounts = Vec<(Millis, i64)>;
 
-/// Amounts by time, to be asked how much came until then.
+/// Amounts by time, to sum up to a moment.
 struct Tally(Amounts);
 
 impl Tally {
@@ -70,16 +70,16 @@ impl Units {
     }
 }
 
-/// When the shards surely know what the ledger decided at this moment. Mostly that is at once; a message that failed because
-/// of a fault is told again after a pause, which grows.
+/// When the shards surely have the ledger's decision of this moment. Mostly that is at once; a message that failed because
+/// of a fault is delivered again after a pause, which grows.
 fn known(facts: &Facts, at: Millis) -> Millis {
     let soon = at + RELEASE_SLACK;
     let disturbed = facts.disturbed_until(at * 1000, soon * 1000);
     disturbed.map_or(soon, |until| soon.max(millis(until)) + RETRY)
 }
 
-/// What is taken by orders: from their purchase until a while after they were given back; what the ledger refused, for ever.
-/// What Redis accepted and lost is taken until it has been noticed.
+/// Units taken by orders: from their purchase until a while after the release; those of an order that the ledger refused,
+/// for ever. Units that Redis accepted and lost are taken until the loss has been found.
 fn of_orders<'a>(facts: &Facts<'a>, mut note: impl FnMut(&'a str, &'a str, (Millis, i64), Option<Millis>)) {
     for order in &facts.history.end.orders {
         let back = order.resolved_at.filter(|_| is_given_back(&order.state));
@@ -151,19 +151,19 @@ fn free(facts: &Facts, items: &HashMap<&str, Units>, sku: &str, from: Millis, un
     }
 }
 
-/// H10. Sold out is said only if at some moment between question and answer fewer units may have been free than were asked
-/// for. A sale that waits for the ledger also says it of an order that the ledger refused, to its key for ever.
+/// H10. Sold out is answered only if at some moment between question and answer fewer units may have been free than the
+/// request wanted. A sale that waits for the ledger also answers it for an order that the ledger refused, to its key for ever.
 fn sold_out(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>, buy: &Buy) {
     let order = facts.by_key.get(&(buy.user, buy.key));
     let revoked = order.is_some_and(|it| it.state == "revoked") && facts.history.terms.durability == "postgres";
     let free = free(facts, items, buy.sku, millis(buy.op.invoked), millis(buy.op.returned));
     found.unless(free < buy.quantity || revoked, rule::SOLD_OUT, || {
-        format!("at least {free} were free: {}", told(buy.op))
+        format!("at least {free} were free: {}", describe(buy.op))
     });
 }
 
-/// H13. A copy of a request is refused as sold out while another one, asked at the same time, gets the order: only if a unit
-/// may have come back between the question and the order. What comes one after the other is for H2 and H10.
+/// H13. A copy of a request is refused as sold out while another one at the same time gets the order: only if a unit may
+/// have come back between the question and the order. Successive requests are for H2 and H10.
 fn one_answer(facts: &Facts, found: &mut Found, buy: &Buy, copies: &[Buy]) {
     let meanwhile = |other: &&Buy| other.op.invoked <= buy.op.returned && buy.op.invoked <= other.op.returned;
     let order = copies.iter().filter(meanwhile).find_map(Buy::order);
@@ -175,7 +175,11 @@ fn one_answer(facts: &Facts, found: &mut Found, buy: &Buy, copies: &[Buy]) {
         return;
     }
     found.unless(may_come_back(facts, buy.sku, asked, accepted), rule::ONE_ANSWER, || {
-        format!("another copy got the order of {}: {}", order.created_at, told(buy.op))
+        format!(
+            "another copy got the order of {}: {}",
+            order.created_at,
+            describe(buy.op)
+        )
     });
 }
 
@@ -191,28 +195,28 @@ fn may_come_back(facts: &Facts, sku: &str, from: Millis, until: Millis) -> bool 
         .any(|(begun, decided)| begun <= until && decided.is_none_or(|at| known(facts, at) >= from))
 }
 
-/// H11. The limit is said to be reached only if with what was asked the shopper may have had more, at some moment between
+/// H11. The limit is reported as reached only if with this request the shopper may have had more, at some moment between
 /// question and answer.
 fn limit(facts: &Facts, found: &mut Found, shoppers: &BTreeMap<(&str, &str), Units>, buy: &Buy) {
     let limit = facts.items.get(buy.sku).map_or(0, |item| item.limit);
     let units = shoppers.get(&(buy.user, buy.sku));
     let mine = units.map_or(0, |it| it.taken(millis(buy.op.invoked), millis(buy.op.returned)));
     found.unless(mine + buy.quantity > limit, rule::LIMIT_TRUE, || {
-        format!("at most {mine} of {limit}: {}", told(buy.op))
+        format!("at most {mine} of {limit}: {}", describe(buy.op))
     });
 }
 
-/// What a shopper's window is judged by.
+/// The data to judge a shopper's window.
 #[derive(Default)]
 struct Window<'a> {
-    /// Requests that were told to wait.
+    /// Requests that were refused with a wait.
     limited: Vec<&'a Op>,
     /// From when until when each key may have stood in the window.
     keys: Vec<(Micros, Micros)>,
 }
 
-/// H12. A shopper is told to wait only if requests with as many other keys as the rate may have been let through in the window
-/// before. One that was told to wait itself does not count, nor one whose key was known with another body.
+/// H12. A shopper must wait only if requests with as many other keys as the rate may have been let through in the window
+/// before. A request that was itself refused with a wait does not count, nor one whose key was known with another body.
 fn rate(facts: &Facts, found: &mut Found) {
     let rate = facts.history.terms.rate;
     let length = (facts.history.terms.rate_window + TICK) * 1000;
@@ -246,7 +250,7 @@ fn rate(facts: &Facts, found: &mut Found) {
                 let counted = begun - gone;
                 format!(
                     "{counted} other keys may have been counted, the rate is {rate}: {}",
-                    told(op)
+                    describe(op)
                 )
             });
         }
@@ -258,8 +262,8 @@ fn ended(op: &Op) -> Micros {
     op.returned + if is_unknown(&op.reply) { LATE } else { 0 }
 }
 
-/// L1. Once everything is healed, a purchase is accepted within the time that is promised. Only a request tells: it does not
-/// sell again if one from after that time has no outcome, although units were free, and none was accepted before it.
+/// L1. Once everything is healed, a purchase is accepted within the promised time. Only requests show it: the sale does
+/// not sell again if a request after that time has no outcome, although units were free, and none was accepted before it.
 fn sells_again(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>) {
     let history = facts.history;
     let Some(last) = history.injections.iter().max_by_key(|it| it.until) else {
@@ -282,7 +286,7 @@ fn sells_again(facts: &Facts, found: &mut Found, items: &HashMap<&str, Units>) {
             let (what, healed) = (&last.what, history.healed);
             format!(
                 "{what} was healed at {healed} µs, sold again at {sold:?}; units were free: {}",
-                told(buy.op)
+                describe(buy.op)
             )
         });
     }

@@ -1,6 +1,6 @@
 //! Nothing acknowledged is lost.
 
-use super::facts::{Facts, Shown, told};
+use super::facts::{Facts, ShownOrder, describe};
 use super::{Found, rule};
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ pub fn check(facts: &Facts, found: &mut Found) {
     revoked_by_losses(facts, found);
 }
 
-/// H4. What an answer shows is in the ledger, as it was shown. An order that a fault may have lost can be missing, or have
-/// been bought anew: then it was accepted at another time.
-fn as_shown(facts: &Facts, found: &mut Found, id: &str, shown: &Shown) {
+/// H4. An order that an answer shows is in the ledger, as shown. An order that a fault may have lost can be missing, or be
+/// bought again: then it was accepted at another time.
+fn as_shown(facts: &Facts, found: &mut Found, id: &str, shown: &ShownOrder) {
     let Some(order) = facts.orders.get(id) else {
         found.unless(facts.may_be_lost(shown), rule::KEPT, || {
-            format!("the ledger does not have the order: {}", told(shown.op))
+            format!("the ledger does not have the order: {}", describe(shown.op))
         });
         return;
     };
     let (is, was) = (order, shown.order);
     let same_key = shown.key.is_none_or(|key| key == is.key);
     let same = (&is.sku, is.quantity, is.amount, is.created_at) == (&was.sku, was.quantity, was.amount, was.created_at);
-    let anew = is.created_at != was.created_at && facts.may_be_lost(shown);
-    found.unless((same || anew) && same_key && is.user == shown.user, rule::KEPT, || {
-        format!("the ledger has {order:?}: {}", told(shown.op))
+    let again = is.created_at != was.created_at && facts.may_be_lost(shown);
+    found.unless((same || again) && same_key && is.user == shown.user, rule::KEPT, || {
+        format!("the ledger has {order:?}: {}", describe(shown.op))
     });
 }
 
@@ -39,7 +39,9 @@ fn revoked_by_losses(facts: &Facts, found: &mut Found) {
         found.unless(explained, rule::KEPT, || format!("revoked without a loss: {order:?}"));
         let shown = facts.shown.get(order.id.as_str()).into_iter().flatten();
         for bought in shown.filter(|it| it.key.is_some() && facts.history.terms.durability != "redis") {
-            found.add(rule::KEPT, || format!("acknowledged and revoked: {}", told(bought.op)));
+            found.add(rule::KEPT, || {
+                format!("acknowledged and revoked: {}", describe(bought.op))
+            });
         }
     }
 }

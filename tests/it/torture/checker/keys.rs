@@ -1,6 +1,6 @@
 //! One outcome a key.
 
-use super::facts::{Buy, Facts, Shown, code, is_unknown, millis, told};
+use super::facts::{Buy, Facts, ShownOrder, code, describe, is_unknown, millis};
 use super::{Found, Millis, TICK, rule};
 use crate::torture::history::{LedgerOrder, Order, Reply};
 use std::collections::{BTreeMap, HashSet};
@@ -17,8 +17,8 @@ pub fn check(facts: &Facts, found: &mut Found) {
     ids_are_unique(facts, found);
 }
 
-fn success<'a>(buy: &Buy<'a>) -> Option<Shown<'a>> {
-    buy.order().map(|order| Shown {
+fn success<'a>(buy: &Buy<'a>) -> Option<ShownOrder<'a>> {
+    buy.order().map(|order| ShownOrder {
         op: buy.op,
         order,
         user: buy.user,
@@ -26,9 +26,8 @@ fn success<'a>(buy: &Buy<'a>) -> Option<Shown<'a>> {
     })
 }
 
-/// H2. All successes of a key show one order, which is what was asked for; 201 says so once, and 200 says that it is said
-/// again. Only after a fault that lost the order may the same request buy anew: then it has the same id and was accepted
-/// at another time.
+/// H2. All successes of a key show one order, the requested one; one of them is 201, the replays are 200. Only after a fault
+/// that lost the order may the same request buy again: then the order has the same id and was accepted at another time.
 fn one_order(facts: &Facts, found: &mut Found, buys: &[Buy]) {
     let mut created: HashSet<Millis> = HashSet::new();
     let mut first: Option<&Order> = None;
@@ -37,41 +36,43 @@ fn one_order(facts: &Facts, found: &mut Found, buys: &[Buy]) {
             continue;
         };
         found.unless(buy.asks_for(&order.sku, order.quantity), rule::KEY, || {
-            format!("the order is not what was asked for: {}", told(buy.op))
+            format!("the order differs from the request: {}", describe(buy.op))
         });
         found.unless((*status == 200) == *replayed, rule::KEY, || {
-            format!("200 is the first answer again, and 201 is not: {}", told(buy.op))
+            format!("200 is the first answer again, and 201 is not: {}", describe(buy.op))
         });
         // Two primaries may each accept it at the same moment, where neither asks the ledger or another server.
         let is_twice = facts.forgets() && facts.has_two_primaries(buy.op.invoked);
         if *status == 201 && !created.insert(order.created_at) && !is_twice {
-            found.add(rule::KEY, || format!("the second 201 for this key: {}", told(buy.op)));
+            found.add(rule::KEY, || {
+                format!("the second 201 for this key: {}", describe(buy.op))
+            });
         }
         let first = *first.get_or_insert(order);
         let is = (&order.sku, order.quantity, order.amount, order.created_at);
         let was = (&first.sku, first.quantity, first.amount, first.created_at);
-        // What was lost may be bought anew, also with another body.
+        // A lost order may be bought again, also with another body.
         let is_same = order.id == first.id && (is == was || (facts.forgets() && order.created_at != first.created_at));
         found.unless(is_same, rule::KEY, || {
-            format!("this key was answered {first:?} and then: {}", told(buy.op))
+            format!("this key was answered {first:?} and then: {}", describe(buy.op))
         });
     }
 }
 
-/// H2. Who asks again after a success has come back gets the same order, with another body 422, or no outcome. Nothing is
-/// looked at before the key, not even the rate. Not so if a fault may have lost the order meanwhile.
+/// H2. A request after a returned success gets the same order, with another body 422, or no outcome. No other check comes
+/// before the key, not even the rate. Not so if a fault may have lost the order meanwhile.
 fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
     let successes = buys.iter().filter_map(success);
-    let earliest = |it: &Shown| it.op.returned;
+    let earliest = |it: &ShownOrder| it.op.returned;
     let firm = successes
         .clone()
         .filter(|it| !facts.may_be_lost(it))
         .min_by_key(earliest);
     let any = successes.min_by_key(earliest);
     for buy in buys.iter().filter(|buy| !is_unknown(&buy.op.reply)) {
-        // A primary that was taken over from knows nothing of what the other has accepted since. Until its permits have
-        // ended, it may refuse by what it knows, or accept the same order once more, which comes to nothing.
-        let is_same_order = |shown: &Shown| shown.order.id == buy.order().map_or("", |order| &order.id);
+        // A replaced primary does not know the later orders of the promoted one. Until its permits have ended, it may refuse by
+        // its own data, or accept the same order once more, which is never stored twice.
+        let is_same_order = |shown: &ShownOrder| shown.order.id == buy.order().map_or("", |order| &order.id);
         let is_by_old_side = match &buy.op.reply {
             Reply::Problem { .. } => true,
             Reply::Order { status: 201, .. } => facts.forgets() && any.is_some_and(|it| is_same_order(&it)),
@@ -80,7 +81,7 @@ fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
         if is_by_old_side && facts.has_two_primaries(buy.op.invoked) {
             continue;
         }
-        let before = |it: &Shown| it.op.returned < buy.op.invoked;
+        let before = |it: &ShownOrder| it.op.returned < buy.op.invoked;
         let undisturbed = facts.first_loss().is_none_or(|at| millis(buy.op.returned) < at);
         let success = firm.filter(before).or(any.filter(|it| before(it) && undisturbed));
         let Some(success) = success else { continue };
@@ -90,12 +91,12 @@ fn after_a_success(facts: &Facts, found: &mut Found, buys: &[Buy]) {
             code(&buy.op.reply) == "idempotency_key_reused"
         };
         found.unless(holds, rule::KEY, || {
-            format!("after {}, this: {}", told(success.op), told(buy.op))
+            format!("after {}, this: {}", describe(success.op), describe(buy.op))
         });
     }
 }
 
-/// H2. A key is reused only if it was asked for with another body, and that may have succeeded. Such an answer shows that
+/// H2. A key is reused only if there was a request with another body that may have succeeded. Such an answer shows that
 /// there is an order, which the ledger then has, unless a fault may have lost it.
 fn reused_keys(facts: &Facts, found: &mut Found, buys: &[Buy]) {
     for buy in buys
@@ -113,13 +114,13 @@ fn reused_keys(facts: &Facts, found: &mut Found, buys: &[Buy]) {
         found.unless(holds, rule::KEY, || {
             format!(
                 "no other request has this key; the ledger has {in_ledger:?}: {}",
-                told(buy.op)
+                describe(buy.op)
             )
         });
     }
 }
 
-/// H2. An order was asked for by a request that was not refused, between its question and its answer, or later if that left
+/// H2. Each order has a request that was not refused, between its question and its answer, or later if the answer left
 /// it open. Refused orders of a sale that waits for the ledger were answered as sold out.
 fn somebody_got_it(facts: &Facts, found: &mut Found, order: &LedgerOrder, buys: &[Buy]) {
     let may_have_got = |buy: &Buy| {
@@ -132,13 +133,12 @@ fn somebody_got_it(facts: &Facts, found: &mut Found, order: &LedgerOrder, buys: 
             && (open || buy.order().is_some() || (revoked && code(&buy.op.reply) == "sold_out"))
     };
     found.unless(buys.iter().any(may_have_got), rule::KEY, || {
-        let asked: Vec<_> = buys.iter().map(|buy| told(buy.op)).collect();
+        let asked: Vec<_> = buys.iter().map(|buy| describe(buy.op)).collect();
         format!("nobody can have got {order:?}: {}", asked.join("; "))
     });
 }
 
-/// H2. An id is of one shopper and key, in the answers and in the ledger, and nothing is in the ledger that nobody asked
-/// for.
+/// H2. An id is of one shopper and key, in the answers and in the ledger, and the ledger has no order without a request.
 fn ids_are_unique(facts: &Facts, found: &mut Found) {
     for (id, shown) in &facts.shown {
         let keys: HashSet<_> = shown.iter().filter_map(|it| Some((it.user, it.key?))).collect();

@@ -1,12 +1,12 @@
-//! Money: every payment is recorded once, as it was told, and pays one order of its amount.
+//! Money: every payment is recorded once, as the webhook said, and pays one order of its amount.
 
-use super::facts::{Facts, millis, told};
+use super::facts::{Facts, describe, millis};
 use super::{Found, TICK, rule};
 use crate::torture::history::{LedgerPayment, Op, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a webhook told, and its answer.
-struct Told<'a> {
+/// A payment as a webhook named it, and the answer.
+struct Webhook<'a> {
     op: &'a Op,
     payment: &'a str,
     webhook: &'a str,
@@ -14,7 +14,7 @@ struct Told<'a> {
     amount: i64,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Webhook<'a> {
     fn of(op: &'a Op) -> Option<Self> {
         match &op.request {
             Request::Pay {
@@ -33,7 +33,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// The outcome, if it was answered; a webhook that was not may be recorded or not.
+    /// The outcome, if there was an answer; a webhook without one may be recorded or not.
     fn outcome(&self) -> Option<&'a str> {
         match &self.op.reply {
             Reply::Done { status: 200, outcome } => Some(outcome),
@@ -47,18 +47,18 @@ impl<'a> Told<'a> {
 }
 
 pub fn check(facts: &Facts, found: &mut Found) {
-    let told: Vec<Told> = facts.history.ops.iter().filter_map(Told::of).collect();
-    recorded_as_told(facts, found, &told);
-    answered_as_recorded(facts, found, &told);
+    let webhooks: Vec<Webhook> = facts.history.ops.iter().filter_map(Webhook::of).collect();
+    recorded_as_sent(facts, found, &webhooks);
+    answered_as_recorded(facts, found, &webhooks);
     paid_once(facts, found);
 }
 
-/// H8. Nothing is recorded that no webhook told, nothing twice, and each outcome fits the order: applied to a paid one of
-/// that amount, owed back for another reason than that, unmatched only if there was no such order when it was first told.
-fn recorded_as_told(facts: &Facts, found: &mut Found, all: &[Told]) {
-    let mut by_payment: HashMap<&str, Vec<&Told>> = HashMap::new();
-    for told in all {
-        by_payment.entry(told.payment).or_default().push(told);
+/// H8. No payment is recorded without a webhook, none twice, and each outcome fits the order: applied to a paid one of
+/// that amount, owed back for another reason than that, unmatched only if there was no such order at the first webhook.
+fn recorded_as_sent(facts: &Facts, found: &mut Found, all: &[Webhook]) {
+    let mut by_payment: HashMap<&str, Vec<&Webhook>> = HashMap::new();
+    for webhook in all {
+        by_payment.entry(webhook.payment).or_default().push(webhook);
     }
     let (mut payments, mut webhooks) = (HashMap::new(), HashMap::new());
     for row in &facts.history.end.payments {
@@ -67,8 +67,8 @@ fn recorded_as_told(facts: &Facts, found: &mut Found, all: &[Told]) {
             found.add(rule::MONEY, || format!("recorded twice: {other:?} and {row:?}"));
         }
         let of_row = by_payment.get(row.payment.as_str());
-        let told = of_row.is_some_and(|all| all.iter().any(|it| it.is(row)));
-        found.unless(told, rule::MONEY, || format!("nobody told of {row:?}"));
+        let sent = of_row.is_some_and(|all| all.iter().any(|it| it.is(row)));
+        found.unless(sent, rule::MONEY, || format!("no webhook for {row:?}"));
         let order = facts.orders.get(row.order.as_str());
         let matched = row.matched.as_deref() == Some(&row.order);
         let fits = match row.outcome.as_str() {
@@ -88,13 +88,13 @@ fn recorded_as_told(facts: &Facts, found: &mut Found, all: &[Told]) {
     }
 }
 
-/// H8. A payment was recorded as its answer said; what was pending has been decided. Only one webhook was the first, and a
-/// duplicate is one of another that was sent.
-fn answered_as_recorded(facts: &Facts, found: &mut Found, all: &[Told]) {
+/// H8. A payment was recorded as in its answer; a pending one has been decided. Only one webhook was the first, and each
+/// duplicate has another webhook.
+fn answered_as_recorded(facts: &Facts, found: &mut Found, all: &[Webhook]) {
     let rows = &facts.history.end.payments;
     let by_payment: HashMap<&str, &LedgerPayment> = rows.iter().map(|it| (it.payment.as_str(), it)).collect();
     let by_webhook: HashMap<&str, &LedgerPayment> = rows.iter().map(|it| (it.webhook.as_str(), it)).collect();
-    // Who told of it, in the order in which they began: two are enough to know whether there is another.
+    // The webhooks of each name, in the order in which they began: two are enough to know whether there is another.
     let mut by_name: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
     let mut sorted: Vec<usize> = (0..all.len()).collect();
     sorted.sort_by_key(|at| all[*at].op.invoked);
@@ -102,12 +102,12 @@ fn answered_as_recorded(facts: &Facts, found: &mut Found, all: &[Told]) {
         by_name.entry((true, all[at].payment)).or_default().push(at);
         by_name.entry((false, all[at].webhook)).or_default().push(at);
     }
-    let mut first: BTreeMap<&str, &Told> = BTreeMap::new();
+    let mut first: BTreeMap<&str, &Webhook> = BTreeMap::new();
     for (at, it) in all.iter().enumerate() {
         let Some(outcome) = it.outcome() else { continue };
         let row = by_payment.get(it.payment).or_else(|| by_webhook.get(it.webhook));
         let Some(row) = row else {
-            found.add(rule::MONEY, || format!("not recorded: {}", told(it.op)));
+            found.add(rule::MONEY, || format!("not recorded: {}", describe(it.op)));
             continue;
         };
         if outcome == "duplicate" {
@@ -118,26 +118,26 @@ fn answered_as_recorded(facts: &Facts, found: &mut Found, all: &[Told]) {
                 .flat_map(|all| all.iter().take(2));
             let holds = others.any(|other| *other != at && all[*other].op.invoked <= it.op.returned);
             found.unless(holds, rule::MONEY, || {
-                format!("a duplicate of nothing: {}", told(it.op))
+                format!("a duplicate of nothing: {}", describe(it.op))
             });
             continue;
         }
         if let Some(other) = first.insert(it.payment, it) {
             found.add(rule::MONEY, || {
-                format!("taken in twice: {} and {}", told(other.op), told(it.op))
+                format!("taken in twice: {} and {}", describe(other.op), describe(it.op))
             });
         }
         let same = it.is(row) && (row.outcome == outcome || outcome == "pending");
         found.unless(same && in_time(facts, it, outcome), rule::MONEY, || {
             let order = facts.orders.get(it.order);
-            format!("recorded as {row:?}, for {order:?}: {}", told(it.op))
+            format!("recorded as {row:?}, for {order:?}: {}", describe(it.op))
         });
     }
 }
 
-/// Whether the order was decided when the answer says so: by an applied payment while that was asked, and before the answer
-/// where the money is owed back although the amount is right.
-fn in_time(facts: &Facts, it: &Told, outcome: &str) -> bool {
+/// Whether the order was decided in time for this answer: by an applied payment during the request, and before the answer
+/// if the money is owed back although the amount is right.
+fn in_time(facts: &Facts, it: &Webhook, outcome: &str) -> bool {
     let Some(order) = facts.orders.get(it.order) else {
         return matches!(outcome, "unmatched" | "pending");
     };
@@ -149,7 +149,7 @@ fn in_time(facts: &Facts, it: &Told, outcome: &str) -> bool {
     }
 }
 
-/// H8. A paid order has one applied payment, and every order costs what its units cost.
+/// H8. A paid order has one applied payment, and every order costs the price of its units.
 fn paid_once(facts: &Facts, found: &mut Found) {
     let mut applied: HashMap<&str, usize> = HashMap::new();
     for row in facts.history.end.payments.iter().filter(|it| it.outcome == "applied") {

@@ -1,6 +1,6 @@
 //! The order of events: each shard's numbers against real time.
 
-use super::facts::{Facts, millis, told};
+use super::facts::{Facts, describe, millis};
 use super::{Found, Micros, TICK, rule};
 use crate::torture::history::{LedgerOrder, Op, Reply};
 use std::collections::{BTreeMap, HashMap};
@@ -21,18 +21,18 @@ fn accepted_while_asked(facts: &Facts, found: &mut Found) {
         found.unless(
             !early && created - TICK <= millis(it.op.returned),
             rule::REAL_TIME,
-            || format!("accepted at another time than it was asked for: {}", told(it.op)),
+            || format!("accepted at another time than it was asked for: {}", describe(it.op)),
         );
     }
 }
 
-/// H9. If one 201 came back before another purchase was asked for at the same shard, its event comes before: a shard decides
-/// one purchase at a time, each while it is asked for.
+/// H9. If one 201 came back before another purchase began at the same shard, its event comes before: a shard decides one
+/// purchase at a time, each during its request.
 fn later_is_later(facts: &Facts, found: &mut Found) {
     let mut placed: Vec<(&LedgerOrder, &Op)> = Vec::new();
     for it in facts.shown.values().flatten().filter(|it| it.key.is_some()) {
         let order = facts.orders.get(it.order.id.as_str());
-        // An order that was lost and bought anew has the place of the second time.
+        // An order that was lost and bought again has the second place.
         let order = order.filter(|order| order.created_at == it.order.created_at);
         if let (Some(order), Reply::Order { status: 201, .. }) = (order, &it.op.reply) {
             placed.push((order, it.op));
@@ -57,7 +57,7 @@ fn later_is_later(facts: &Facts, found: &mut Found) {
                 format!(
                     "order {} is event {a:?} and returned at {until} µs; event {b:?} is later: {}",
                     before.id,
-                    told(op)
+                    describe(op)
                 )
             });
         }
@@ -104,7 +104,7 @@ fn numbers(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// H9. A shopper's home is one shard: what he may have is decided there.
+/// H9. A shopper's home is one shard, which decides alone.
 fn homes(facts: &Facts, found: &mut Found) {
     let mut homes: HashMap<&str, u16> = HashMap::new();
     for order in &facts.history.end.orders {

@@ -1,6 +1,6 @@
-//! Answers by themselves: those of the contract, in time; and what operators were told.
+//! Answers by themselves: those of the contract, in time; and operators' answers.
 
-use super::facts::{Facts, code, is_unknown, told};
+use super::facts::{Facts, code, describe, is_unknown};
 use super::{Found, HANG, HANG_OF_OTHERS, rule};
 use crate::torture::history::{Reply, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 pub fn check(facts: &Facts, found: &mut Found) {
     for op in &facts.history.ops {
         found.unless(is_in_contract(&op.request, &op.reply), rule::CONTRACT, || {
-            format!("no such answer: {}", told(op))
+            format!("no such answer: {}", describe(op))
         });
-        // Whoever waits for a server that is away, or comes back, waits as long as that takes.
+        // A request that needs a server that is away, or comes back, may wait as long as that takes.
         let most = match op.request {
             Request::Buy { .. } | Request::Read { .. } | Request::Cancel { .. } => HANG,
             Request::Pay { .. } | Request::Restock { .. } => HANG_OF_OTHERS,
         };
         let slow = op.returned - op.invoked > most && !facts.is_disturbed(op.invoked, op.returned);
-        found.unless(!slow, rule::HANG, || told(op));
+        found.unless(!slow, rule::HANG, || describe(op));
     }
     restocks(facts, found);
 }
@@ -60,9 +60,9 @@ fn is_in_contract(request: &Request, reply: &Reply) -> bool {
     }
 }
 
-/// S5. A restock is written down under its key before anything else, so every answer but an unknown one has its row: applied
-/// after 200, refused after 409, and of another body after 422. Nothing is there that nobody asked for, everything is decided,
-/// and the stock is what all that was applied makes of it.
+/// S5. A restock is recorded under its key before anything else, so every answer but an unknown one has its row: applied
+/// after 200, refused after 409, and of another body after 422. No row lacks a request, every row is decided, and the stock
+/// is the sum of all applied restocks.
 fn restocks(facts: &Facts, found: &mut Found) {
     let (history, end) = (facts.history, &facts.history.end);
     let mut rows = HashMap::new();
@@ -108,7 +108,9 @@ fn restocks(facts: &Facts, found: &mut Found) {
             "idempotency_key_reused" => row.is_some() && !same,
             _ => same && state == "applied",
         };
-        found.unless(holds, rule::RESTOCK, || format!("the ledger has {row:?}: {}", told(op)));
+        found.unless(holds, rule::RESTOCK, || {
+            format!("the ledger has {row:?}: {}", describe(op))
+        });
     }
     for row in &end.restocks {
         let asked = asked.get(row.key.as_str());

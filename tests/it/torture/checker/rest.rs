@@ -40,8 +40,8 @@ fn shards_balance(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// X1. No unit, event, message, payment or restock is on its way, and nothing was put aside for somebody to look at; dead
-/// letters are what a Redis wrote that had lost its last events.
+/// X1. No unit, event, message, payment or restock is pending, and nothing was put aside for an operator; dead letters
+/// come from a Redis that had lost its last events.
 fn nothing_is_on_its_way(facts: &Facts, found: &mut Found) {
     let end = &facts.history.end;
     for Shard {
@@ -82,7 +82,7 @@ fn sums<'a>(facts: &Facts<'a>) -> BTreeMap<&'a str, Counters> {
 }
 
 /// H5. Once every hold has ended, the units are free or sold (or withheld for orders that the ledger refused), and they are
-/// as many as the sale owns. That is also what the shards were granted, less what was withdrawn, by R2 and X1.
+/// as many as the sale owns. The shards' grants, less the withdrawn units, are as many, by R2 and X1.
 fn no_unit_leaks(facts: &Facts, found: &mut Found) {
     let end = &facts.history.end;
     for order in end.orders.iter().filter(|it| !is_decided(&it.state)) {
@@ -99,7 +99,7 @@ fn no_unit_leaks(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// C2. Each shard holds and has sold in Redis what Postgres granted it for that, and that is what its orders say. The grants
+/// C2. Each shard's held and sold units in Redis are those of its grant in Postgres, and those of its orders. The grants
 /// of an item add up to its stock.
 fn both_sides_agree(facts: &Facts, found: &mut Found) {
     let end = &facts.history.end;
@@ -140,8 +140,8 @@ fn both_sides_agree(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// R3. A shopper's row counts his live orders, and knows every order that is reserved. It may have left decided ones to the
-/// ledger, and be gone if he has nothing.
+/// R3. A shopper's row counts the live orders, and knows every reserved order. It may have left decided ones to the ledger,
+/// and it may be gone if the shopper has nothing.
 fn rows_are_as_the_ledger(facts: &Facts, found: &mut Found) {
     let end = &facts.history.end;
     let mut live: BTreeMap<&str, BTreeMap<&str, i64>> = BTreeMap::new();
@@ -179,7 +179,7 @@ fn rows_are_as_the_ledger(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// H6. What was neither sold nor withdrawn could be bought afterwards, to the last unit, and not one more.
+/// H6. Every unit that was neither sold nor withdrawn could be bought afterwards, and not one more.
 fn left_is_sold(facts: &Facts, found: &mut Found) {
     let end = &facts.history.end;
     let mut left = end.stock.clone();

@@ -1,6 +1,6 @@
-//! What is shown of an order, one answer after another.
+//! The states of an order, one answer after another.
 
-use super::facts::{Facts, Shown, code, is_decided, millis, told};
+use super::facts::{Facts, ShownOrder, code, describe, is_decided, millis};
 use super::{Found, LEDGER_WAIT, Micros, TICK, rule};
 use crate::torture::history::{LedgerOrder, Op, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -35,15 +35,15 @@ fn decisions<'a>(facts: &Facts<'a>) -> HashMap<&'a str, Micros> {
     decided
 }
 
-/// S1. A decision that was shown is the one that the ledger has in the end. Who asks the ledger after that is not shown a
-/// reserved order any more. Redis may be told later, so an answer to a repeated purchase may show it reserved a while; but
-/// once it shows the decision, it goes on to, if no fault has taken that from it.
-fn decided_for_good(facts: &Facts, found: &mut Found, id: &str, shown: &[Shown], decided: Option<Micros>) {
+/// S1. A decision that was shown is the ledger's decision in the end. A later read from the ledger does not show a reserved
+/// order any more. Redis may learn of it later, so a replay may show it reserved for a while; but once it shows the decision,
+/// it goes on to, unless a fault has taken that from it.
+fn decided_for_good(facts: &Facts, found: &mut Found, id: &str, shown: &[ShownOrder], decided: Option<Micros>) {
     let in_ledger = facts.orders.get(id);
-    let of_redis = |it: &&Shown| it.key.is_some() && is_decided(&it.order.state);
-    let told_by_redis = shown.iter().filter(of_redis).map(|it| it.op.returned).min();
+    let of_redis = |it: &&ShownOrder| it.key.is_some() && is_decided(&it.order.state);
+    let shown_by_redis = shown.iter().filter(of_redis).map(|it| it.op.returned).min();
     for it in shown {
-        let since = if it.is_from_ledger() { decided } else { told_by_redis };
+        let since = if it.is_from_ledger() { decided } else { shown_by_redis };
         let holds = match it.order.state.as_str() {
             "reserved" => {
                 let disturbed = !it.is_from_ledger() && facts.is_disturbed(it.op.invoked, it.op.returned);
@@ -53,15 +53,18 @@ fn decided_for_good(facts: &Facts, found: &mut Found, id: &str, shown: &[Shown],
             state => in_ledger.is_some_and(|order| order.state == state),
         };
         found.unless(holds, rule::STATE, || {
-            format!("decided {decided:?} µs, in the ledger {in_ledger:?}: {}", told(it.op))
+            format!(
+                "decided {decided:?} µs, in the ledger {in_ledger:?}: {}",
+                describe(it.op)
+            )
         });
     }
 }
 
-/// S2. A sale that waits for the ledger answers no purchase that is not confirmed. What is confirmed is confirmed to
-/// everybody who reads it later, and to every repetition of the purchase after one was told so. Not so while Postgres may
-/// have been away, because then Redis answers; also where it was only slow, which shows in a long answer.
-fn confirmed_for_good(facts: &Facts, found: &mut Found, shown: &[Shown]) {
+/// S2. A sale that waits for the ledger answers no unconfirmed purchase. A confirmed order stays confirmed for every later
+/// reader, and for every replay after a confirmed one. Not so while Postgres may have been away, because then Redis answers;
+/// also if it was only slow, which shows in a long answer.
+fn confirmed_for_good(facts: &Facts, found: &mut Found, shown: &[ShownOrder]) {
     let confirmed = |bought: bool| {
         let times = shown
             .iter()
@@ -78,7 +81,7 @@ fn confirmed_for_good(facts: &Facts, found: &mut Found, shown: &[Shown]) {
         let excused = slow || facts.is_disturbed(it.op.invoked, it.op.returned);
         let waits = it.key.is_some() && facts.history.terms.durability == "postgres";
         found.unless(!waits && (!later || excused), rule::CONFIRMED, || {
-            format!("not confirmed, since {since:?} µs it was: {}", told(it.op))
+            format!("not confirmed, since {since:?} µs it was: {}", describe(it.op))
         });
     }
 }
@@ -86,7 +89,7 @@ fn confirmed_for_good(facts: &Facts, found: &mut Found, shown: &[Shown]) {
 /// S4. An order is shown with a deadline that is at least the sale's window after it was accepted, and no later than the
 /// ledger has it in the end: outages only extend it. Answers of the ledger show it growing. Redis does not know of
 /// extensions, so its answers are not compared with those.
-fn held_until_the_deadline(facts: &Facts, found: &mut Found, id: &str, shown: &[Shown]) {
+fn held_until_the_deadline(facts: &Facts, found: &mut Found, id: &str, shown: &[ShownOrder]) {
     let window = i64::from(facts.history.terms.window_seconds) * 1000;
     let in_ledger = facts.orders.get(id);
     for it in shown {
@@ -96,7 +99,7 @@ fn held_until_the_deadline(facts: &Facts, found: &mut Found, id: &str, shown: &[
         found.unless(long_enough && at_most, rule::HOLD, || {
             format!(
                 "the deadline should be {window} ms later, at most {end:?}: {}",
-                told(it.op)
+                describe(it.op)
             )
         });
     }
@@ -109,12 +112,12 @@ fn held_until_the_deadline(facts: &Facts, found: &mut Found, id: &str, shown: &[
             latest = latest.max(before.order.expires_at);
         }
         found.unless(it.order.expires_at >= latest, rule::HOLD, || {
-            format!("the deadline was {latest} before: {}", told(it.op))
+            format!("the deadline was {latest} before: {}", describe(it.op))
         });
     }
 }
 
-/// S3. Who was shown an order finds it later, unless a fault may have lost it meanwhile; nobody else ever does.
+/// S3. A shopper who was shown an order finds it later, unless a fault may have lost it meanwhile; nobody else ever does.
 fn found_again(facts: &Facts, found: &mut Found) {
     for op in &facts.history.ops {
         let (Request::Read { user, order } | Request::Cancel { user, order }) = &op.request else {
@@ -125,17 +128,19 @@ fn found_again(facts: &Facts, found: &mut Found) {
         }
         let shown = facts.shown.get(order.as_str()).into_iter().flatten();
         let undisturbed = facts.first_loss().is_none_or(|at| millis(op.returned) < at);
-        let is_before = |it: &&Shown| it.op.returned < op.invoked && it.user == user;
+        let is_before = |it: &&ShownOrder| it.op.returned < op.invoked && it.user == user;
         let mut before = shown
             .filter(is_before)
             .filter(|it| undisturbed || !facts.may_be_lost(it));
         if let Some(before) = before.next() {
-            found.add(rule::FOUND, || format!("after {}, this: {}", told(before.op), told(op)));
+            found.add(rule::FOUND, || {
+                format!("after {}, this: {}", describe(before.op), describe(op))
+            });
         }
     }
 }
 
-/// S1. What was answered to a cancellation is how the order ends; it is refused only once the order has ended otherwise.
+/// S1. The answer to a cancellation is the order's final state; it is refused only once the order has ended otherwise.
 fn cancelled(facts: &Facts, found: &mut Found) {
     for op in &facts.history.ops {
         let Request::Cancel { order: id, .. } = &op.request else {
@@ -147,7 +152,9 @@ fn cancelled(facts: &Facts, found: &mut Found) {
             reply if code(reply) == "order_not_cancellable" => order.is_some_and(|it| ended_otherwise(it, op)),
             _ => true,
         };
-        found.unless(holds, rule::STATE, || format!("in the ledger {order:?}: {}", told(op)));
+        found.unless(holds, rule::STATE, || {
+            format!("in the ledger {order:?}: {}", describe(op))
+        });
     }
 }
 
@@ -157,7 +164,7 @@ fn ended_otherwise(order: &LedgerOrder, op: &Op) -> bool {
 }
 
 /// S4. By the ledger, no order expires before its deadline, which is at least the sale's window after it was accepted, and
-/// none is decided before it was accepted; one that was lost and bought anew may be paid by a payment from before.
+/// none is decided before it was accepted; one that was lost and bought again may be paid by a payment from before.
 fn ledger_orders(facts: &Facts, found: &mut Found) {
     let window = i64::from(facts.history.terms.window_seconds) * 1000;
     let states: BTreeMap<&str, bool> = ["reserved", "paid", "cancelled", "expired", "revoked"]

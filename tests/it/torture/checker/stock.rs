@@ -1,6 +1,6 @@
-//! Units of an item and of a shopper over time: never more than there are, never more than one may have.
+//! Units of an item and of a shopper over time: never above the stock, never above the limit.
 
-use super::facts::{Facts, Shown, code, is_unknown, millis};
+use super::facts::{Facts, ShownOrder, code, is_unknown, millis};
 use super::{Found, Millis, TICK, rule};
 use crate::torture::history::{LedgerOrder, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -11,14 +11,14 @@ pub fn check(facts: &Facts, found: &mut Found) {
     never_above_the_rate(facts, found);
 }
 
-/// Something that changes how many units are taken, or may be.
+/// A change of how many units are taken, or may be.
 struct Change<'a> {
     at: Millis,
-    /// What frees units comes first within a millisecond.
+    /// Releases come first within a millisecond.
     takes: bool,
     units: i64,
     bound: i64,
-    /// Who takes them.
+    /// The shopper who takes them.
     order: &'a str,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Goes through changes in the order of time and tells of every purchase after which more is taken than may be.
+/// Goes through changes in the order of time and reports every purchase after which more is taken than allowed.
 fn sweep<'a>(mut changes: Vec<Change<'a>>, bound: i64, mut above: impl FnMut(&Change<'a>, i64, i64)) {
     changes.sort_by_key(|change| (change.at, change.takes));
     let (mut taken, mut bound) = (0, bound);
@@ -80,11 +80,11 @@ fn counted<'a>(order: &'a LedgerOrder, from: Millis, changes: &mut Vec<Change<'a
 
 /// H1. At each purchase the units of live orders are at most what the sale owned at that moment.
 ///
-/// Revoked orders are those that the ledger refused, so they never count. What a restock adds counts from the moment it
-/// was asked for, which is before any shard has it. What a withdrawal takes counts from its first answer: the ledger's
-/// own time for it is when its transaction began, before the units left the shards, and purchases may come between.
+/// Revoked orders are those that the ledger refused, so they never count. The units of a restock count from its request,
+/// which is before any shard has them. The units of a withdrawal count until its first answer: the ledger's own time for it is
+/// when its transaction began, before the units left the shards, and purchases may come between.
 ///
-/// A Redis that has lost data may accept what the ledger takes in later, when other orders have expired: so an order
+/// A Redis that has lost data may accept an order that is drained later, when other orders have expired: so an order
 /// accepted during such a fault counts once its consequences are over, if it is still there.
 ///
 /// Orders that were acknowledged and are missing in the ledger count for ever, unless a fault may have lost them.
@@ -102,7 +102,7 @@ fn never_oversold(facts: &Facts, found: &mut Found) {
     }
     if !facts.is_lossy() {
         for (id, shown) in facts.shown.iter().filter(|(id, _)| !facts.orders.contains_key(*id)) {
-            if let Some(Shown { order, .. }) = shown.iter().find(|it| it.key.is_some()) {
+            if let Some(ShownOrder { order, .. }) = shown.iter().find(|it| it.key.is_some()) {
                 let of_item = changes.entry(&order.sku).or_default();
                 of_item.push(Change::take(order.created_at, order.quantity, id));
             }
@@ -138,8 +138,8 @@ fn never_oversold(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// H3. At each purchase a shopper's live orders of an item are at most what one may have. The script counts all that the
-/// ledger has not given back by then, and more.
+/// H3. At each purchase a shopper's live orders of an item are within the limit. The script counts all orders that the
+/// ledger has not released by then, and more.
 fn never_above_the_limit(facts: &Facts, found: &mut Found) {
     let mut changes: BTreeMap<(&str, &str), Vec<Change>> = BTreeMap::new();
     for order in facts.history.end.orders.iter().filter(|it| it.state != "revoked") {
@@ -157,7 +157,7 @@ fn never_above_the_limit(facts: &Facts, found: &mut Found) {
     }
 }
 
-/// H7. Of the purchases that were let through in one window, there are at most as many as the rate.
+/// H7. At most as many purchases as the rate are let through in one window.
 ///
 /// A key counts once in a window, from when it was first let through: a request that was refused as sold out and is
 /// repeated does not count again. So an order was counted at a moment between the first question with its key, or one

@@ -1,6 +1,6 @@
 // The audit log: who did what, when, from which address, and the outcome.
 
-import { askedTold } from './console-asked.js';
+import { requestText } from './console-asked.js';
 import { listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
@@ -16,7 +16,7 @@ function actionName(action) {
 }
 
 // The actor: the name that the operator gave, then the kind of actor and the session that the server recorded.
-/** @param {AuditEntry} entry */
+/** @param {Action} entry */
 function whoDid(entry) {
     const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
     const known = say(`actor_${entry.actor}`) + session;
@@ -25,14 +25,13 @@ function whoDid(entry) {
 }
 
 // `sale` limits the log to one sale; without it, the log covers all.
-export function trailTable(sale) {
+export function auditLogTable(sale) {
     return listTable({
-        caption: 'trail',
+        caption: 'audit-log',
         columns: ['when', 'who', 'fromWhere', 'what', ...(sale ? [] : ['sale']), 'asked', 'cameOut'],
-        path: (last) =>
-            `/v1/admin/actions?limit=${sale ? 20 : 100}${sale ? `&sale_id=${sale}` : ''}${last ? `&starting_after=${last.id}` : ''}`,
+        path: () => `/v1/admin/actions?limit=${sale ? `20&sale_id=${sale}` : 100}`,
         idOf: (entry) => entry.id,
-        /** @param {AuditEntry} entry */
+        /** @param {Action} entry */
         row(entry) {
             const link = entry.sale_id
                 ? element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8))
@@ -46,7 +45,7 @@ export function trailTable(sale) {
                 entry.address ? element('span', { class: 'address' }, entry.address) : '',
                 actionName(entry.action),
                 ...(sale ? [] : [link]),
-                element('span', { class: 'small' }, askedTold(entry.detail)),
+                element('span', { class: 'small' }, requestText(entry.detail)),
                 element('span', { class: `pill ${tone}` }, said),
             ];
         },
@@ -55,9 +54,9 @@ export function trailTable(sale) {
     });
 }
 
-export function trailView(view) {
-    const table = trailTable(null);
-    view.append(word('h1', 'trail'), word('p', 'trailHint', { class: 'muted' }), table.node);
+export function auditLogView(view) {
+    const table = auditLogTable(null);
+    view.append(word('h1', 'audit-log'), word('p', 'auditLogHint', { class: 'muted' }), table.node);
     table.read();
-    return { resume: table.read, translate: table.again };
+    return table;
 }

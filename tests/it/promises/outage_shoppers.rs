@@ -1,8 +1,8 @@
-//! While Postgres is away, whoever arrives is shown what is sold, buys it, and finds what he has bought.
+//! While Postgres is away, a new shopper sees the items, buys one, and finds the order.
 
 use crate::support::app::{Client, Instance, Who, environment, sale, sale_with};
-use crate::support::crowd::{PATIENCE, Terms, World, bought, shopper_at};
-use crate::support::poll::within;
+use crate::support::crowd::{Terms, World, bought, shopper_at};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, redis};
 use flashsale::domain::fault::Fault;
@@ -36,7 +36,7 @@ async fn listed(client: &Client, limit: usize) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_whoever_arrives_sees_what_is_sold_and_buys_it() {
+async fn without_postgres_a_new_shopper_sees_the_items_and_buys_one() {
     let mut postgres = FreshPostgres::start().await;
     let environment = environment(&redis(), &postgres.url());
     let (one, other) = (
@@ -52,7 +52,7 @@ async fn without_postgres_whoever_arrives_sees_what_is_sold_and_buys_it() {
     let given_back = one.buy("ada", &id, "given back", 1).await.ok(201).id();
     one.cancel("ada", &given_back).await.ok(200);
     let all = listed(&one, 2).await;
-    // Nobody has asked the other one for any of them; it lets their shards sell, like every instance.
+    // No client has asked the other instance for any of them; it lets their shards sell, like every instance.
     within(PATIENCE, "the other instance knows the sales", async || {
         let metrics = other.get(Who::Nobody, "/metrics").await.text;
         metrics.contains("flashsale_shards{state=\"selling\"} 6\n")
@@ -69,7 +69,7 @@ async fn without_postgres_whoever_arrives_sees_what_is_sold_and_buys_it() {
         assert_eq!(seen["items"][0]["availability"], "available");
         let seen = instance.get(Who::Nobody, &format!("/v1/sales/{paused}")).await.ok(200);
         assert_eq!(seen.body["state"], "paused");
-        // What it knows nothing of, it does not deny.
+        // It does not deny orders that it cannot know.
         let unknown = instance.get(Who::Nobody, &format!("/v1/sales/{draft}")).await;
         unknown.no(503, "unavailable");
         let nothing = format!("/v1/sales/{}", uuid::Uuid::new_v4());
@@ -121,7 +121,7 @@ async fn without_postgres_whoever_arrives_sees_what_is_sold_and_buys_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_a_shopper_is_not_told_that_orders_are_not_there_that_may_be() {
+async fn without_postgres_no_list_claims_that_there_are_no_more_orders() {
     let mut postgres = FreshPostgres::start().await;
     let world = World::with(redis(), postgres.url()).await;
     let sale = world.sale(&Terms::of(20, 2)).await;
@@ -131,7 +131,7 @@ async fn without_postgres_a_shopper_is_not_told_that_orders_are_not_there_that_m
         bought(&world.app, &sale, user, "k", 1).await;
     }
     world.settled(&sale).await;
-    // As of a shopper some of whose decided orders the row has no room for.
+    // As of a shopper whose row has no room for some decided orders.
     let home = home_shard(&sale.secret.0, &long.parse().unwrap(), sale.shards);
     let row = ShardKey {
         sale: sale.id,
@@ -151,7 +151,7 @@ async fn without_postgres_a_shopper_is_not_told_that_orders_are_not_there_that_m
     assert!(matches!(missing, Err(Fault::Unavailable(_))), "{missing:?}");
     assert_eq!(list(&short).await.unwrap().unwrap().orders.len(), 1);
     assert_eq!(list(&stopped).await.unwrap().unwrap().orders.len(), 1);
-    // On a shard that has lost its keys, nothing is known of anybody.
+    // On a shard that has lost its keys, nothing is known of any shopper.
     let lost = ShardKey {
         sale: sale.id,
         shard: 1,
@@ -185,14 +185,12 @@ async fn a_sale_that_cannot_be_read_takes_neither_the_list_nor_its_own_other_sha
     let other = world.another().await;
     for (app, expected) in [
         (&world.app, vec![&seen, &torn, &whole]),
-        // Of the others, an instance that comes later has never seen what they offer.
+        // An instance that starts later has never seen the items of the other sales.
         (&other, vec![&whole]),
     ] {
-        within(
-            PATIENCE,
-            "what was seen a moment ago is not believed any more",
-            async || glance(app, seen.id).await.is_err() && glance(app, dark.id).await.is_err(),
-        )
+        within(PATIENCE, "the cached answer has expired", async || {
+            glance(app, seen.id).await.is_err() && glance(app, dark.id).await.is_err()
+        })
         .await;
         let (found, has_more) = glances(app, 100, None).await.unwrap();
         let ids: Vec<SaleId> = found.iter().map(|glance| glance.sale.id).collect();
@@ -200,7 +198,7 @@ async fn a_sale_that_cannot_be_read_takes_neither_the_list_nor_its_own_other_sha
         assert!(!has_more);
         assert!(found.iter().all(|glance| glance.free.values().eq([&20])));
     }
-    // The next page follows whatever is left out of one, and nobody takes a sale for none.
+    // The next page begins after an omitted sale, and no omitted sale counts as missing.
     let (found, has_more) = glances(&world.app, 2, None).await.unwrap();
     assert_eq!((found.len(), found[0].sale.id, has_more), (1, seen.id, true));
     let (found, has_more) = glances(&other, 1, Some(torn.id)).await.unwrap();
@@ -211,7 +209,7 @@ async fn a_sale_that_cannot_be_read_takes_neither_the_list_nor_its_own_other_sha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_a_sale_stands_as_its_shards_were_told_last() {
+async fn without_postgres_a_sale_keeps_the_state_that_its_shards_learned_last() {
     let mut postgres = FreshPostgres::start().await;
     let mut world = World::with(redis(), postgres.url()).await;
     let sale = world.sale(&Terms::of(20, 2)).await;

@@ -1,8 +1,8 @@
-//! How pages look: names from outside, languages, and what a screen reader is told.
+//! The appearance of pages: names from outside, languages, and the output of a screen reader.
 
 use crate::support::app::{TestApp, sale, sale_with, token};
-use crate::support::window::{Look, Window, development};
-use serde_json::{Value, json};
+use crate::support::window::{Appearance, Window, development};
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_from_outside_are_text() {
@@ -65,14 +65,14 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pages_speak_chinese_where_the_browser_does_until_told_otherwise() {
+async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     let app = development().await;
     let id = app.load_sale(&sale_with(&json!({"name": "双十一"}))).await;
-    let look = Look {
+    let appearance = Appearance {
         language: "zh-CN",
-        ..Look::default()
+        ..Appearance::default()
     };
-    let window = Window::with(&app, look).await;
+    let window = Window::with(&app, appearance).await;
     window.goto_sale(&id).await;
     assert_eq!(window.run("return document.documentElement.lang", &[]).await, "zh-CN");
     window.sees("#items .buy", "立即购买").await;
@@ -90,10 +90,10 @@ async fn the_pages_speak_chinese_where_the_browser_does_until_told_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_api_says_itself_stands_beside_a_code_that_says_less() {
+async fn the_apis_own_detail_stands_beside_a_vague_code() {
     let app = TestApp::start().await;
     let own = "items[0].sku: wrong";
-    let told = |code: &str| {
+    let explain = |code: &str| {
         format!(
             "return import('/assets/problem.js').then(({{ explained, write }}) => {{
                 const node = document.createElement('p');
@@ -103,21 +103,21 @@ async fn what_the_api_says_itself_stands_beside_a_code_that_says_less() {
         )
     };
     for language in ["en-US", "zh-CN"] {
-        let look = Look {
+        let appearance = Appearance {
             language,
-            ..Look::default()
+            ..Appearance::default()
         };
-        let window = Window::with(&app, look).await;
+        let window = Window::with(&app, appearance).await;
         window.goto("/").await;
         for (code, text, more) in [
             ("invalid_request", "请求无效。 ", true),
             ("invalid_transition", "目前的状态不允许此操作。 ", true),
             ("sold_out", "已售罄。", false),
             ("banned", "此账号已被封禁。", false),
-            // One that the API has learned since.
+            // One that is newer than the page.
             ("brand_new", "", true),
         ] {
-            let said = window.run(&told(code), &[]).await;
+            let said = window.run(&explain(code), &[]).await;
             let wanted = match (language, more) {
                 ("zh-CN", true) => json!([format!("{text}{own}"), own]),
                 ("zh-CN", false) => json!([text, ""]),
@@ -135,20 +135,8 @@ async fn a_screen_reader_finds_landmarks_headings_and_names() {
     let id = app.load_sale(&sale_with(&json!({}))).await;
     let window = Window::open(&app).await;
     window.goto_sale(&id).await;
-    window.tell("Accessibility.enable", json!({})).await;
-    let tree = window.tell("Accessibility.getFullAXTree", json!({})).await;
-    let nodes: Vec<&Value> = tree["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|node| node["ignored"] == false)
-        .collect();
-    let named = |role: &str| -> Vec<&str> {
-        let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
-        of_role
-            .map(|node| node["name"]["value"].as_str().unwrap_or_default())
-            .collect()
-    };
+    let names = window.accessible_names().await;
+    let named = |role: &str| names.get(role).cloned().unwrap_or_default();
     for role in ["button", "textbox", "combobox", "link", "region", "heading"] {
         let names = named(role);
         assert!(
@@ -159,8 +147,9 @@ async fn a_screen_reader_finds_landmarks_headings_and_names() {
     for landmark in ["main", "banner"] {
         assert_eq!(named(landmark).len(), 1, "{landmark}");
     }
-    assert!(named("heading").contains(&"A sale") && named("region").contains(&"A sale"));
-    assert!(named("textbox").contains(&"Your token from the shop"));
-    assert_eq!(named("status").len(), 2, "what changes is told");
+    let has = |role: &str, name: &str| named(role).iter().any(|it| it == name);
+    assert!(has("heading", "A sale") && has("region", "A sale"));
+    assert!(has("textbox", "Your token from the shop"));
+    assert_eq!(named("status").len(), 2, "changes are announced");
     window.close().await;
 }

@@ -1,0 +1,46 @@
+// The terms of a sale and of its items: their fields in the form, with the texts of a new sale, and their words elsewhere.
+
+import { momentExact } from './format.js';
+import { apart, say } from './language.js';
+
+export const TERMS = [
+    { name: 'name', label: 'name', kind: 'text' },
+    { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
+    { name: 'ends_at', label: 'ends', kind: 'time' },
+    { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint', initial: '4' },
+    { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'whole', min: 1, max: 86_400, initial: '900' },
+    { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 1000, hint: 'rateHint', initial: '5' },
+    { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000, initial: '60000' },
+    {
+        name: 'durability',
+        label: 'durability',
+        kind: 'choice',
+        prefix: 'durability',
+        options: ['redis', 'replica', 'postgres'],
+        initial: 'redis',
+    },
+];
+export const ITEM_TERMS = [
+    { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
+    { name: 'name', label: 'name', kind: 'text' },
+    { name: 'price_minor', label: 'price', kind: 'whole', min: 0, max: 10_000_000_000, hint: 'priceHint' },
+    { name: 'currency', label: 'currency', kind: 'text', max: 3 },
+    { name: 'stock', label: 'stock', kind: 'whole', min: 0, max: 1_000_000_000 },
+    { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },
+];
+
+/** The value of a term, whose name may have parts. @param {{ name: string }} term @param {any} sale */
+export const termOf = ({ name }, sale) => name.split('.').reduce((inner, part) => inner[part], sale);
+
+export function timeText(value) {
+    return Number.isNaN(Date.parse(value)) ? apart(value) : momentExact(value);
+}
+
+/** A term's value in words. @param {{ kind: string, prefix?: string }} term @param {any} value */
+export function termText({ kind, prefix }, value) {
+    if (kind === 'time') {
+        return timeText(value);
+    }
+    const text = kind === 'choice' ? say(`${prefix}_${value}`) : '';
+    return text && !text.startsWith(`${prefix}_`) ? text : apart(value);
+}
