@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The file of a module of the tests or of the program, and the name within it; none if it is no module.
-fn file_of(name: &str) -> Option<(PathBuf, Option<&str>)> {
+pub fn file_of(name: &str) -> Option<(PathBuf, Option<&str>)> {
     let (module, inside) = name
         .split_once("::")
         .map_or((name, None), |(it, inside)| (it, Some(inside)));

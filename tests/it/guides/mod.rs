@@ -5,4 +5,5 @@ mod failures;
 mod front;
 mod generated;
 mod links;
+mod map_of_tests;
 mod pasted;
