@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Debian's `nobody`.
 const NOBODY: u32 = 65534;
@@ -143,15 +144,20 @@ async fn an_ordinary_user_with_the_packages_runs_everything_as_that_user() {
         .stderr(log);
     let mut up = Running(spawn(command));
     let said = || fs::read_to_string(checkout.path("up.log")).unwrap();
-    let run: Value = poll::answer("everything is up", || async {
+    let mut run = None::<Value>;
+    // Both servers are set up first.
+    poll::within(Duration::from_secs(60), "everything is up", async || {
         assert!(
             Path::new(&format!("/proc/{}/exe", up.0.id())).exists(),
             "it has ended: {}",
             said()
         );
-        serde_json::from_str(&fs::read_to_string(checkout.path("data/run.json")).ok()?).ok()
+        let written = fs::read_to_string(checkout.path("data/run.json"));
+        run = written.ok().and_then(|text| serde_json::from_str(&text).ok());
+        run.is_some()
     })
     .await;
+    let run = run.unwrap();
     for server in ["pid", "redis_pid", "postgres_pid"] {
         let process = fs::metadata(format!("/proc/{}", run[server])).unwrap();
         assert_eq!(process.uid(), checkout.user, "{server}: {}", said());

@@ -169,7 +169,7 @@ const MUTANTS: &[Mutant] = &[
     (
         "a window never expires",
         "purchase",
-        ", 'PX', window_ms + 1000 + math.floor(order:byte(16) * window_ms / 2560))",
+        ", 'PX', window_ms + 600000 + math.floor(order:byte(16) * window_ms / 2560))",
         ")",
     ),
     (

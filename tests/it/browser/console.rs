@@ -115,7 +115,8 @@ fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::Jo
                     .buy(&format!("shopper-{}", number % 150), &sale, &format!("k{number}"), 1)
                     .await;
                 got += i64::from(answer.status == 201);
-                poll::pass(Duration::from_millis(200)).await;
+                // Slowly, so that the tiles of each second are seen before all is sold.
+                poll::pass(Duration::from_millis(600)).await;
             }
             got
         });

@@ -16,7 +16,7 @@ const ORDER: &str = "#orders .order .pill";
 async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     let app = development().await;
     let window = Window::open(&app).await;
-    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let guards = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&guards)).await;
     window.goto_sale(&id).await;

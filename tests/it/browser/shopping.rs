@@ -1,6 +1,6 @@
 //! A shopper's purchases on a good day, and the messages on a bad one.
 
-use crate::support::app::{Who, rfc3339, sale, sale_with};
+use crate::support::app::{rfc3339, sale, sale_with};
 use crate::support::poll;
 use crate::support::window::{Appearance, Window, development};
 use chrono::{TimeDelta, Utc};
@@ -68,7 +68,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
     let app = development().await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 3}))).await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 10}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
@@ -110,13 +110,13 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
     let app = development().await;
-    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 6000}});
+    let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 15_000}});
     let id = app.load_sale(&sale_with(&rate)).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
     app.buy("ada", &id, "k", 1).await.ok(201);
     window.click(BUY).await;
     window.sees(NOTE, "Too many requests").await;
-    window.sees(TIMER, "Again in 0:0").await;
+    window.sees(TIMER, "Again in 0:").await;
     window.sees(BUY, "Please wait").await;
     let key = window.attempt().await.unwrap()["key"].clone();
     // Nothing has to be pressed.
@@ -130,12 +130,18 @@ async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
 async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_and_closed() {
     let app = development().await;
     let window = Window::open(&app).await;
-    let starts_at = Utc::now() + TimeDelta::seconds(8);
+    let starts_at = Utc::now() + TimeDelta::seconds(25);
     let id = app
         .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
         .await;
-    // A browser whose clock is an hour ahead.
-    let script = "const real = Date.now; Date.now = () => real() + 3600_000;";
+    // A browser whose clock is an hour ahead. The page itself notes when its button opens, by the machine's clock: a busy
+    // test would see that late.
+    let script = "const real = Date.now; Date.now = () => real() + 3600_000;
+        new MutationObserver(() => {
+            if (document.querySelector('#items .buy')?.textContent === 'Buy') {
+                window.opened ??= Math.round(performance.timeOrigin + performance.now());
+            }
+        }).observe(document, { childList: true, characterData: true, subtree: true });";
     window
         .devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}))
         .await;
@@ -145,10 +151,13 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
     window.sees("#countdown", "00").await;
     window.sign_in("ada").await;
     window.sees(BUY, "Buy").await;
-    let now = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
-    let now: chrono::DateTime<Utc> = now.text("server_time").parse().unwrap();
-    let late = (now - starts_at).num_milliseconds();
-    assert!((0..2000).contains(&late), "the button opened {late} ms after the start");
+    let (since, start) = ("return window.opened - arguments[0]", starts_at.timestamp_millis());
+    let late = window.run(since, &[&start.to_string()]).await.as_i64().unwrap();
+    // The page knows the server's clock to half a round trip, which a busy machine makes long.
+    assert!(
+        (-500..2000).contains(&late),
+        "the button opened {late} ms after the start"
+    );
     for (verb, word) in [("pause", "Paused"), ("resume", "Buy"), ("close", "Over")] {
         app.operate(&id, verb).await.ok(200);
         window.finds(BUY, word).await;
@@ -205,6 +214,8 @@ async fn a_telephone_and_a_keyboard_are_enough() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
     let app = development().await;
+    // First, because it may wait for its place longer than the minute for which a time below holds.
+    let window = Window::open(&app).await;
     let in_days = |days| rfc3339(Utc::now() + TimeDelta::days(days));
     let (start, end) = (in_days(3), in_days(5));
     let open = app.load_sale(&sale_with(&json!({"ends_at": end}))).await;
@@ -212,7 +223,6 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
         .load_sale(&sale_with(&json!({"starts_at": start, "ends_at": end})))
         .await;
     let soon = app.load_sale(&sale()).await;
-    let window = Window::open(&app).await;
     window.goto("/").await;
     let format = "const format = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
         return format.format(new Date(arguments[0]))";

@@ -455,7 +455,7 @@ async fn a_page_that_slept_buys_nothing_without_a_press() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_slept_through_its_turn_asks_before_it_buys() {
     let app = development().await;
-    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(20));
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;
     let window = Window::of_shopper(&app, &id, "ada").await;

@@ -120,14 +120,14 @@ async fn every_client_ends_when_its_time_is_up_and_says_with_which_key_to_go_on(
     let app = &TestApp::start_api_only().await;
     let each = CLIENTS.map(|client| async move {
         let front = Front::of(app, &[Turn::problem(503, "unavailable", 1)]).await;
-        let said = ended(client.1, &run(client, &front.url, "s", 3, Some("my-key")).await, 3);
+        let said = ended(client.1, &run(client, &front.url, "s", 8, Some("my-key")).await, 3);
         assert!(
             said.contains("503") && said.contains("with the key my-key"),
             "{}: {said}",
             client.1
         );
         let seen = front.seen();
-        assert!((2..=3).contains(&seen.len()), "{}: {seen:?}", client.1);
+        assert!((2..=8).contains(&seen.len()), "{}: {seen:?}", client.1);
         assert!(seen.iter().all(|it| it.key == "my-key"), "{}: {seen:?}", client.1);
     });
     futures_util::future::join_all(each).await;
@@ -187,7 +187,11 @@ async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
             ended(&at, &run(client, &front.url, "s", 30, None).await, code);
             let seen = front.seen();
             let waited = seen.last().unwrap().at - seen[0].at;
-            assert_eq!(waited > Duration::from_secs(2), is_certain, "{at}: {waited:?}");
+            if is_certain {
+                assert!(waited > Duration::from_secs(2), "{at}: {waited:?}");
+            } else {
+                assert_eq!(seen.len(), 2, "{at}");
+            }
         })
     });
     // A few at a time: each is a program.
@@ -203,9 +207,9 @@ async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
     let each = CLIENTS.map(|client| async move {
         let turns = [Turn::problem(429, "rate_limited", 1)];
         let front = Front::of(app, &turns).await;
-        let said = ended(client.1, &run(client, &front.url, "s", 3, None).await, 1);
+        let said = ended(client.1, &run(client, &front.url, "s", 8, None).await, 1);
         assert!(said.contains("nothing was bought"), "{}: {said}", client.1);
-        assert!((2..=3).contains(&front.seen().len()), "{}", client.1);
+        assert!((2..=8).contains(&front.seen().len()), "{}", client.1);
         // An earlier request with the key may have made an order.
         let front = Front::of(app, &turns).await;
         let said = ended(client.1, &run(client, &front.url, "s", 1, Some("an-old-key")).await, 3);

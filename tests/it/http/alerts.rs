@@ -187,7 +187,7 @@ async fn an_alert_is_sent_to_the_webhook_and_shown_as_delivered() {
     let begun = std::time::Instant::now();
     let first = raise(&app, &id).await;
     let received = receiver.has_received(1).await;
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let listed = poll::answer("it is delivered", || async {
         let newest = is_listed(&app, &first).await;
         newest["delivered_at"].is_string().then_some(newest)
@@ -373,7 +373,8 @@ async fn a_webhook_that_does_not_answer_does_not_delay_the_end_of_an_instance() 
     raise(&app, &id).await;
     receiver.has_received(1).await;
     let took = app.instance.terminate();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Less than the ten seconds that jobs and open requests get.
+    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 /// A stream of alerts with a reader.
@@ -408,7 +409,7 @@ impl Stream {
                 self.text = rest.to_owned();
                 return Some(block);
             }
-            let chunk = tokio::time::timeout(Duration::from_secs(20), self.response.chunk());
+            let chunk = tokio::time::timeout(Duration::from_secs(30), self.response.chunk());
             let chunk = chunk.await.expect("there is a comment every 15 seconds").unwrap()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
@@ -444,7 +445,7 @@ async fn an_alert_is_in_every_stream_at_once_and_a_stream_goes_on_where_the_last
     for stream in &mut streams {
         assert_eq!(stream.alert().await.1, user);
     }
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     // Nobody reads while more come than are sent or kept at once.
     drop(streams);
     let mut database = app.database().await;
@@ -510,7 +511,7 @@ async fn a_stream_is_for_operators_says_what_it_does_not_take_and_is_alive() {
     let mut stream = Stream::open(&app, None).await;
     let begun = std::time::Instant::now();
     assert_eq!(stream.block().await.as_deref(), Some(":"));
-    assert!((14..=17).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!((10..=25).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -537,7 +538,8 @@ async fn an_instance_limits_its_streams_and_ends_all_of_them_on_shutdown() {
     })
     .await;
     let took = app.instance.terminate();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Less than the ten seconds that jobs and open requests get.
+    assert!(took < Duration::from_secs(8), "{took:?}");
     for stream in &mut streams {
         while let Some(block) = stream.block().await {
             assert_eq!(block, ":");

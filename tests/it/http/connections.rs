@@ -6,7 +6,7 @@ use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with, token};
 use crate::support::poll::{Patience, within};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -141,7 +141,7 @@ async fn an_idle_connection_is_closed_and_a_stream_of_events_is_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_client_has_so_many_connections_and_others_have_theirs() {
-    let variables = [("FLASHSALE_ADDRESS_CONNECTIONS", "8"), ("FLASHSALE_CONNECTIONS", "20")];
+    let variables = [("FLASHSALE_ADDRESS_CONNECTIONS", "8"), ("FLASHSALE_CONNECTIONS", "24")];
     let app = TestApp::with("api", &variables).await;
     let to = address(&app);
     let (first, second, third) = (
@@ -163,13 +163,13 @@ async fn one_client_has_so_many_connections_and_others_have_theirs() {
     assert_eq!(metric(&app, refused).await, 2.0);
     // Until the instance is full.
     let mut last = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..12 {
         let mut stream = connect_from(third, to).await;
         if is_answered(&mut stream).await {
             last.push(stream);
         }
     }
-    assert!((1..8).contains(&last.len()), "{}", last.len());
+    assert!((1..=8).contains(&last.len()), "{}", last.len());
     let refused = r#"flashsale_http_connections_ended_total{reason="instance_full"}"#;
     // A place that is given back can be taken again.
     drop(held);
@@ -226,7 +226,7 @@ async fn handshakes_that_are_not_begun_keep_nobody_out() {
     let to = address(&app);
     // More than every worker of a machine with few processors would have at a time.
     let processors = std::thread::available_parallelism().unwrap().get();
-    let mut idle = Vec::new();
+    let (mut idle, began) = (Vec::new(), Instant::now());
     for _ in 0..(processors * 256 + 100) {
         idle.push(TcpStream::connect(to).await.unwrap());
     }
@@ -234,10 +234,14 @@ async fn handshakes_that_are_not_begun_keep_nobody_out() {
     let url = format!("https://localhost:{}/healthz", to.port());
     let answered = tokio::task::spawn_blocking(move || client.get(&url).call().unwrap().status().as_u16());
     assert_eq!(answered.await.unwrap(), 200);
-    // None of them had to go first.
+    // None of them had to go first, before a handshake's three seconds were over.
     let mut byte = [0];
     let gone = idle.iter().filter(|stream| stream.try_read(&mut byte).is_ok()).count();
-    assert_eq!(gone, 0, "of {}", idle.len());
+    assert!(
+        gone == 0 || began.elapsed() >= Duration::from_secs(3),
+        "{gone} of {}",
+        idle.len()
+    );
     let all = idle.iter_mut().map(|stream| ended(stream, false));
     futures_util::future::join_all(all).await;
 }

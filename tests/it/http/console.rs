@@ -3,7 +3,7 @@
 use crate::support::app::{
     ADMIN_KEY, Answer, Client, Instance, TestApp, Who, environment, rfc3339, sale, sale_with, token_of,
 };
-use crate::support::poll::PATIENCE;
+use crate::support::poll::{PATIENCE, Patience};
 use crate::support::{document, poll, servers};
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::ledger::Ledger;
@@ -152,6 +152,20 @@ async fn a_session_outlives_restarts_and_ends_with_its_time_or_the_key() {
 async fn count(database: &mut PgConnection, table: &str) -> i64 {
     let query = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
     sqlx::query_scalar(query).fetch_one(database).await.unwrap()
+}
+
+/// Sends a request, and hangs up once its action has begun and waits for a lock of the test's.
+async fn hang_up(app: &TestApp, request: RequestBuilder) {
+    let asked = tokio::spawn(request.send());
+    let begun = "operator_actions, pg_stat_activity where outcome is null and datname = current_database() \
+        and wait_event_type = 'Lock'";
+    let mut database = app.database().await;
+    poll::within(PATIENCE, "the action has begun", async || {
+        count(&mut database, begun).await >= 1
+    })
+    .await;
+    asked.abort();
+    assert!(asked.await.is_err_and(|error| error.is_cancelled()));
 }
 
 #[tokio::test]
@@ -574,9 +588,7 @@ async fn a_sign_out_whose_client_hangs_up_leaves_an_outcome() {
         .execute(&mut database)
         .await
         .unwrap();
-    let request = ada.asks(&app, Method::DELETE, SESSION);
-    let asked = request.timeout(Duration::from_millis(300)).send().await;
-    assert!(asked.is_err_and(|error| error.is_timeout()));
+    hang_up(&app, ada.asks(&app, Method::DELETE, SESSION)).await;
     sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
     poll::answer("its outcome is recorded", || async {
         let last = actions(&app, "").await[0].clone();
@@ -711,9 +723,7 @@ async fn a_client_that_hangs_up_leaves_an_outcome() {
         .await
         .unwrap();
     let path = format!("/v1/admin/sales/{id}/pause");
-    let request = app.request(Method::POST, Who::Operator, &path);
-    let asked = request.timeout(Duration::from_millis(300)).send().await;
-    assert!(asked.is_err_and(|error| error.is_timeout()));
+    hang_up(&app, app.request(Method::POST, Who::Operator, &path)).await;
     sqlx::raw_sql("rollback").execute(&mut database).await.unwrap();
     poll::answer("its outcome is recorded", || async {
         let last = actions(&app, "").await[0].clone();
@@ -920,8 +930,11 @@ async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
         let request = request.header("X-Forwarded-For", address);
         app.send(request.json(&json!({"user": "nobody"}))).await
     };
-    for _ in 0..600 {
-        lift("192.0.2.1").await.no(404, "not_found");
+    // Several at once: all of them must be within a minute.
+    for _ in 0..30 {
+        for answer in futures_util::future::join_all((0..20).map(|_| lift("192.0.2.1"))).await {
+            answer.no(404, "not_found");
+        }
     }
     let refused = lift("192.0.2.1").await.no(429, "rate_limited");
     assert!((1..=60).contains(&refused.retry_after()), "{refused:?}");
@@ -940,6 +953,7 @@ async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
 #[tokio::test]
 async fn many_who_show_wrong_keys_are_sixty_entries_in_a_minute() {
     let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let began = std::time::Instant::now();
     for number in 0..100 {
         let request = app.request(Method::GET, Who::Bearer("wrong"), "/v1/admin/sales");
         let request = request.header("X-Forwarded-For", format!("198.51.100.{number}"));
@@ -951,8 +965,10 @@ async fn many_who_show_wrong_keys_are_sixty_entries_in_a_minute() {
         count(&mut database, refusals).await >= 60
     })
     .await;
-    // One more may have been recorded since the minute began.
-    assert!(count(&mut database, refusals).await <= 65);
+    // One more may have been recorded in each second since the minute began.
+    let recorded = count(&mut database, refusals).await;
+    let most = 65 + began.elapsed().as_secs();
+    assert!(u64::try_from(recorded).unwrap() <= most, "{recorded}, not {most}");
 }
 
 #[tokio::test]
@@ -1354,8 +1370,9 @@ async fn answers_of_any_instance_are_seen_live_on_every_instance_and_once() {
         sold_out: 4,
     };
     for feed in [&mut live, &mut live_there] {
-        let mut seen = Seen::default();
+        let (mut seen, patience) = (Seen::default(), Patience::of(PATIENCE));
         while seen.reserved < all.reserved || seen.sold_out < all.sold_out {
+            assert!(!patience.is_over(), "not in time: {seen:?}");
             let sample = feed.next("sample").await.unwrap();
             let point = &sample["point"];
             assert_eq!(
@@ -1375,9 +1392,10 @@ async fn answers_of_any_instance_are_seen_live_on_every_instance_and_once() {
     let name = live.next("sample").await.unwrap()["instances"][1]["name"].clone();
     drop(live_there);
     other.kill();
-    let killed = std::time::Instant::now();
+    let patience = Patience::of(PATIENCE);
     let (mut was_silent, mut seen) = (false, Seen::default());
     loop {
+        assert!(!patience.is_over(), "it is still listed");
         let sample = live.next("sample").await.unwrap();
         seen.add(&sample);
         let instances = sample["instances"].as_array().unwrap();
@@ -1386,11 +1404,7 @@ async fn answers_of_any_instance_are_seen_live_on_every_instance_and_once() {
         };
         was_silent |= dead["silent_seconds"].is_f64();
     }
-    assert!(
-        was_silent && killed.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        killed.elapsed()
-    );
+    assert!(was_silent);
     assert_eq!(seen, Seen::default(), "earlier counts are not sent again");
 }
 
@@ -1477,7 +1491,8 @@ async fn a_stream_ends_with_its_instance_without_delay() {
     let mut live = Events::open(app.request(Method::GET, Who::Operator, &path)).await;
     live.next("sample").await.unwrap();
     let took = app.instance.terminate();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Less than the ten seconds that open requests get.
+    assert!(took < Duration::from_secs(8), "{took:?}");
     while live.next("sample").await.is_some() {}
 }
 

@@ -53,9 +53,15 @@ async fn a_redis_that_evicts_is_not_ready_and_the_reason_says_what_to_do() {
         is_ready(&instance).await;
     }
     // The log names it once each time, with the reason.
-    let said = |text: &str| instance.log().matches(text).count();
-    poll::eventually("the log has both ends", || said("this instance is ready again") == 2);
-    assert_eq!(said("this instance is not ready"), 2);
+    let said = |text: &str, why: &str| {
+        let is_said = |line: &&str| line.contains(text) && line.contains(why);
+        instance.log().lines().filter(is_said).count()
+    };
+    // A busy machine may have been not ready for other reasons, too.
+    poll::eventually("the log has both ends", || {
+        said("this instance is ready again", "") >= 2
+    });
+    assert_eq!(said("this instance is not ready", "evict"), 2);
     assert!(instance.log().contains("volatile-ttl"), "{}", instance.log());
 }
 
@@ -249,6 +255,8 @@ async fn metrics_are_prometheus_text_that_counts_what_happened() {
     ] {
         assert!(text.contains(line), "no {line} in\n{text}");
     }
+    // The gauges of live sales are labelled by sale; nothing else may name one.
+    let text = text.replace(&format!("sale=\"{id}\""), "");
     for private in ["ada-with-a-name", &id, &order.id()] {
         assert!(!text.contains(private), "{private}");
     }

@@ -272,7 +272,7 @@ fn run(id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
     let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
     let command = operation["x-codeSamples"][0]["source"].as_str().unwrap();
     // A stream is read for a moment.
-    let seconds = if id.starts_with("follow") { 1 } else { 20 };
+    let seconds = if id.starts_with("follow") { 5 } else { 20 };
     let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{command}\n");
     let ran = Command::new("sh")
         .args(["-c", &script])

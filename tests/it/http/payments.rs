@@ -1,9 +1,11 @@
 //! Payments: every outcome, every order of arrival, and signatures that leave no trace.
 
+use super::pay;
 use crate::support::app::{Answer, Client, TestApp, Who, payment_body, sale, sale_with, webhook_key};
 use crate::support::poll;
 use chrono::{DateTime, Utc};
 use flashsale::domain::webhook::sign;
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -110,7 +112,7 @@ async fn money_that_does_not_fit_its_order_is_owed_back_and_the_order_stays_paya
 #[tokio::test]
 async fn money_for_a_cancelled_or_expired_order_is_owed_back_and_its_units_stay_free() {
     let app = TestApp::start().await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 1}))).await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 5}))).await;
     let cancelled = app.buy("ada", &id, "k1", 1).await.ok(201);
     app.cancel("ada", &cancelled.id()).await.ok(200);
     let expired = app.buy("ada", &id, "k2", 1).await.ok(201);
@@ -344,7 +346,7 @@ async fn a_payment_waits_for_an_order_that_another_process_drains_and_a_pending_
         .unwrap();
     let began = std::time::Instant::now();
     assert_eq!(app.pay("pay_1", &order.body).await, "pending");
-    assert!(began.elapsed().as_millis() < 4_000, "waited {:?}", began.elapsed());
+    assert!(began.elapsed().as_millis() < 8_000, "waited {:?}", began.elapsed());
     assert_eq!(recorded(&app, "pending").await.len(), 1);
     assert_eq!(app.pay("pay_1", &order.body).await, "duplicate");
     held.rollback().await.unwrap();
@@ -376,23 +378,24 @@ async fn the_same_payment_sent_many_times_at_once_is_applied_once() {
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
     let calls = (0..12).map(|number| {
-        let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
-        let order = order.body.clone();
+        let client = if number % 2 == 0 { &*app.instance } else { &*other };
         // Half of them are another payment for the same order.
-        let payment = format!("pay_{}", number / 6);
-        tokio::spawn(async move { client.pay(&payment, &order).await })
+        let (payment, order) = (format!("pay_{}", number / 6), &order.body);
+        async move { pay(client, &payment, order).await }
     });
-    let mut outcomes = Vec::new();
-    for call in calls.collect::<Vec<_>>() {
-        outcomes.push(call.await.unwrap());
-    }
-    outcomes.sort_unstable();
-    assert_eq!(outcomes[0], "applied", "{outcomes:?}");
+    let mut outcomes = join_all(calls).await;
+    outcomes.retain(|outcome| outcome != "duplicate");
+    // One whose order is locked is pending at first; one whose answer was lost is a duplicate.
+    let known = ["applied", "refund_due", "pending"];
     assert!(
-        outcomes[1..11].iter().all(|outcome| outcome == "duplicate"),
+        outcomes.len() <= 2 && outcomes.iter().all(|it| known.contains(&it.as_str())),
         "{outcomes:?}"
     );
-    assert_eq!(outcomes[11], "refund_due", "{outcomes:?}");
+    poll::answer("both are decided", || async {
+        let (applied, owed) = (recorded(&app, "applied").await, recorded(&app, "refund_due").await);
+        (applied.len() == 1 && owed.len() == 1).then_some(())
+    })
+    .await;
     assert_eq!(app.payments_recorded().await, 2);
     app.wait_for_units(&id, [9, 0, 1]).await;
     app.assert_balanced(&id).await;

@@ -138,11 +138,11 @@ async fn a_sale_of_a_thousand_items_with_the_longest_names_is_created_loaded_and
 #[tokio::test]
 async fn shoppers_see_sales_without_a_token_but_no_counts() {
     let app = TestApp::start_api_only().await;
-    let id = app.load_sale(&sale_with(&json!({"stock": 1234}))).await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 987_654_321}))).await;
     let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
     assert_eq!(shown.body["state"], "open");
     assert_eq!(shown.body["items"][0]["availability"], "available");
-    assert!(!shown.text.contains("1234"), "{shown:?}");
+    assert!(!shown.text.contains("987654321"), "{shown:?}");
     let server_time: DateTime<Utc> = shown.text("server_time").parse().unwrap();
     assert!((Utc::now() - server_time).abs() < TimeDelta::seconds(5));
     assert_eq!(shown.text("server_time"), rfc3339(server_time));
@@ -175,11 +175,10 @@ async fn availability_says_available_then_low_then_sold_out_and_back() {
 #[tokio::test]
 async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
     let app = TestApp::start_api_only().await;
-    let starts_at = Utc::now() + TimeDelta::milliseconds(4_000);
-    let ends_at = starts_at + TimeDelta::milliseconds(2_000);
+    let starts_at = Utc::now() + TimeDelta::milliseconds(8_000);
+    let ends_at = starts_at + TimeDelta::milliseconds(6_000);
     let sale = sale_with(&json!({
-        "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 10_000, "per_user_limit": 10_000,
-        "purchase_rate": {"limit": 1000, "window_ms": 1},
+        "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at), "stock": 10_000,
     }));
     let id = app.create_sale(&sale).await;
     let loaded = app.operate(&id, "preload").await.ok(200);
@@ -188,11 +187,12 @@ async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
     // after the request was sent.
     let (starts, ends) = (starts_at.timestamp_millis(), ends_at.timestamp_millis());
     let (mut refused_before, mut sold, mut number) = (0, 0, 0);
-    poll::until_shortly_before(starts, 300).await;
+    // One answer long before each edge, which a busy machine has time for, and then many close to it.
+    poll::until_shortly_before(starts, 2_000).await;
     loop {
         number += 1;
         let sent = Utc::now().timestamp_millis();
-        let answer = app.buy("ada", &id, &format!("k{number}"), 1).await;
+        let answer = app.buy(&format!("ada-{number}"), &id, "k", 1).await;
         let answered = Utc::now().timestamp_millis();
         match answer.status {
             201 => {
@@ -200,13 +200,18 @@ async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
                 let at = at.timestamp_millis();
                 assert!((starts..ends).contains(&at), "sold at {at}, not in {starts}..{ends}");
                 sold += 1;
-                if sold == 5 {
-                    poll::until_shortly_before(ends, 300).await;
+                match sold {
+                    5 => poll::until_shortly_before(ends, 2_000).await,
+                    6 => poll::until_shortly_before(ends, 300).await,
+                    _ => {}
                 }
             }
             _ if answer.body["sale_state"] == "scheduled" => {
                 assert!(sent < starts, "still scheduled at {sent}, {starts} has passed");
                 refused_before += 1;
+                if refused_before == 1 {
+                    poll::until_shortly_before(starts, 300).await;
+                }
             }
             _ => {
                 assert_eq!(answer.no(409, "sale_not_open").body["sale_state"], "closed");

@@ -1,8 +1,8 @@
 //! On a Redis Cluster all promises hold while primaries die and slots move.
 
 use crate::support::app::{Instance, environment, sale_with};
-use crate::support::crowd::{Terms, World, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
-use crate::support::poll::{self, PATIENCE, Patience, within};
+use crate::support::crowd::{Terms, World, answered, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
+use crate::support::poll::{self, PATIENCE, Patience, once_within, within};
 use crate::support::servers::{self, Cluster};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::purchase::PurchaseOutcome;
@@ -25,7 +25,8 @@ const WAITS_MAX: Duration = Duration::from_secs(2);
 
 /// One shopper's purchase, repeated with the same key until it is no longer unknown; `None` when all is sold.
 async fn insist(client: crate::support::app::Client, user: String, sale: String) -> Option<(String, String)> {
-    let patience = Patience::of(Duration::from_secs(30));
+    // Two failovers may come meanwhile, and each may take half a minute.
+    let patience = Patience::of(Duration::from_secs(120));
     loop {
         let answer = client.buy(&user, &sale, "k", 1).await;
         match answer.status {
@@ -96,8 +97,7 @@ fn slot(cluster: &Cluster, sale: &str, shard: u16) -> u16 {
 /// The slot of a sale's first shard, and the shards that are on other primaries than that.
 fn beside_the_first(cluster: &Cluster, sale: &Sale) -> (u16, Vec<u16>) {
     let slot = |shard| slot(cluster, &sale.id.to_string(), shard);
-    // Three primaries have a third of the slots each.
-    let is_elsewhere = |shard: &u16| slot(*shard) / 5461 != slot(0) / 5461;
+    let is_elsewhere = |shard: &u16| Cluster::first_primary_of(slot(*shard)) != Cluster::first_primary_of(slot(0));
     (slot(0), (0..sale.shards).filter(is_elsewhere).collect())
 }
 
@@ -144,45 +144,58 @@ async fn a_node_that_hangs_keeps_nobody_from_borrowing_of_the_others_nor_one_aft
     };
     // The first to borrow loads the scripts for it.
     bought(&world.app, &sale, &shopper_at(&sale, *lucky), "before", 3).await;
+    // No replica takes over, so that each try meets the silent node.
+    cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    let began = Instant::now();
-    // As many as are left, which only the silent shard could have; and more than the own shard has.
-    let unknown = others.iter().map(|shard| {
-        let user = shopper_at(&sale, *shard);
-        let (world, sale) = (&world, &sale);
-        async move { try_buy(&world.app, sale, &user, "k", 45).await }
-    });
-    let user = shopper_at(&sale, *lucky);
-    let (unknown, borrowed) = tokio::join!(join_all(unknown), try_buy(&world.app, &sale, &user, "k", 3));
-    let took = began.elapsed();
-    for outcome in unknown {
-        assert!(matches!(&outcome, Err(fault) if fault.is_passing()), "{outcome:?}");
-    }
-    assert!(
-        matches!(borrowed, Ok(PurchaseOutcome::Reserved(_))),
-        "{borrowed:?} after {took:?}"
-    );
-    assert!(took < WAITS_MAX, "{took:?}");
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    once_within(WAITS_MAX, "one borrows, and nobody else waits for long", async || {
+        let key = keys.next().unwrap();
+        // As many as are left, which only the silent shard could have; and more than the own shard has.
+        let unknown = others.iter().map(|shard| {
+            let user = shopper_at(&sale, *shard);
+            let (world, sale, key) = (&world, &sale, &key);
+            async move { try_buy(&world.app, sale, &user, key, 45).await }
+        });
+        let user = shopper_at(&sale, *lucky);
+        let (unknown, borrowed) = tokio::join!(join_all(unknown), try_buy(&world.app, &sale, &user, &key, 3));
+        for outcome in unknown {
+            assert!(matches!(&outcome, Err(fault) if fault.is_passing()), "{outcome:?}");
+        }
+        match borrowed {
+            Ok(PurchaseOutcome::Reserved(_)) => Some(()),
+            Err(fault) if fault.is_passing() => None,
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_keeps_the_orders_of_the_others_waiting_for_the_ledger_no_longer_than_it_is_waited_for() {
     let mut cluster = Cluster::start();
     let world = World::on(cluster.url()).await;
-    let sale = world.sale(&Terms::of(48, 24)).await;
+    let sale = world.sale(&Terms::of(480, 24)).await;
     let (first, healthy) = beside_the_first(&cluster, &sale);
     assert!(!healthy.is_empty());
-    for shard in &healthy {
-        bought(&world.app, &sale, &shopper_at(&sale, *shard), "k", 1).await;
-    }
+    // No replica takes over, so that each round meets the silent node.
+    cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    let began = Instant::now();
-    let drained = drain_all(&world.app).await;
-    let took = began.elapsed();
     let orders = "select count(*) from orders where sale_id = $1";
-    assert_eq!(world.number(orders, sale.id).await, healthy.len() as i64);
-    assert!(matches!(&drained, Err(fault) if fault.is_passing()), "{drained:?}");
-    assert!(took < WAITS_MAX, "{took:?}");
+    let mut bought_so_far = 0;
+    within(PATIENCE, "a round of the drain takes all others in time", async || {
+        for shard in &healthy {
+            let (user, key) = (shopper_at(&sale, *shard), format!("k{bought_so_far}"));
+            bought(&world.app, &sale, &user, &key, 1).await;
+            bought_so_far += 1;
+        }
+        let began = Instant::now();
+        let drained = drain_all(&world.app).await;
+        let took = began.elapsed();
+        assert!(matches!(&drained, Err(fault) if fault.is_passing()), "{drained:?}");
+        // A slow machine may make a healthy shard miss its round.
+        took < WAITS_MAX && world.number(orders, sale.id).await == bought_so_far
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,11 +248,18 @@ async fn an_order_that_a_replica_acknowledged_outlives_its_primary() {
             (api.buy(&user, sale, "k", 1).await, user)
         }
     };
-    let orders = join_all((0..120).map(buy)).await;
+    let known = |n: u32| {
+        poll::answer("the outcome is known", move || async move {
+            let (answer, user) = buy(n).await;
+            (answer.status != 503).then_some((answer, user))
+        })
+    };
+    let orders = join_all((0..120).map(known)).await;
     let slot = slot(&cluster, &sale, 0);
     cluster.kill_primary_of(slot);
     for (order, user) in orders {
-        let order = order.ok(201).id();
+        assert!([200, 201].contains(&order.status), "{order:?}");
+        let order = order.id();
         let found = poll::answer("its shard is there again", || async {
             let found = api.order(&user, &order).await;
             (found.status != 503).then_some(found)
@@ -259,11 +279,8 @@ async fn an_order_that_a_replica_acknowledged_outlives_its_primary() {
     })
     .await;
     for n in 0..120 {
-        let known = poll::answer("the outcome is known", || async {
-            let (answer, _) = buy(n).await;
-            (answer.status != 503).then_some(answer)
-        });
-        assert_eq!(known.await.ok(200).header("idempotency-replayed"), Some("true"), "{n}");
+        let (answer, _) = known(n).await;
+        assert_eq!(answer.ok(200).header("idempotency-replayed"), Some("true"), "{n}");
     }
     api.assert_balanced(&sale).await;
 }
@@ -293,21 +310,20 @@ async fn a_primary_that_is_silent_keeps_no_other_shard_from_stopping_and_no_hold
     let (first, healthy) = beside_the_first(&cluster, &sale);
     assert!(!healthy.is_empty());
     bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1).await;
-    drain_all(&world.app).await.unwrap();
+    answered("the order is stored", || drain_all(&world.app)).await;
     let overdue = "update orders set created_at = created_at - interval '1 hour', \
                    expires_at = expires_at - interval '1 hour' where sale_id = $1";
     assert_eq!(world.execute(overdue, sale.id).await.unwrap(), 1);
     // No replica is promoted, and the first shard is the silent one.
     cluster.kill_replica_of(first);
     cluster.hang_primary_of(first);
-    let (patience, mut answered) = (Patience::of(PATIENCE), 0);
-    while answered < 3 {
+    let (patience, mut in_time) = (Patience::of(PATIENCE), 0);
+    while in_time < 3 {
         let began = Instant::now();
         let clock = world.app.stock.slowest_clock().await;
-        let took = began.elapsed();
-        assert!(took < WAITS_MAX, "{clock:?} after {took:?}");
-        answered += usize::from(clock.is_ok());
-        patience.pause("the others answer with their clocks").await;
+        // An answer that comes late on a slow machine tells nothing.
+        in_time += usize::from(clock.is_ok() && began.elapsed() < WAITS_MAX);
+        patience.pause("the others answer in time with their clocks").await;
     }
     within(PATIENCE, "the hold ends", async || {
         let _passing = flow::settle::expire::expire_due(&world.app).await;
@@ -345,7 +361,7 @@ async fn other_decisions_pass_those_for(first: impl FnOnce(&mut Cluster, u16)) {
     let order = bought(&world.app, &sale, &shopper_at(&sale, healthy[0]), "k", 1)
         .await
         .id;
-    drain_all(&world.app).await.unwrap();
+    answered("the order is stored", || drain_all(&world.app)).await;
     world.end_keeper().await;
     let waiting = "insert into outbox (sale_id, shard, message, not_before) \
          select $1, 0, jsonb_build_object('kind', 'resolve', 'order', gen_random_uuid(), 'user', 'u' || n, \
@@ -471,7 +487,7 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_in_redis_after_th
     for user in &users {
         orders.push(bought(&world.app, &sale, user, "k", 1).await.id);
     }
-    drain_all(&world.app).await.unwrap();
+    answered("the orders are stored", || drain_all(&world.app)).await;
     for (order, user) in orders.iter().zip(&users).skip(1) {
         cancel(&world.app, *order, user).await;
     }

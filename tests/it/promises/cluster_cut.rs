@@ -137,10 +137,13 @@ async fn comes_apart(durability: Durability) {
     };
 
     let mut early = shoppers("early", &cut_off);
-    for instance in [&beside, &across] {
-        sides.kept.extend(acknowledged(early.buy(5, instance).await));
+    for (instance, enough) in [(&beside, 5), (&across, 10)] {
+        within(PATIENCE, "five more are kept", async || {
+            sides.kept.extend(acknowledged(early.buy(5, instance).await));
+            sides.kept.len() >= enough
+        })
+        .await;
     }
-    assert_eq!(sides.kept.len(), 10);
     for (user, order) in &sides.kept {
         across.wait_for_order(user, &order.id(), "reserved").await;
     }
@@ -180,7 +183,10 @@ async fn comes_apart(durability: Durability) {
         is_whole
     })
     .await;
-    assert!(!is_primary(&cluster, CUT_OFF), "it follows the promoted one");
+    within(PATIENCE, "it follows the promoted one", async || {
+        !is_primary(&cluster, CUT_OFF)
+    })
+    .await;
     for (user, order) in &sides.kept {
         across.wait_for_order(user, &order.id(), "reserved").await;
     }

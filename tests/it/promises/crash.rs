@@ -66,14 +66,21 @@ async fn dies_at(point: &str) {
         // A payment for an order that is still on its way would commit nothing at first.
         drain_all(&world.app).await.unwrap();
     }
-    let request = Request {
+    let mut request = Request {
         point,
         sale: &sale,
         user: &user,
         order,
     };
     let mut doomed = world.start_to_crash("api", point).await;
-    assert!(request.send(&doomed.client()).await.is_none(), "{point}");
+    let mut other_keys = ["k1", "k2", "k3"].into_iter();
+    while request.send(&doomed.client()).await.is_some() {
+        // On a slow machine the job delivers the decision, and does not come by this point.
+        assert_eq!(point, "release.after_stock");
+        world.settled(&sale).await;
+        let key = other_keys.next().expect("one delivery of four is in time");
+        request.order = Some(bought(&world.app, &sale, &user, key, QUANTITY).await.id);
+    }
     doomed.crashed().await;
     // The second time it may get past the point, if its step was done the first time.
     let mut doomed = world.start_to_crash("api", point).await;

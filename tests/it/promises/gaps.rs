@@ -1,7 +1,7 @@
 //! Streams whose numbers have a gap: Postgres has lost commits, or an operator has written into a stream by hand.
 
 use crate::support::crowd::{Terms, World, bought, buy, cancel, drain_all, payment, shopper_at};
-use crate::support::poll::{PATIENCE, within};
+use crate::support::poll::{PATIENCE, answer, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::fault::Fault;
@@ -438,7 +438,7 @@ async fn a_rebuild_that_broke_off_is_not_taken_for_lost_commits() {
         within(PATIENCE, "the shards are rebuilt once more", async || {
             let _later = flow::recover::attend::reconcile_all(&app).await;
             let standings = app.ledger.standings(&[sale.id]).await.unwrap();
-            standings.values().all(|it| it.epoch == 3)
+            standings.values().all(|it| it.epoch >= 3)
         })
         .await;
         let item = world.settled(&sale).await;
@@ -448,6 +448,17 @@ async fn a_rebuild_that_broke_off_is_not_taken_for_lost_commits() {
         let lost = "select sum(lost_orders)::int8 from shards where sale_id = $1";
         assert_eq!(world.number(lost, sale.id).await, 0, "{point}");
     }
+}
+
+/// The warning of readiness about a sale. There is no verdict yet while a slow machine keeps a server from answering.
+async fn warning(world: &World, sale: &Sale) -> Option<String> {
+    let id = sale.id.to_string();
+    answer("readiness has a verdict", || async {
+        let verdict = flow::watch::readiness::readiness(&world.app).await;
+        let warnings = Result::as_ref(&verdict).ok()?;
+        Some(warnings.iter().find(|it| it.contains(&id)).cloned())
+    })
+    .await
 }
 
 /// Puts an entry into a shard's stream that no script wrote.
@@ -501,21 +512,18 @@ async fn a_shard_whose_stream_has_a_foreign_entry_is_named_by_readiness_until_it
     let shard = sqlx::query("select from shards where sale_id = $1 for update").bind(sale.id.0);
     shard.execute(&mut *lock).await.unwrap();
     add_entry(&world, key(&sale, 0), "99-1");
-    let named = async || {
-        let readiness = flow::watch::readiness::readiness(&world.app).await;
-        let warnings = Result::as_ref(&readiness).unwrap();
-        let is_it = |it: &&String| it.contains(&sale.id.to_string());
-        warnings.iter().find(is_it).cloned()
-    };
     within(PATIENCE, "readiness names the shard", async || {
-        named()
+        warning(&world, &sale)
             .await
             .is_some_and(|it| it.contains("shard 0") && it.contains("flashsaleforeignentry"))
     })
     .await;
     lock.rollback().await.unwrap();
     bought(&world.app, &sale, "ada", "k", 1).await;
-    within(PATIENCE, "readiness names it no more", async || named().await.is_none()).await;
+    within(PATIENCE, "readiness names it no more", async || {
+        warning(&world, &sale).await.is_none()
+    })
+    .await;
 }
 
 /// The value of the first event in a shard's stream.
@@ -584,10 +592,8 @@ async fn a_foreign_entry_among_a_shards_own_numbers_is_named_by_readiness_until_
         }
         drain_all(&world.app).await.unwrap();
         let named = async || {
-            let readiness = flow::watch::readiness::readiness(&world.app).await;
-            let warnings = Result::as_ref(&readiness).unwrap();
-            let is_it = |it: &String| it.contains(&sale.id.to_string()) && it.contains("flashsaleforeignentry");
-            warnings.iter().any(is_it)
+            let warning = warning(&world, &sale).await;
+            warning.is_some_and(|it| it.contains("flashsaleforeignentry"))
         };
         assert!(named().await, "a copy: {is_copy}");
         within(PATIENCE, "the shard is reconciled", async || {

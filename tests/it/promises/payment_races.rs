@@ -225,23 +225,30 @@ async fn a_payment_for_a_new_sale_is_never_recorded_as_unmatched() {
     other.sales.learn().await.unwrap();
     let sale = world.sale(&Terms::of(4, 1)).await;
     let order = bought(&world.app, &sale, &shopper_at(&sale, 0), "k", 1).await;
-    // Without a query it answers that there is no such sale, and it keeps that answer for a moment.
-    for guesses in [200, 20] {
+    // Without a query it answers that there is no such sale, and it keeps that answer for a moment. On a slow machine the
+    // first round gives queries back, so the second one asks for more than there may be.
+    for guesses in [200, 200] {
         let guesses = (0..guesses).map(|_| SaleId(Uuid::now_v7())).chain([sale.id]);
         let found = join_all(guesses.map(|id| other.sales.fresh(id))).await;
-        assert!(found.into_iter().all(|it| it.unwrap().is_none()));
+        assert!(found.iter().all(finds_nothing));
     }
     let flood = async {
         loop {
             let guesses = (1..=200).map(|n| other.sales.by_number(sale.number + n));
-            for guess in join_all(guesses).await {
-                assert!(guess.unwrap().is_none());
-            }
+            assert!(join_all(guesses).await.iter().all(finds_nothing));
         }
     };
     let payment = payment("p", order.id, 1);
     tokio::select! {
         () = flood => {}
-        outcome = flow::settle::pay::pay(&other, &payment) => assert_eq!(outcome.unwrap(), PaymentOutcome::Applied),
+        outcome = pay(&other, &payment) => assert_ne!(outcome, PaymentOutcome::Unmatched),
     }
+    // A payment that had to be sent again is a duplicate, and one whose order came late is settled later.
+    world.settled(&sale).await;
+    the_money_is_all_there(&world, &sale, 1).await;
+}
+
+/// Whether nothing was found; a busy ledger may not have answered.
+fn finds_nothing(found: &Result<Option<Arc<Sale>>, Fault>) -> bool {
+    found.as_ref().map_or_else(Fault::is_passing, Option::is_none)
 }
