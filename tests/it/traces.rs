@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use tokio::net::TcpSocket;
 
 /// Traced purchases that a batch links to.
 const TRACED_MAX: usize = 32;
@@ -256,13 +256,14 @@ async fn payments_and_the_jobs_batches_are_traced_with_their_statements_and_no_e
         ],
     )
     .await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 4}))).await;
+    let id = app.load_sale(&sale()).await;
     for user in ["ada", "cy", "dan"] {
         let order = app.buy(user, &id, "k", 1).await.ok(201);
         app.wait_for_order(user, &order.id(), "reserved").await;
         assert_eq!(app.pay(user, &order.body).await, "applied");
     }
-    let unpaid = app.buy("bob", &id, "k", 1).await.ok(201);
+    let brief = app.load_sale(&sale_with(&json!({"payment_window_seconds": 1}))).await;
+    let unpaid = app.buy("bob", &brief, "k", 1).await.ok(201);
     app.wait_for_order("bob", &unpaid.id(), "expired").await;
     let mut database = app.database().await;
     within(PATIENCE, "all messages are delivered", async || {
@@ -421,11 +422,10 @@ async fn scripts_are_traced_within_requests_and_not_those_of_the_jobs() {
 
 #[tokio::test]
 async fn a_collector_that_is_away_is_reported_once_and_delays_nobody() {
-    // Nobody listens here any more.
-    let url = format!(
-        "http://{}",
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-    );
+    // Nobody listens here, and no other test gets the port.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", taken.local_addr().unwrap());
     let environment = [
         ("FLASHSALE_LOG", "info"),
         ("FLASHSALE_OTLP_URL", url.as_str()),

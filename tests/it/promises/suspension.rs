@@ -104,6 +104,17 @@ const WAITING: usize = 40;
 /// A process that drops its connections loses answers, and shoppers who repeat their requests would hide that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_answers_each_request_in_flight_first() {
+    for _ in 0..5 {
+        // Boxed, since the attempt is large.
+        if Box::pin(answers_requests_in_flight()).await {
+            return;
+        }
+    }
+    panic!("not all requests waited when the process was asked to end");
+}
+
+/// Returns `false` if the machine is so slow that a request had its answer before the process was asked to end.
+async fn answers_requests_in_flight() -> bool {
     let redis = fresh_redis();
     let world = World::on(redis.server.url()).await;
     let sale = world.sale(&Terms::of(100, 4)).await;
@@ -118,7 +129,8 @@ async fn a_process_that_is_asked_to_end_answers_each_request_in_flight_first() {
     let in_flight = format!("flashsale_purchases_in_flight {WAITING}\n");
     within(PATIENCE, "all requests wait for Redis", async || {
         let metrics = ends.client().metrics().await;
-        metrics.is_some_and(|metrics| metrics.contains(&in_flight))
+        let is_late = requests.iter().any(|request| request.is_finished());
+        is_late || metrics.is_some_and(|metrics| metrics.contains(&in_flight))
     })
     .await;
     let asked = Instant::now();
@@ -127,7 +139,10 @@ async fn a_process_that_is_asked_to_end_answers_each_request_in_flight_first() {
         tokio::net::TcpStream::connect(&ends.address).await.is_err()
     })
     .await;
-    let waiting = requests.iter().filter(|request| !request.is_finished()).count();
+    // Redis stood still for less than a request may take.
+    if requests.iter().any(|request| request.is_finished()) {
+        return false;
+    }
     drop(frozen);
     let mut statuses = Vec::new();
     for request in requests {
@@ -140,9 +155,8 @@ async fn a_process_that_is_asked_to_end_answers_each_request_in_flight_first() {
         statuses.iter().all(|status| matches!(status, Some(201 | 503))),
         "{statuses:?}"
     );
-    // Redis stood still for less than a request may take.
-    assert_eq!(waiting, WAITING, "only these waited when it was asked to end");
     assert!(took < Duration::from_secs(10), "{took:?}");
     assert_eq!(ends.errors(), Vec::<String>::new());
     world.settled(&sale).await;
+    true
 }

@@ -17,7 +17,11 @@ const MINUTE: i64 = 60_000;
 async fn a_clock_that_jumps_while_a_crowd_buys_costs_no_unit_and_keeps_nobody_out() {
     let (redis, clock) = redis_with_clock();
     let world = World::on(redis.server.url()).await;
-    let sale = world.sale(&Terms::of(4_000, 4)).await;
+    let terms = Terms {
+        limit: 4_000,
+        ..Terms::of(4_000, 4)
+    };
+    let sale = world.sale(&terms).await;
     let done = Arc::new(AtomicBool::new(false));
     let crowd = (0..8).map(|shopper| {
         let (app, sale, done) = (Arc::clone(&world.app), Arc::clone(&sale), Arc::clone(&done));

@@ -63,7 +63,7 @@ async fn commands_of(shop: &Shop, who: &str, key: &str) -> (ShardAnswer, String)
 /// The answers to `MANY` shoppers who buy one unit each.
 async fn sell_many(shop: &Shop) {
     let all: Vec<usize> = (0..MANY).collect();
-    for some in all.chunks(500) {
+    for some in all.chunks(100) {
         let buying = some.iter().map(|n| async move {
             // As long as UUIDs, which most ids are.
             let (who, key) = (format!("shopper-{n:028}"), format!("click-{n:030}"));

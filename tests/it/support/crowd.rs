@@ -628,32 +628,27 @@ pub async fn try_buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u3
 
 /// The same; while the answer is 503, the shopper repeats the request.
 pub async fn buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> PurchaseOutcome {
-    let patience = Patience::of(PATIENCE);
-    loop {
-        match try_buy(app, sale, user, key, quantity).await {
-            Ok(outcome) => return outcome,
-            Err(fault) => assert!(fault.is_passing(), "{fault}"),
-        }
-        patience.pause("a purchase has an outcome").await;
-    }
+    let try_buy = || try_buy(app, sale, user, key, quantity);
+    answered("a purchase has an outcome", try_buy).await
 }
 
 /// Cancels, and asks again while the answer is 503.
 pub async fn cancel(app: &App, order: OrderId, user: &str) -> CancelOutcome {
-    let (patience, user) = (Patience::of(PATIENCE), user.parse().unwrap());
-    loop {
-        match flow::settle::cancel::cancel(app, order, &user).await {
-            Ok(outcome) => return outcome,
-            Err(fault) => assert!(fault.is_passing(), "{fault}"),
-        }
-        patience.pause("a cancellation has an outcome").await;
-    }
+    let user = user.parse().unwrap();
+    let cancel = || flow::settle::cancel::cancel(app, order, &user);
+    answered("a cancellation has an outcome", cancel).await
 }
 
-/// Buys, or fails the test.
+/// Buys, or fails the test. After a lost answer, the repeat finds the order of the first try.
 pub async fn bought(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> Order {
-    match buy(app, sale, user, key, quantity).await {
+    let mut tries = 0;
+    let try_buy = || {
+        tries += 1;
+        try_buy(app, sale, user, key, quantity)
+    };
+    match answered("a purchase has an outcome", try_buy).await {
         PurchaseOutcome::Reserved(order) => order,
+        PurchaseOutcome::Replayed(order) if tries > 1 => order,
         other => panic!("{user} did not get {quantity}: {other:?}"),
     }
 }

@@ -125,6 +125,11 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations()
 }
 
+/// Whether a round broke nothing but the time until it sells again. A machine that stands still does that.
+pub fn is_only_late(violations: &[Violation]) -> bool {
+    !violations.is_empty() && violations.iter().all(|it| it.rule == rule::SELLS)
+}
+
 /// Orders that a round lost, which only a fault may do that takes acknowledged orders from Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {

@@ -1,6 +1,6 @@
 //! Rounds one after the other, on a few worlds at the same time, and their results.
 
-use super::checker::{check, losses};
+use super::checker::{check, is_only_late, losses};
 use super::history::{History, Violation};
 use super::nemesis::Campaign;
 use super::report::Report;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub lanes: usize,
     /// Further variables of the instances.
     pub variables: Vec<(String, String)>,
+    /// Whether a round that only sells again too late is played once more.
+    pub repeats_late_rounds: bool,
 }
 
 impl Default for Settings {
@@ -45,6 +47,7 @@ impl Default for Settings {
             limit: Duration::from_secs(86_400),
             lanes: 2,
             variables: Vec::new(),
+            repeats_late_rounds: false,
         }
     }
 }
@@ -169,7 +172,13 @@ async fn lane(run: &Run) {
                 }
             }
             let started = Instant::now();
-            let history = play(&mut world, &plan).await;
+            let mut history = play(&mut world, &plan).await;
+            if run.settings.repeats_late_rounds && is_only_late(&check(&history)) {
+                println!("round {round} sold again too late; once more, on a new world");
+                drop(world);
+                world = World::start(kind, INSTANCES, &run.settings.variables).await;
+                history = play(&mut world, &plan).await;
+            }
             conclude(run, round, &world, &plan, &history, started.elapsed());
         }
     }

@@ -1,7 +1,8 @@
 //! Shows that torture can see. The program gets one bug at a time, and one of a few rounds must break the bug's rule.
 //! The control is the same round without a bug: it must break no rule.
 
-use super::checker::{check, rule};
+use super::checker::{check, is_only_late, rule};
+use super::history::Violation;
 use super::nemesis::{Fault, PlannedFault};
 use super::proxy::Mode;
 use super::round::{INSTANCES, Plan, play};
@@ -18,7 +19,7 @@ const ROUNDS_MAX: u64 = 10;
 const LANES: usize = 4;
 /// How long a round may take until nothing moves. With some bugs something always moves. The control has the same time,
 /// so a machine that needs longer fails the control too.
-const RESTS_WITHIN: Duration = Duration::from_secs(8);
+const RESTS_WITHIN: Duration = Duration::from_secs(20);
 /// The longest payment window. Its holds end well within `RESTS_WITHIN`.
 const WINDOW_SECONDS_MAX: u32 = 2;
 
@@ -298,11 +299,19 @@ struct Control {
 impl Control {
     /// The rules that the round breaks, each with the reason.
     async fn failures(&self) -> Vec<String> {
-        let mut world = World::start(self.place.kind, INSTANCES, &[]).await;
-        let violations = check(&play(&mut world, &self.place.plan(self.round)).await);
+        let mut violations = Box::pin(self.violations()).await;
+        // Many worlds keep the machine busy.
+        if is_only_late(&violations) {
+            violations = Box::pin(self.violations()).await;
+        }
         let failures = violations.into_iter();
         let failures = failures.map(|it| format!("without a bug, {self:?}: {}: {}", it.rule, it.what));
         failures.collect()
+    }
+
+    async fn violations(&self) -> Vec<Violation> {
+        let mut world = World::start(self.place.kind, INSTANCES, &[]).await;
+        check(&play(&mut world, &self.place.plan(self.round)).await)
     }
 }
 

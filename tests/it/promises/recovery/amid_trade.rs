@@ -110,11 +110,11 @@ async fn a_sale_that_is_rebuilt_by_two_at_once_while_a_crowd_is_at_it_loses_no_o
             let answer = it
                 .client()
                 .operate(sale.id, "rebuild", "k", &serde_json::json!({}))
-                .await
-                .unwrap();
-            // The other one may hold it.
-            assert!([200, 503].contains(&answer.status), "{answer:?}");
-            usize::from(answer.status == 200)
+                .await;
+            // The other one may hold it, or a slow machine answer too late.
+            let is_allowed = answer.as_ref().is_none_or(|it| [200, 503].contains(&it.status));
+            assert!(is_allowed, "{answer:?}");
+            usize::from(answer.is_some_and(|it| it.status == 200))
         });
         done += join_all(both).await.into_iter().sum::<usize>();
     }
@@ -153,12 +153,15 @@ async fn no_order_is_lost_between_two_processes_of_which_one_permits_and_one_reb
     let shoppers = (0..4).map(|n| {
         let (app, sale, stop) = (Arc::clone(&world.app), Arc::clone(&sale), Arc::clone(&stop));
         tokio::spawn(async move {
-            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE));
+            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE * 4));
             for round in 0.. {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                acknowledged.push(bought(&app, &sale, &format!("u{n}-{round}"), "k", 1).await.id);
+                match buy(&app, &sale, &format!("u{n}-{round}"), "k", 1).await {
+                    PurchaseOutcome::Reserved(order) | PurchaseOutcome::Replayed(order) => acknowledged.push(order.id),
+                    other => panic!("{other:?}"),
+                }
                 patience.pause("the rebuildings come to an end").await;
             }
             acknowledged

@@ -152,7 +152,7 @@ async fn a_redis_that_is_killed_twice_under_load_loses_no_order_that_it_acknowle
     let shoppers = (0..6usize).map(|n| {
         let (app, sale, stop) = (Arc::clone(&apps[n % 2]), Arc::clone(&sale), Arc::clone(&stop));
         tokio::spawn(async move {
-            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE));
+            let (mut acknowledged, patience) = (Vec::new(), Patience::of(PATIENCE * 4));
             for round in 0.. {
                 if stop.load(Ordering::Relaxed) {
                     break;

@@ -54,7 +54,7 @@ async fn a_state_that_redis_forgot_is_delivered_again_before_the_shards_sell() {
         let shoppers = (0..8usize).map(|n| {
             let (app, sale, stop) = (Arc::clone(&apps[n % 2]), Arc::clone(&lab.sale), Arc::clone(&stop));
             tokio::spawn(async move {
-                let (mut asked, patience) = (0, Patience::of(PATIENCE));
+                let (mut asked, patience) = (0, Patience::of(PATIENCE * 4));
                 while !stop.load(Ordering::Relaxed) {
                     match try_buy(&app, &sale, &format!("u{n}-{asked}"), "k", 1).await {
                         Ok(outcome) => assert_eq!(outcome, PurchaseOutcome::Refused(Refusal::NotOpen { state })),
