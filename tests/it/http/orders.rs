@@ -108,7 +108,7 @@ async fn an_order_is_confirmed_once_a_worker_has_taken_it_in() {
 #[tokio::test]
 async fn a_paid_or_expired_order_is_not_cancellable() {
     let app = TestApp::start().await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 2}))).await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 6}))).await;
     let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
     assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
     let expired = app.buy("ada", &id, "expired", 1).await.ok(201);
