@@ -10,6 +10,7 @@
 )]
 
 mod browser;
+mod bugs;
 mod compose;
 mod dev;
 mod guides;

@@ -18,9 +18,14 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Whether a file, a folder or a module of the tests has this name.
+/// Whether a file, a folder, a module or a test has this name.
 fn is_there(name: &str) -> bool {
-    !name.contains("::") && root().join("tests/it").join(name).exists() || file_of(name).is_some()
+    let is_module = || {
+        file_of(name).is_some_and(|(file, inside)| {
+            inside.is_none_or(|inside| fs::read_to_string(file).unwrap().contains(&format!(" {inside}")))
+        })
+    };
+    !name.contains("::") && root().join("tests/it").join(name).exists() || is_module()
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod proxy;
 mod report;
 mod round;
 mod run;
-mod seeded;
+pub mod seeded;
 mod shoppers;
 mod world;
 
