@@ -3,7 +3,7 @@
 
 use super::tls::Files;
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with, token};
-use crate::support::poll::{Patience, within};
+use crate::support::poll::{Patience, Stopwatch, within};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -232,8 +232,11 @@ async fn handshakes_that_are_not_begun_keep_nobody_out() {
     }
     let client = files.client();
     let url = format!("https://localhost:{}/healthz", to.port());
+    let asked = Stopwatch::start();
     let answered = tokio::task::spawn_blocking(move || client.get(&url).call().unwrap().status().as_u16());
     assert_eq!(answered.await.unwrap(), 200);
+    let took = asked.elapsed();
+    assert!(took < Duration::from_millis(2_500), "as late as idle ones go: {took:?}");
     // None of them had to go first, before a handshake's three seconds were over.
     let mut byte = [0];
     let gone = idle.iter().filter(|stream| stream.try_read(&mut byte).is_ok()).count();

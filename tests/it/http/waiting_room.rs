@@ -210,8 +210,8 @@ async fn sold_out_is_sent_at_once_and_released_units_go_to_the_first_in_line() {
     let (name, data) = events.next().await.unwrap();
     assert_eq!((name.as_str(), &data["ask_again_seconds"]), ("waiting", &json!(15)));
     let order = buy(&app, "first", &id, "k", &first).await.ok(201);
-    let data = tokio::time::timeout(Duration::from_secs(10), events.next()).await;
-    let (name, data) = data.expect("within ten seconds").unwrap();
+    let data = tokio::time::timeout(Duration::from_secs(4), events.next()).await;
+    let (name, data) = data.expect("within four seconds").unwrap();
     assert_eq!(
         (name.as_str(), &data["estimated_wait_seconds"]),
         ("sold_out", &Value::Null)

@@ -216,6 +216,7 @@ async fn two_copies_of_a_request_never_get_an_order_and_sold_out() {
     let world = World::new().await;
     for _ in 0..5 {
         let doubled = doubled_crowd(&world, 400, 8, 2040).await;
-        assert!(doubled.orders > 0 && doubled.both == 0, "{doubled:?}");
+        // On a slow machine, some requests have no answer in time.
+        assert!(doubled.orders > 300 && doubled.both == 0, "{doubled:?}");
     }
 }

@@ -1,19 +1,17 @@
 //! While a server is away or hangs, every request is answered within two seconds, and the log names the fault once and
 //! its end once.
 
-use super::outage::unless_permits_lapse;
-use super::outage_shoppers::sells_less_than;
 use crate::support::app::{Client, Instance, TestApp, Who, environment, payment_body, sale_with};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::servers::{DurableRedis, FreshPostgres, Frozen};
 use chrono::Utc;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The longest that a client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// How much later most answers may come, since other tests keep the processors busy.
+/// How much later one answer of eight may come, since other tests keep the processors busy.
 const BUSY: Duration = Duration::from_millis(500);
 /// How long an outage lasts: longer than permits hold, and than any server is waited for.
 const OUTAGE: Duration = Duration::from_secs(6);
@@ -87,36 +85,13 @@ async fn ask(client: &Client, what: &str, id: &str, [kept, cancelled, paid]: &[V
     (answer.status, asked.elapsed())
 }
 
-/// Whether one kind of request was answered as it should be. A machine that stands still makes the answers of that round
-/// late, or 503. So half of them may be, and one has to be in time.
-fn is_answered(answers: &[(u16, Duration)], expected: u16) -> bool {
-    let right = |max: Duration| {
-        let right = answers.iter().filter(|(status, _)| *status == expected);
-        right.filter(|(_, took)| *took < max).count()
-    };
-    let has_no_other = answers.iter().all(|(status, _)| [expected, 503].contains(status));
-    has_no_other && right(ANSWER_MAX) > 0 && 2 * right(ANSWER_MAX + BUSY) >= answers.len()
-}
-
-/// How often each warning, error and notice was logged during an outage and after it, by message and subject. After it,
-/// only until the part works again: on a slow machine, it may soon have to wait again.
-fn said(during: &str, after: &str) -> BTreeMap<String, usize> {
-    let (mut said, mut over) = (BTreeMap::new(), BTreeSet::<String>::new());
-    let after = after.lines().map(|line| (line, true));
-    for (line, is_after) in during.lines().map(|line| (line, false)).chain(after) {
+/// How often each warning, error and notice was logged, by message and subject.
+fn said(log: &str) -> BTreeMap<String, usize> {
+    let mut said = BTreeMap::new();
+    for line in log.lines() {
         let event: Value = serde_json::from_str(line).unwrap();
         if !["INFO", "WARN", "ERROR"].contains(&event["level"].as_str().unwrap()) {
             continue;
-        }
-        let message = event["message"].as_str().unwrap_or_default();
-        let readiness = message.starts_with("this instance is ").then_some("readiness");
-        if let Some(part) = event["what"].as_str().or(readiness) {
-            if over.contains(part) {
-                continue;
-            }
-            if is_after && ["works again", "this instance is ready again"].contains(&message) {
-                over.insert(part.to_owned());
-            }
         }
         let of: Vec<&str> = ["level", "message", "what", "lane", "shard"]
             .iter()
@@ -131,11 +106,6 @@ fn said(during: &str, after: &str) -> BTreeMap<String, usize> {
 }
 
 async fn answers_and_logs_during(redis: Option<Away>, postgres: Option<Away>) {
-    unless_permits_lapse(async || answers_and_logs(redis, postgres).await).await;
-}
-
-/// Returns `false` if answers were wrong since permits had lapsed.
-async fn answers_and_logs(redis: Option<Away>, postgres: Option<Away>) -> bool {
     let mut servers = Servers {
         redis: DurableRedis::start(),
         postgres: FreshPostgres::on_disk().await,
@@ -158,33 +128,34 @@ async fn answers_and_logs(redis: Option<Away>, postgres: Option<Away>) -> bool {
 
     servers.begin(redis, postgres);
     let (began, mut n) = (Instant::now(), 0);
-    let mut answers: BTreeMap<(&str, u16), Vec<(u16, Duration)>> = BTreeMap::new();
+    let (mut wrong, mut late) = (Vec::new(), Vec::new());
     let is_noticed = || app.log()[before..].contains("has to wait");
-    while n < 3 || began.elapsed() < OUTAGE || (!is_noticed() && began.elapsed() < PATIENCE) {
+    while began.elapsed() < OUTAGE || (!is_noticed() && began.elapsed() < PATIENCE) {
         n += 1;
         let asked = REQUESTS.map(|(what, without_redis, without_postgres)| {
             let (client, id, orders) = ((**app).clone(), id.clone(), orders.clone());
             async move {
+                let (status, took) = ask(&client, what, &id, &orders, n).await;
                 let expected = match (redis.is_some(), postgres.is_some()) {
                     (true, false) => without_redis,
                     (false, true) => without_postgres,
                     _ => 503,
                 };
-                ((what, expected), ask(&client, what, &id, &orders, n).await)
+                (what, status, expected, took)
             }
         });
-        for (what, answer) in futures_util::future::join_all(asked).await {
-            answers.entry(what).or_default().push(answer);
+        for (what, status, expected, took) in futures_util::future::join_all(asked).await {
+            let answer = format!("{what}: {status}, expected {expected}, after {took:?}");
+            if status != expected || took >= ANSWER_MAX + BUSY {
+                wrong.push(answer);
+            } else if took >= ANSWER_MAX {
+                late.push(answer);
+            }
         }
     }
-    answers.retain(|(_, expected), answers| !is_answered(answers, *expected));
-    let have_lapsed = !answers.is_empty() && redis.is_none() && sells_less_than(&app, 2).await;
-    let back = app.log().len();
     servers.end(redis);
-    if have_lapsed {
-        return false;
-    }
-    assert!(answers.is_empty(), "wrong or late: {answers:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(late.len() <= n, "{late:#?}");
 
     within(PATIENCE, "everything works again", async || {
         app.get(Who::Nobody, "/readyz").await.status == 200
@@ -194,8 +165,7 @@ async fn answers_and_logs(redis: Option<Away>, postgres: Option<Away>) -> bool {
     // Each waiting part logs the fault once, and once that it works again.
     let mut log = BTreeMap::new();
     within(PATIENCE, "the log says that it is over", async || {
-        let all = app.log();
-        log = said(&all[before..back], &all[back..]);
+        log = said(&app.log()[before..]);
         let times = |text: &str| {
             log.iter()
                 .filter(|(line, _)| line.contains(text))
@@ -208,7 +178,6 @@ async fn answers_and_logs(redis: Option<Away>, postgres: Option<Away>) -> bool {
     assert!(log.keys().any(|line| line.contains("has to wait")), "{log:#?}");
     let repeated: Vec<_> = log.iter().filter(|(_, times)| **times > 1).collect();
     assert!(repeated.is_empty(), "{repeated:#?} of {log:#?}");
-    true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

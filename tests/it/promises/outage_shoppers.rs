@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Whether this instance lets fewer shards sell, as it measures every two seconds.
-pub async fn sells_less_than(instance: &Instance, shards: u16) -> bool {
+async fn sells_less_than(instance: &Instance, shards: u16) -> bool {
     let selling = format!("flashsale_shards{{state=\"selling\"}} {shards}\n");
     let is_less = async || !instance.get(Who::Nobody, "/metrics").await.text.contains(&selling);
     let waiting = Box::pin(within(PATIENCE, "fewer shards sell", is_less));

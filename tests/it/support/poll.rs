@@ -1,6 +1,64 @@
-//! Waiting for a condition.
+//! Waiting for a condition, and measuring time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
+
+/// How often the watch of the machine looks, and how much later than that it comes on a busy machine.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(30));
+
+/// How long the machine stood still since the first call: a thread that only sleeps woke that much too late.
+fn stood_still() -> Duration {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    static STOOD_STILL: AtomicU64 = AtomicU64::new(0);
+    static WATCH: Once = Once::new();
+    let late = || {
+        let since_look = BEGAN
+            .elapsed()
+            .saturating_sub(Duration::from_micros(LOOKED.load(Ordering::SeqCst)));
+        micros(since_look.saturating_sub(LOOKS.0 + LOOKS.1))
+    };
+    WATCH.call_once(|| {
+        LOOKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(LOOKS.0);
+                STOOD_STILL.fetch_add(late(), Ordering::SeqCst);
+                LOOKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
+            }
+        });
+    });
+    // The thread itself may not have woken yet.
+    Duration::from_micros(STOOD_STILL.load(Ordering::SeqCst) + late())
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
+}
+
+/// Measures how long the program takes: time in which the whole machine stood still does not count.
+#[derive(Clone, Copy)]
+pub struct Stopwatch {
+    began: Instant,
+    stood_still: Duration,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        let stood_still = stood_still();
+        let began = Instant::now();
+        Self { began, stood_still }
+    }
+
+    pub fn stood_still(&self) -> Duration {
+        stood_still().saturating_sub(self.stood_still)
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed().saturating_sub(self.stood_still())
+    }
+}
 
 /// The pause between two checks of a condition: a tenth of the wait so far, so that checks of a long wait leave the
 /// processors to what is waited for.
@@ -18,7 +76,7 @@ pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
 
 /// The same with a limit of its own.
 pub fn patiently(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
+    let began = Stopwatch::start();
     while !is_so() {
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(pause_after(began.elapsed()));
@@ -28,7 +86,7 @@ pub fn patiently(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
 /// The same for an asynchronous condition, with a limit of its own: a check that begins after the limit must hold. A check
 /// that began before the limit and ended after it decides nothing, as on a slow machine.
 pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
+    let began = Stopwatch::start();
     loop {
         let asked = began.elapsed();
         if is_so().await {
@@ -44,7 +102,7 @@ pub async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() ->
 pub async fn once_within<T>(limit: Duration, what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let mut tries = Vec::new();
     loop {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         // Boxed, since some attempts are large.
         let result = Box::pin(attempt()).await;
         let took = began.elapsed();
@@ -59,14 +117,14 @@ pub async fn once_within<T>(limit: Duration, what: &str, mut attempt: impl Async
 
 /// Patience for a loop: tasks that are spawned cannot hand a closure to [`within`].
 pub struct Patience {
-    began: Instant,
+    began: Stopwatch,
     limit: Duration,
 }
 
 impl Patience {
     pub fn of(limit: Duration) -> Self {
         Self {
-            began: Instant::now(),
+            began: Stopwatch::start(),
             limit,
         }
     }

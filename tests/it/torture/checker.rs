@@ -18,8 +18,10 @@ mod states;
 mod stock;
 
 use super::history::{History, Micros, Millis, Violation};
+use crate::support::poll::Stopwatch;
 use facts::Facts;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The rules, each with its statement.
 pub mod rule {
@@ -125,9 +127,10 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations()
 }
 
-/// Whether a round broke nothing but the time until it sells again. A machine that stands still does that.
-pub fn is_only_late(violations: &[Violation]) -> bool {
-    !violations.is_empty() && violations.iter().all(|it| it.rule == rule::SELLS)
+/// Whether a round broke nothing but the time until it sells again, and the machine stood still meanwhile.
+pub fn is_only_late(violations: &[Violation], watch: Stopwatch) -> bool {
+    let is_late = !violations.is_empty() && violations.iter().all(|it| it.rule == rule::SELLS);
+    is_late && watch.stood_still() > Duration::from_millis(200)
 }
 
 /// Orders that a round lost, which only a fault may do that takes acknowledged orders from Redis.

@@ -6,6 +6,7 @@ use super::nemesis::Campaign;
 use super::report::Report;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
+use crate::support::poll::Stopwatch;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -33,7 +34,7 @@ pub struct Settings {
     pub lanes: usize,
     /// Further variables of the instances.
     pub variables: Vec<(String, String)>,
-    /// Whether a round that only sells again too late is played once more.
+    /// Whether a round is played once more if it only sells again too late, on a machine that stood still.
     pub repeats_late_rounds: bool,
 }
 
@@ -171,10 +172,10 @@ async fn lane(run: &Run) {
                     (planned.fault, planned.beside) = (fault, None);
                 }
             }
-            let started = Instant::now();
+            let (started, watch) = (Instant::now(), Stopwatch::start());
             let mut history = play(&mut world, &plan).await;
-            if run.settings.repeats_late_rounds && is_only_late(&check(&history)) {
-                println!("round {round} sold again too late; once more, on a new world");
+            if run.settings.repeats_late_rounds && is_only_late(&check(&history), watch) {
+                println!("the machine stood still in round {round}; once more, on a new world");
                 drop(world);
                 world = World::start(kind, INSTANCES, &run.settings.variables).await;
                 history = play(&mut world, &plan).await;

@@ -8,6 +8,7 @@ use super::proxy::Mode;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
 use crate::support::lua;
+use crate::support::poll::Stopwatch;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -299,9 +300,9 @@ struct Control {
 impl Control {
     /// The rules that the round breaks, each with the reason.
     async fn failures(&self) -> Vec<String> {
+        let watch = Stopwatch::start();
         let mut violations = Box::pin(self.violations()).await;
-        // Many worlds keep the machine busy.
-        if is_only_late(&violations) {
+        if is_only_late(&violations, watch) {
             violations = Box::pin(self.violations()).await;
         }
         let failures = violations.into_iter();
