@@ -83,7 +83,7 @@ Examples:
         /// The sale file; - is standard input.
         file: PathBuf,
         /// Replace the draft only if it still has this version.
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long, value_name = "VERSION", allow_hyphen_values = true)]
         if_version: Option<String>,
     },
     /// List the sales.

