@@ -2,7 +2,7 @@
 
 use crate::support::backlog::reserve_many;
 use crate::support::crowd::{Terms, World, ban, bought, buy, done, drain_all, payment, shopper_at, try_buy};
-use crate::support::poll::{PATIENCE, pass, within};
+use crate::support::poll::{PATIENCE, Stopwatch, pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis, fresh_redis_with, redis};
 use flashsale::domain::fault::Fault;
@@ -24,17 +24,21 @@ pub async fn unless_permits_lapse(test: impl AsyncFn() -> bool) {
     assert!(Box::pin(test()).await || Box::pin(test()).await, "permits lapsed twice");
 }
 
-/// Does this without Postgres. Returns nothing if it fails after permits have lapsed.
+/// How long the machine must have stood still for a lapse to be its fault.
+const STANDSTILL: Duration = Duration::from_millis(500);
+
+/// Does this without Postgres. Returns nothing if it fails after permits have lapsed on a machine that stood still.
 pub async fn without<T>(
     postgres: &mut FreshPostgres,
     have_lapsed: impl Future<Output = bool>,
     scenario: impl Future<Output = T>,
 ) -> Option<T> {
     postgres.stop();
+    let watch = Stopwatch::start();
     match AssertUnwindSafe(scenario).catch_unwind().await {
         Ok(result) => Some(result),
         Err(failure) => {
-            if !have_lapsed.await {
+            if watch.stood_still() < STANDSTILL || !have_lapsed.await {
                 resume_unwind(failure);
             }
             None
