@@ -1,6 +1,7 @@
 //! A rebuild claims a shard for one server, and lets nothing else count meanwhile.
 
 use super::*;
+use flashsale::domain::ids::SaleId;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_whose_epoch_differs_from_the_ledgers_is_rebuilt() {
@@ -70,6 +71,16 @@ async fn a_message_is_marked_delivered_only_if_the_shard_still_has_the_same_serv
     assert_eq!(none.messages.len(), 0);
 }
 
+/// Claims a sale's first shard for a server, by one that knows the noted server `before`.
+async fn claim_first(world: &World, sale: SaleId, before: Option<&str>, server: &str) -> Result<(), Fault> {
+    let moved = MovedShard {
+        shard: 0,
+        before: before.map(ToOwned::to_owned).into(),
+        server: server.into(),
+    };
+    world.app.ledger.claim_for(sale, &[moved]).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_deliveries_to_the_server_that_claimed_the_shard_count() {
     let world = World::new().await;
@@ -77,14 +88,7 @@ async fn only_deliveries_to_the_server_that_claimed_the_shard_count() {
     let sale = world.draft(&Terms::of(10, 1)).await;
     let begun = world.app.ledger.begin_loading(sale).await.unwrap();
     assert!(matches!(begun, Loading::Begun(_)));
-    let claim = async |before: Option<&str>, server: &str| {
-        let moved = MovedShard {
-            shard: 0,
-            before: before.map(ToOwned::to_owned).into(),
-            server: server.into(),
-        };
-        world.app.ledger.claim_for(sale, &[moved]).await
-    };
+    let claim = async |before: Option<&str>, server: &str| claim_first(&world, sale, before, server).await;
     claim(None, "one").await.unwrap();
     // A claim that knows an older server is refused.
     assert!(claim(None, "other").await.unwrap_err().is_passing());
@@ -112,14 +116,7 @@ async fn a_server_that_was_taken_over_from_is_claimed_for_only_after_it_has_foll
     let sale = world.draft(&Terms::of(10, 1)).await;
     let begun = world.app.ledger.begin_loading(sale).await.unwrap();
     assert!(matches!(begun, Loading::Begun(_)));
-    let claim = async |before: Option<&str>, server: &str| {
-        let moved = MovedShard {
-            shard: 0,
-            before: before.map(ToOwned::to_owned).into(),
-            server: server.into(),
-        };
-        world.app.ledger.claim_for(sale, &[moved]).await
-    };
+    let claim = async |before: Option<&str>, server: &str| claim_first(&world, sale, before, server).await;
     // Run ids do not repeat, and every test has its own.
     let [one, two, three] = [(); 3].map(|()| Uuid::new_v4().simple().to_string());
     let name = |process: &str, own: &str, before: &str| format!("{process}-{own}-{before}");
