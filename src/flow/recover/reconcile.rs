@@ -174,7 +174,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
     drain(app, sale, &whole).await?;
     let checked = Instant::now();
     damaged.extend(differing(app, sale, &whole).await?);
-    if damaged.is_empty() && !is_even_with_others(app, sale, shards).await? {
+    if !are_even(app, sale, shards, &damaged).await? {
         damaged.extend(whole);
     }
     Ok((damaged, checked))
@@ -227,20 +227,27 @@ async fn compare(app: &App, sale: &Sale, shards: &[u16], open: &mut BTreeSet<u16
     Ok(differ)
 }
 
-/// Whether all shards together have what the sale owns. Lost transfers and lost grants show only there. A rebuild puts
-/// them right anyway.
-async fn is_even_with_others(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
+/// Whether all shards together have what the sale owns. Lost transfers and lost grants show only there.
+///
+/// While a shard is silent, no damaged one is rebuilt, here or elsewhere. Then the whole shards are judged without
+/// either.
+async fn are_even(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<bool, Fault> {
     let sighted = sight(app, sale, &others(sale, shards)).await?;
+    if !sighted.silent.is_empty() {
+        let missing = &sighted.silent | &sighted.damaged;
+        set_aside(app, sale, &missing).await?;
+        return fits_without(app, sale, &(&missing | damaged)).await;
+    }
+    if !damaged.is_empty() {
+        // Their rebuild puts the total right.
+        return Ok(true);
+    }
     if !sighted.damaged.is_empty() {
         return Err(Fault::Unavailable(
             "other shards of this sale are not whole yet".to_owned(),
         ));
     }
-    if sighted.silent.is_empty() {
-        return is_even(app, sale).await;
-    }
-    set_aside(app, sale, &sighted.silent).await?;
-    fits_without(app, sale, &sighted.silent).await
+    is_even(app, sale).await
 }
 
 fn others(sale: &Sale, shards: &[u16]) -> Vec<u16> {
@@ -295,19 +302,19 @@ struct Sighted {
     silent: BTreeSet<u16>,
 }
 
-/// Marks silent shards unverified in the ledger, so that the others are judged without them. A silent shard is then
+/// Marks silent and damaged shards unverified in the ledger, so that the others are judged without them. Each is then
 /// reconciled before it sells again.
 ///
 /// # Errors
 /// `Unavailable` until the permits that other processes may have given them have run out.
-async fn set_aside(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<(), Fault> {
-    let shards: Vec<u16> = silent.iter().copied().collect();
+async fn set_aside(app: &App, sale: &Sale, missing: &BTreeSet<u16>) -> Result<(), Fault> {
+    let shards: Vec<u16> = missing.iter().copied().collect();
     let unmarked = app.ledger.mark_unverified(sale.id, &shards).await?;
     if app.permits.are_set_aside(sale.id, &shards, &unmarked) {
         return Ok(());
     }
     Err(Fault::Unavailable(format!(
-        "shards {shards:?} of sale {} do not answer; the others sell once the permits of these are over",
+        "shards {shards:?} of sale {} do not answer or lack data; the others sell once the permits of these are over",
         sale.id
     )))
 }

@@ -94,21 +94,21 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
     Ok(even)
 }
 
-/// Whether the answering shards account for no more than the sale owns, less what the ledger knows as held and sold on
-/// the `silent` ones. Other units of the silent shards are unknown. Each of those shards is reconciled with the others
-/// before it sells again.
+/// Whether the other shards account for no more than the sale owns, less what the ledger knows as held and sold on the
+/// `missing` ones, which are missing or have lost data. Other units of those are unknown. Each of them is reconciled
+/// with the others before it sells again.
 ///
 /// # Errors
 /// `Unavailable` as for [`is_even`].
-pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, silent: &BTreeSet<u16>) -> Result<bool, Fault> {
-    let answering: Vec<u16> = (0..sale.shards).filter(|shard| !silent.contains(shard)).collect();
+pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTreeSet<u16>) -> Result<bool, Fault> {
+    let answering: Vec<u16> = (0..sale.shards).filter(|shard| !missing.contains(shard)).collect();
     let read = || try_join_all(answering.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
     for attempt in 1..=ATTEMPTS_MAX {
         let readings = read().await.map_err(passing)?;
         let owned = app.ledger.owned(sale.id).await?;
-        let kept = app.ledger.kept_on(sale.id, silent).await?;
-        let settled = settled(app, sale, &readings, &owned, silent).await?;
+        let kept = app.ledger.kept_on(sale.id, missing).await?;
+        let settled = settled(app, sale, &readings, &owned, missing).await?;
         let after = read().await.map_err(passing)?;
         let mut fits = true;
         open.retain(|sku| {
@@ -131,7 +131,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, silent: &BTree
             for reading in &readings {
                 let counters = reading.counters(sku);
                 units += counters.available + counters.held + counters.sold + counters.revoked;
-                let is_here = |to: u16| !silent.contains(&to);
+                let is_here = |to: u16| !missing.contains(&to);
                 let sent = reading.transfers.iter().filter(|it| it.sku == **sku);
                 let sent = sent.filter(|it| !settled.contains(&(it.arrives_at(reading.shard), it.id)));
                 units += sent
@@ -170,14 +170,14 @@ fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     a.record.epoch == b.record.epoch && moves(a) == moves(b) && sent(a) == sent(b)
 }
 
-/// The ids that shards have applied: transfers that arrived or came back, and restocks. The `silent` ones are not
+/// The ids that shards have applied: transfers that arrived or came back, and restocks. The `missing` ones are not
 /// asked.
 async fn settled(
     app: &App,
     sale: &Sale,
     readings: &[ShardReading],
     owned: &Owned,
-    silent: &BTreeSet<u16>,
+    missing: &BTreeSet<u16>,
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let sent = readings.iter().flat_map(|reading| {
         let sent = reading.transfers.iter();
@@ -191,7 +191,7 @@ async fn settled(
         | Message::Withdrawn { .. }
         | Message::GiveBack { .. } => None,
     });
-    let ids = sent.chain(due).filter(|(shard, _)| !silent.contains(shard));
+    let ids = sent.chain(due).filter(|(shard, _)| !missing.contains(shard));
     let ids: Vec<(u16, Uuid)> = ids.collect();
     app.stock.applied(sale.id, &ids).await
 }

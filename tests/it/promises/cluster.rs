@@ -467,6 +467,68 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     world.sells_out(&sale).await;
 }
 
+/// Two nodes fail at once: one is gone, another comes back empty. A third restarts meanwhile, and has lost the first
+/// shards of its own, as many as are `torn`.
+async fn whole_shards_sell_beside_lost_ones(torn: usize) {
+    let mut cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(240, 24)).await;
+    let (gone, healthy) = beside_the_first(&cluster, &sale);
+    let slot_of = |shard| slot(&cluster, &sale.id.to_string(), shard);
+    let node_of = |shard: &u16| Cluster::first_primary_of(slot_of(*shard));
+    let (here, mut lost): (Vec<u16>, Vec<u16>) =
+        healthy.iter().partition(|shard| node_of(shard) == node_of(&healthy[0]));
+    let (restarts, is_emptied) = (slot_of(here[0]), slot_of(lost[0]));
+    let (torn, whole) = here.split_at(torn);
+    assert!(!whole.is_empty(), "{healthy:?}");
+    lost.extend(torn);
+    let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
+    for user in &users {
+        bought(&world.app, &sale, user, "before", 1).await;
+    }
+    world.settled(&sale).await;
+
+    cluster.kill_replica_of(gone);
+    cluster.kill_primary_of(gone);
+    let node = |slot| cluster.node(cluster.number_of_primary(slot).unwrap());
+    let _ok: String = node(is_emptied).call(&mut redis::cmd("FLUSHALL"));
+    for shard in torn {
+        let key = ShardKey {
+            sale: sale.id,
+            shard: *shard,
+        };
+        let _gone: i64 = node(slot(&cluster, &sale.id.to_string(), *shard)).call(redis::cmd("DEL").arg(key.events()));
+    }
+    cluster.hand_over(restarts);
+    for shard in whole {
+        bought(&world.app, &sale, &users[usize::from(*shard)], "after", 1).await;
+    }
+    for shard in lost {
+        let outcome = try_buy(&world.app, &sale, &users[usize::from(shard)], "after", 1).await;
+        assert!(
+            matches!(&outcome, Err(fault) if fault.is_passing()),
+            "{shard}: {outcome:?}"
+        );
+    }
+
+    cluster.start_again();
+    for user in &users {
+        bought(&world.app, &sale, user, "again", 1).await;
+    }
+    world.settled(&sale).await;
+    world.sells_out(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_gone_and_another_that_is_empty_keep_no_whole_shard_from_selling() {
+    whole_shards_sell_beside_lost_ones(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_lost_data_keeps_no_whole_one_of_its_node_from_selling_while_another_node_is_gone() {
+    whole_shards_sell_beside_lost_ones(1).await;
+}
+
 /// Whether Redis has neither this shard nor the row of this shopper of it.
 async fn has_left(world: &World, sale: &Sale, shard: u16, user: &str) -> bool {
     let key = ShardKey { sale: sale.id, shard };
