@@ -139,12 +139,19 @@ impl Node {
     }
 }
 
+/// The program of an instance. If `TORTURE_OLDER` names one of an older version, every second instance is that.
+fn program_of(number: usize) -> String {
+    let older = std::env::var("TORTURE_OLDER").ok();
+    older.filter(|_| number % 2 == 1).unwrap_or_else(program_path)
+}
+
 /// One instance of the program, with links of its own.
 pub struct Instance {
     child: Option<Child>,
     pub port: u16,
     pub redis: Proxy,
     pub postgres: Proxy,
+    program: String,
     environment: Vec<(String, String)>,
     log: PathBuf,
 }
@@ -160,7 +167,7 @@ impl Instance {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--", &program_path()])
+            .args(["--pdeathsig", "KILL", "--", &self.program])
             .args(["serve", "--role", "all"])
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
@@ -269,6 +276,7 @@ impl World {
                 port,
                 redis: link,
                 postgres: ledger,
+                program: program_of(number),
                 environment: own.into_iter().chain(variables.iter().cloned()).collect(),
                 log: folder.path().join(format!("instance-{number}.log")),
             });
