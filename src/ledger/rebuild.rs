@@ -299,8 +299,10 @@ impl Ledger {
     pub async fn mark_unverified(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<u16>, Fault> {
         let numbers: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         let marked = sqlx::query_scalar!(
-            "update shards set run_id = $3::text || run_id where sale_id = $1 and shard = any($2) \
-             and run_id not like $3 || '%' returning shard",
+            "with verified as materialized (select sale_id, shard from shards where sale_id = $1 \
+                 and shard = any($2) and run_id not like $3 || '%' order by shard for no key update) \
+             update shards s set run_id = $3::text || s.run_id from verified v \
+             where s.sale_id = v.sale_id and s.shard = v.shard returning s.shard",
             sale.0,
             &numbers,
             CLAIMED.to_string()

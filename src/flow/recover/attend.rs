@@ -14,7 +14,7 @@ use crate::domain::time::Millis;
 use crate::flow::operate::bans;
 use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified, superseded};
 use crate::flow::recover::rebuild::make_ready_and_rebuild;
-use crate::flow::recover::reconcile::{reconcile, resume};
+use crate::flow::recover::reconcile::{Reconciled, reconcile, resume};
 use crate::flow::recover::renew::permit;
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, RunTotals};
@@ -352,7 +352,11 @@ async fn reconcile_on_server(
     }
     let numbers: Vec<u16> = unknown.iter().map(|key| key.shard).collect();
     let reconciled = reconcile(app, sale, &numbers).await;
-    if let Err(Fault::Incomplete(_) | Fault::Bug(_)) = &reconciled {
+    let fault = match &reconciled {
+        Ok(reconciled) => reconciled.left.as_ref(),
+        Err(fault) => Some(fault),
+    };
+    if let Some(Fault::Incomplete(_) | Fault::Bug(_)) = fault {
         // Shards that this check did not read have lost something as well.
         let standings = app.ledger.standings(&[sale.id]).await?;
         for (key, standing) in &standings {
@@ -360,14 +364,22 @@ async fn reconcile_on_server(
             app.permits.mark(ShardKey::new(sale, shard), standing.epoch);
         }
     }
-    let checked = reconciled?;
+    let Reconciled { checked, left } = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let sells = let_sell(app, sale, server, unknown, &standings, checked).await;
+    let is_noted = |key: &ShardKey| {
+        let standing = standings.get(&(key.sale, key.shard));
+        standing.is_some_and(|it| it.noted.is_reconciled_on(server))
+    };
+    let mut able = unknown.to_vec();
+    if left.is_some() {
+        able.retain(is_noted);
+    }
+    let sells = let_sell(app, sale, server, &able, &standings, checked).await;
     // The job `release` has skipped these shards meanwhile. It delivers what fails here.
     if let Err(fault) = release_of(app, sale.id).await {
         tracing::debug!(%fault, sale = %sale.id, "the job `release` delivers the rest");
     }
-    sells
+    left.map_or(sells, Err)
 }
 
 /// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.

@@ -118,7 +118,7 @@ pub(super) struct State {
     pub(super) findings: HashMap<ShardKey, Finding>,
     /// Up to where the drain had trimmed each shard's stream, at its last renewal.
     pub(super) trimmed: HashMap<ShardKey, Position>,
-    /// When this process first saw each silent shard as unverified in the ledger.
+    /// When this process first saw each shard that is silent or damaged as unverified in the ledger.
     pub(super) set_aside: HashMap<ShardKey, Instant>,
     /// Whether the ledger failed to answer in the last renewal round.
     pub(super) is_ledger_silent: bool,

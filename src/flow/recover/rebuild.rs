@@ -34,7 +34,7 @@ use crate::stock::read_shard::EVENTS_MAX;
 use crate::stock::record::BuyerRecord;
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -69,6 +69,19 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
         .map(|shard| drain_what_is_left(app, sale, shard, seen.get(&shard).copied().unwrap_or_default()));
     drains.buffer_unordered(DRAINS_AT_ONCE).try_collect::<()>().await?;
     Ok(seen)
+}
+
+/// Drains what can be read of damaged shards.
+///
+/// # Errors
+/// A fault leaves events to be drained.
+pub(super) async fn drain_readable(app: &App, sale: &Sale, shards: &BTreeSet<u16>) -> Result<(), Fault> {
+    let standings = app.ledger.standings(&[sale.id]).await?;
+    for shard in shards {
+        let known = standings.get(&(sale.id, *shard)).map_or(0, |it| it.epoch);
+        drain_what_is_left(app, sale, *shard, known).await?;
+    }
+    Ok(())
 }
 
 async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> Result<(), Fault> {

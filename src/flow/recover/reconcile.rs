@@ -17,7 +17,7 @@ use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
-use crate::flow::recover::rebuild::{drain, make_ready_and_rebuild};
+use crate::flow::recover::rebuild::{drain, drain_readable, make_ready_and_rebuild};
 use crate::flow::watch::audit::shard_differences;
 use crate::flow::watch::balance::{fits_without, is_even};
 use crate::ledger::audit::ShardBooks;
@@ -34,12 +34,20 @@ use uuid::Uuid;
 /// Rounds of comparing shards with the ledger before a difference counts as damage. Others may be changing the shards.
 const ROUNDS_MAX: u32 = 6;
 
-/// Reconciles shards of a sale, and notes in the ledger on which server that was done. Returns when the check of the
-/// intact shards began: marks from before it are settled.
+/// What a reconcile came to.
+#[derive(Debug)]
+pub struct Reconciled {
+    /// When the check of the intact shards began: marks from before it are settled.
+    pub checked: Instant,
+    /// Why the other shards do not sell yet.
+    pub left: Option<Fault>,
+}
+
+/// Reconciles shards of a sale, and notes in the ledger on which server that was done.
 ///
 /// # Errors
 /// A fault leaves shards that do not sell; the same call goes on.
-pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant, Fault> {
+pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Reconciled, Fault> {
     let reconciled = reconcile_halted(app, sale, shards).await;
     resume(app, sale.id, shards).await;
     reconciled
@@ -51,7 +59,7 @@ pub(in crate::flow) async fn resume(app: &App, sale: SaleId, shards: &[u16]) {
     let _ended = join_all(keys.map(|key| app.stock.resume(key))).await;
 }
 
-async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Instant, Fault> {
+async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Reconciled, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let noted = |shard: u16| {
         let standing = standings.get(&(sale.id, shard));
@@ -73,7 +81,7 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
     // count.
     app.ledger.claim_for(sale.id, &moved).await?;
     let recovered = Box::pin(gap::recover(app, sale, shards)).await?;
-    let (mut damaged, checked) = damaged(app, sale, shards).await?;
+    let (damaged, checked) = damaged(app, sale, shards).await?;
     let whole = servers.into_iter().filter(|(shard, _)| !damaged.contains(shard));
     let whole = whole.map(|(shard, server)| {
         let is_claimed = moved.iter().any(|it| it.shard == shard) || recovered.contains(&shard);
@@ -85,21 +93,27 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Inst
         (shard, server, before)
     });
     let forgetful = note_whole(app, sale, whole.collect()).await?;
+    let mut left = None;
     if !damaged.is_empty() {
-        // A damaged shard gets the units that no other shard accounts for, so no other shard may have lost any.
-        damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
-        tracing::warn!(sale = %sale.id, shards = ?damaged, "shards lack data that the ledger has; rebuilding them");
-        let damaged: Vec<u16> = damaged.into_iter().collect();
-        make_ready_and_rebuild(app, sale, &damaged).await?;
+        left = rebuild_damaged(app, sale, shards, damaged).await.err();
     }
-    if forgetful.is_empty() {
-        Ok(checked)
-    } else {
-        Err(Fault::Unavailable(format!(
-            "shards {forgetful:?} of sale {} have lost events while they were compared",
-            sale.id
-        )))
+    if !forgetful.is_empty() {
+        left.get_or_insert_with(|| {
+            Fault::Unavailable(format!(
+                "shards {forgetful:?} of sale {} have lost events while they were compared",
+                sale.id
+            ))
+        });
     }
+    Ok(Reconciled { checked, left })
+}
+
+async fn rebuild_damaged(app: &App, sale: &Sale, shards: &[u16], mut damaged: BTreeSet<u16>) -> Result<(), Fault> {
+    // A damaged shard gets the units that no other shard accounts for, so no other shard may have lost any.
+    damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
+    tracing::warn!(sale = %sale.id, shards = ?damaged, "shards lack data that the ledger has; rebuilding them");
+    let damaged: Vec<u16> = damaged.into_iter().collect();
+    make_ready_and_rebuild(app, sale, &damaged).await.map(|_| ())
 }
 
 /// Halts the shards; returns their servers.
@@ -234,9 +248,22 @@ async fn compare(app: &App, sale: &Sale, shards: &[u16], open: &mut BTreeSet<u16
 async fn are_even(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<bool, Fault> {
     let sighted = sight(app, sale, &others(sale, shards)).await?;
     if !sighted.silent.is_empty() {
-        let missing = &sighted.silent | &sighted.damaged;
+        let damaged = &sighted.damaged | damaged;
+        if !damaged.is_empty() {
+            // An answer that was only late must not make a shard wait for the rebuild of the damaged ones.
+            let silent: Vec<u16> = sighted.silent.iter().copied().collect();
+            if sight(app, sale, &silent).await?.silent != sighted.silent {
+                return Err(Fault::Unavailable(format!(
+                    "shards {silent:?} of sale {} answer late",
+                    sale.id
+                )));
+            }
+        }
+        let missing = &sighted.silent | &damaged;
         set_aside(app, sale, &missing).await?;
-        return fits_without(app, sale, &(&missing | damaged)).await;
+        // What the ledger does not have yet of a damaged shard would go uncounted.
+        drain_readable(app, sale, &damaged).await?;
+        return fits_without(app, sale, &missing).await;
     }
     if !damaged.is_empty() {
         // Their rebuild puts the total right.

@@ -12,7 +12,7 @@ use crate::flow::App;
 use crate::ledger::audit::Owned;
 use crate::ledger::outbox::Message;
 use crate::stock::read_shard::ShardReading;
-use crate::stock::transfer::Destination;
+use crate::stock::transfer::{Destination, Transfer};
 use futures_util::future::try_join_all;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -116,28 +116,35 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTre
                 return true;
             }
             let mut units = kept.get(*sku).copied().unwrap_or_default();
+            let mut withdrawn = HashSet::new();
             for (shard, message) in &owned.waiting {
-                if let Message::Restock {
-                    id,
-                    sku: of,
-                    units: due,
-                } = message
-                    && of == sku.as_str()
-                    && !settled.contains(&(*shard, *id))
-                {
-                    units += due;
+                match message {
+                    Message::Restock {
+                        id,
+                        sku: of,
+                        units: due,
+                    } if of == sku.as_str() && !settled.contains(&(*shard, *id)) => {
+                        units += due;
+                    }
+                    // The ledger has taken these units off the sale's books already.
+                    Message::Withdrawn { transfer } => _ = withdrawn.insert(*transfer),
+                    Message::Restock { .. }
+                    | Message::State
+                    | Message::Resolve { .. }
+                    | Message::Ban { .. }
+                    | Message::GiveBack { .. } => {}
                 }
             }
             for reading in &readings {
                 let counters = reading.counters(sku);
                 units += counters.available + counters.held + counters.sold + counters.revoked;
-                let is_here = |to: u16| !missing.contains(&to);
+                let is_counted = |it: &Transfer| match it.to {
+                    Destination::Shard(to) => !missing.contains(&to),
+                    Destination::Ledger => !withdrawn.contains(&it.id),
+                };
                 let sent = reading.transfers.iter().filter(|it| it.sku == **sku);
                 let sent = sent.filter(|it| !settled.contains(&(it.arrives_at(reading.shard), it.id)));
-                units += sent
-                    .filter(|it| matches!(it.to, Destination::Shard(to) if is_here(to)))
-                    .map(|it| it.units)
-                    .sum::<i64>();
+                units += sent.filter(|it| is_counted(it)).map(|it| it.units).sum::<i64>();
             }
             fits &= units <= owned.stock.get(*sku).copied().unwrap_or_default();
             false

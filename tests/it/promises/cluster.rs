@@ -16,6 +16,7 @@ use flashsale::stock::transfer::{Destination, Sent};
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -467,66 +468,163 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     world.sells_out(&sale).await;
 }
 
-/// Two nodes fail at once: one is gone, another comes back empty. A third restarts meanwhile, and has lost the first
-/// shards of its own, as many as are `torn`.
-async fn whole_shards_sell_beside_lost_ones(torn: usize) {
-    let mut cluster = Cluster::start();
-    let world = World::on(cluster.url()).await;
-    let sale = world.sale(&Terms::of(240, 24)).await;
-    let (gone, healthy) = beside_the_first(&cluster, &sale);
-    let slot_of = |shard| slot(&cluster, &sale.id.to_string(), shard);
-    let node_of = |shard: &u16| Cluster::first_primary_of(slot_of(*shard));
-    let (here, mut lost): (Vec<u16>, Vec<u16>) =
-        healthy.iter().partition(|shard| node_of(shard) == node_of(&healthy[0]));
-    let (restarts, is_emptied) = (slot_of(here[0]), slot_of(lost[0]));
-    let (torn, whole) = here.split_at(torn);
-    assert!(!whole.is_empty(), "{healthy:?}");
-    lost.extend(torn);
-    let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
-    for user in &users {
-        bought(&world.app, &sale, user, "before", 1).await;
-    }
-    world.settled(&sale).await;
+/// Two nodes fail at once, and a third restarts meanwhile.
+struct TwoFailures {
+    cluster: Cluster,
+    world: World,
+    sale: Arc<Sale>,
+    /// A shopper of each shard.
+    users: Vec<String>,
+    /// The slot of the first shard of the node that will restart.
+    restarts: u16,
+    /// The shards that will be whole then.
+    whole: Vec<u16>,
+    /// The shards of other nodes that answer and have lost data, and those of this node that are torn.
+    lost: Vec<u16>,
+}
 
-    cluster.kill_replica_of(gone);
-    cluster.kill_primary_of(gone);
-    let node = |slot| cluster.node(cluster.number_of_primary(slot).unwrap());
-    let _ok: String = node(is_emptied).call(&mut redis::cmd("FLUSHALL"));
-    for shard in torn {
-        let key = ShardKey {
-            sale: sale.id,
-            shard: *shard,
-        };
-        let _gone: i64 = node(slot(&cluster, &sale.id.to_string(), *shard)).call(redis::cmd("DEL").arg(key.events()));
-    }
-    cluster.hand_over(restarts);
-    for shard in whole {
-        bought(&world.app, &sale, &users[usize::from(*shard)], "after", 1).await;
-    }
-    for shard in lost {
-        let outcome = try_buy(&world.app, &sale, &users[usize::from(shard)], "after", 1).await;
-        assert!(
-            matches!(&outcome, Err(fault) if fault.is_passing()),
-            "{shard}: {outcome:?}"
-        );
+impl TwoFailures {
+    /// One node is gone and another empty. The node that will restart has lost its first shards, as many as are `torn`.
+    async fn begin(torn: usize) -> Self {
+        let mut cluster = Cluster::start();
+        let world = World::on(cluster.url()).await;
+        let sale = world.sale(&Terms::of(240, 24)).await;
+        let (gone, healthy) = beside_the_first(&cluster, &sale);
+        let slot_of = |shard| slot(&cluster, &sale.id.to_string(), shard);
+        let node_of = |shard: &u16| Cluster::first_primary_of(slot_of(*shard));
+        let is_here = |shard: &&u16| node_of(shard) == node_of(&healthy[0]);
+        let (here, mut lost): (Vec<u16>, Vec<u16>) = healthy.iter().partition(is_here);
+        let (restarts, is_emptied) = (slot_of(here[0]), slot_of(lost[0]));
+        let (torn, whole) = here.split_at(torn);
+        assert!(!whole.is_empty(), "{healthy:?}");
+        lost.extend(torn);
+        let users: Vec<String> = (0..sale.shards).map(|shard| shopper_at(&sale, shard)).collect();
+        for user in &users {
+            bought(&world.app, &sale, user, "before", 1).await;
+        }
+        world.settled(&sale).await;
+        cluster.kill_replica_of(gone);
+        cluster.kill_primary_of(gone);
+        let node = |slot| cluster.node(cluster.number_of_primary(slot).unwrap());
+        let _ok: String = node(is_emptied).call(&mut redis::cmd("FLUSHALL"));
+        for shard in torn {
+            let key = ShardKey {
+                sale: sale.id,
+                shard: *shard,
+            };
+            let _gone: i64 = node(restarts).call(redis::cmd("DEL").arg(key.events()));
+        }
+        let whole = whole.to_vec();
+        Self {
+            cluster,
+            world,
+            sale,
+            users,
+            restarts,
+            whole,
+            lost,
+        }
     }
 
-    cluster.start_again();
-    for user in &users {
-        bought(&world.app, &sale, user, "again", 1).await;
+    /// How many shards the ledger lists as to be reconciled.
+    async fn unverified(&self) -> usize {
+        let unverified = "select count(*) from shards where sale_id = $1 and run_id like '?%'";
+        usize::try_from(self.world.number(unverified, self.sale.id).await).unwrap()
     }
-    world.settled(&sale).await;
-    world.sells_out(&sale).await;
+
+    async fn sell_none(&self, shards: &[u16]) {
+        for shard in shards {
+            let user = &self.users[usize::from(*shard)];
+            let outcome = try_buy(&self.world.app, &self.sale, user, "after", 1).await;
+            assert!(
+                matches!(&outcome, Err(fault) if fault.is_passing()),
+                "{shard}: {outcome:?}"
+            );
+        }
+    }
+
+    /// The node that was gone is back, and empty.
+    async fn end(mut self) {
+        self.cluster.start_again();
+        for user in &self.users {
+            bought(&self.world.app, &self.sale, user, "again", 1).await;
+        }
+        self.world.settled(&self.sale).await;
+        self.world.sells_out(&self.sale).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_is_gone_and_another_that_is_empty_keep_no_whole_shard_from_selling() {
-    whole_shards_sell_beside_lost_ones(0).await;
+    let failed = TwoFailures::begin(0).await;
+    failed.cluster.hand_over(failed.restarts);
+    for shard in &failed.whole {
+        bought(
+            &failed.world.app,
+            &failed.sale,
+            &failed.users[usize::from(*shard)],
+            "after",
+            1,
+        )
+        .await;
+    }
+    failed.sell_none(&failed.lost).await;
+    let sells = failed.whole.len();
+    assert_eq!(
+        failed.unverified().await,
+        failed.users.len() - sells,
+        "no other process lets one of these sell"
+    );
+    failed.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_lost_data_keeps_no_whole_one_of_its_node_from_selling_while_another_node_is_gone() {
-    whole_shards_sell_beside_lost_ones(1).await;
+    let failed = TwoFailures::begin(1).await;
+    for shard in &failed.whole {
+        failed.world.app.permits.mark_unverified(ShardKey {
+            sale: failed.sale.id,
+            shard: *shard,
+        });
+    }
+    failed.cluster.hand_over(failed.restarts);
+    for shard in &failed.whole {
+        bought(
+            &failed.world.app,
+            &failed.sale,
+            &failed.users[usize::from(*shard)],
+            "after",
+            1,
+        )
+        .await;
+    }
+    failed.sell_none(&failed.lost).await;
+    failed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_with_more_units_than_can_be_there_do_not_sell_while_others_are_missing() {
+    let failed = TwoFailures::begin(0).await;
+    let item = ShardKey {
+        sale: failed.sale.id,
+        shard: failed.whole[0],
+    }
+    .item(&failed.sale.items[0].sku);
+    let node = failed
+        .cluster
+        .node(failed.cluster.number_of_primary(failed.restarts).unwrap());
+    for offset in [0, 42] {
+        node.tamper(&item, offset, 240);
+    }
+    failed.cluster.hand_over(failed.restarts);
+    within(PATIENCE, "all shards are found to be missing something", async || {
+        let left = flow::recover::attend::reconcile_all(&failed.world.app).await;
+        matches!(&left, Err(fault) if fault.to_string().ends_with("do not answer"))
+            && failed.unverified().await == failed.users.len()
+    })
+    .await;
+    failed.sell_none(&failed.whole).await;
+    failed.end().await;
 }
 
 /// Whether Redis has neither this shard nor the row of this shopper of it.

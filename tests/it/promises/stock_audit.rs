@@ -140,16 +140,6 @@ async fn all_differences_are_printed_and_the_api_pages_through_them() {
     }
 }
 
-/// Changes a number of a shard's own count: its first 6 bytes are the free units, the next 6 the held ones.
-fn tamper(raw: &Raw, item: &str, offset: usize, by: i64) {
-    let record: Vec<u8> = raw.call(redis::cmd("GET").arg(item));
-    let number = record[offset..offset + 6]
-        .iter()
-        .fold(0, |sum, byte| sum << 8 | i64::from(*byte));
-    let bytes = &(number + by).to_be_bytes()[2..];
-    let _length: i64 = raw.call(redis::cmd("SETRANGE").arg(item).arg(offset).arg(bytes));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_stores_differ() {
     let world = World::new().await;
@@ -166,16 +156,16 @@ async fn the_conservation_check_counts_what_a_shard_has_too_much_and_where_the_s
         (found.difference, found.drift)
     };
     assert_eq!(check().await, (0, 0), "with an event that the ledger lacks");
-    tamper(&raw, &item, 0, 2);
+    raw.tamper(&item, 0, 2);
     assert_eq!(check().await, (2, 0), "two free units too many");
-    tamper(&raw, &item, 6, -1);
-    tamper(&raw, &item, 0, -1);
+    raw.tamper(&item, 6, -1);
+    raw.tamper(&item, 0, -1);
     assert!(
         matches!(check().await, (0, 1)),
         "a held unit was given back, the ledger knows nothing of it"
     );
-    tamper(&raw, &item, 6, 1);
-    tamper(&raw, &item, 0, -1);
+    raw.tamper(&item, 6, 1);
+    raw.tamper(&item, 0, -1);
     assert_eq!(check().await, (0, 0), "healed");
     // Its cost is bounded: of a shard with too many events, only the shard's own count is checked.
     reserve_many(&raw, &sale, 0, 0, 7_000, Utc::now().timestamp_millis());
@@ -207,9 +197,9 @@ async fn conservation_is_a_gauge_of_each_sale_until_it_is_over() {
         shard: 0,
     }
     .item(&"phone".parse().unwrap());
-    tamper(&raw, &item, 0, 1);
+    raw.tamper(&item, 0, 1);
     becomes("conservation_difference_units", Some(1.0)).await;
-    tamper(&raw, &item, 0, -1);
+    raw.tamper(&item, 0, -1);
     becomes("conservation_difference_units", Some(0.0)).await;
     app.operate(&id, "close").await.ok(200);
     becomes("conservation_difference_units", None).await;
@@ -246,7 +236,7 @@ async fn a_dry_run_says_what_a_rebuild_would_change_and_changes_nothing() {
     assert_eq!(values(), before);
 
     // A shard with some units too many.
-    tamper(&raw, &item(1), 0, 5);
+    raw.tamper(&item(1), 0, 5);
     let damaged = values();
     let preview = dry_run();
     let of = |when: &str| preview["shards"][1]["items"][0][when]["available"].as_i64().unwrap();
@@ -386,19 +376,19 @@ async fn a_sale_whose_ledger_is_far_behind_is_counted_as_far_as_redis_alone_show
     // The shard's own counters show a free unit too many.
     let raw = Raw::connect(&world.redis);
     let item = ShardKey { sale: far.id, shard: 0 }.item(&SKU.parse().unwrap());
-    tamper(&raw, &item, 0, 1);
+    raw.tamper(&item, 0, 1);
     becomes(&world, &far, Some(1), None).await;
     assert_eq!(measured(&world, &far, "conservation_difference_units").await, Some(1));
     // They do not show a held unit that became free. The age shows that no process has compared the two stores.
-    tamper(&raw, &item, 6, -1);
+    raw.tamper(&item, 6, -1);
     becomes(&world, &far, Some(0), None).await;
     assert_eq!(stored(&world, &far).await.unwrap().2, uncounted_since);
 
     while drain_all(&world.app).await.unwrap() > 0 {}
     becomes(&world, &far, Some(0), Some(1)).await;
     assert!(stored(&world, &far).await.unwrap().2 > uncounted_since);
-    tamper(&raw, &item, 6, 1);
-    tamper(&raw, &item, 0, -1);
+    raw.tamper(&item, 6, 1);
+    raw.tamper(&item, 0, -1);
     becomes(&world, &far, Some(0), Some(0)).await;
     assert_eq!(measured(&world, &far, "ledger_drift_units").await, Some(0));
 }
@@ -431,20 +421,20 @@ async fn a_closed_sale_is_checked_until_its_last_hold_is_decided_and_given_back(
         shard: 0,
     }
     .item(&SKU.parse().unwrap());
-    tamper(&raw, &item, 0, 1);
+    raw.tamper(&item, 0, 1);
     becomes(&world, &sale, Some(1), Some(0)).await;
-    tamper(&raw, &item, 0, -1);
+    raw.tamper(&item, 0, -1);
     becomes(&world, &sale, Some(0), Some(0)).await;
     // The ledger has cancelled it, and the shard has not got the message.
     let cancelled = world.app.ledger.cancel(order.id, &"ada".parse().unwrap()).await;
     assert!(matches!(cancelled, Ok(Cancellation::Now(_))));
-    tamper(&raw, &item, 0, 2);
+    raw.tamper(&item, 0, 2);
     becomes(&world, &sale, Some(2), Some(0)).await;
     deliver_all(&world, &sale, "the shard knows of the cancellation").await;
     // Nothing moves any more, and the finding stays until a count finds nothing.
     becomes(&world, &sale, Some(2), Some(0)).await;
     becomes(&world, &sale, Some(2), Some(0)).await;
-    tamper(&raw, &item, 0, -2);
+    raw.tamper(&item, 0, -2);
     within(PATIENCE, "the last count finds nothing", async || {
         let due = "update conservation_checks set began_at = began_at - interval '1 minute' where sale_id = $1";
         world.execute(due, sale.id).await.unwrap();
@@ -468,6 +458,6 @@ async fn a_closed_sale_is_counted_once_more_after_its_last_decision() {
         shard: 0,
     }
     .item(&SKU.parse().unwrap());
-    tamper(&Raw::connect(&world.redis), &item, 0, 2);
+    Raw::connect(&world.redis).tamper(&item, 0, 2);
     becomes(&world, &sale, Some(2), Some(0)).await;
 }
