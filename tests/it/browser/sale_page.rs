@@ -76,7 +76,7 @@ async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes
         window.sees(NAME, name).await;
         window.sees("#stream", "Live").await;
     }
-    window.run("history.back()", &[]).await;
+    window.leave_by("history.back()").await;
     let (id, name) = &sales[6];
     window.sees(NAME, name).await;
     app.buy("ada", id, "k", 3).await.ok(201);

@@ -233,7 +233,7 @@ async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_
         localStorage.setItem(name, JSON.stringify({ ...attempt, askedAt: Date.now() + 2000 }))";
     window.run(sent_now, &[]).await;
     window.block(&[]).await;
-    window.run("location.reload()", &[]).await;
+    window.leave_by("location.reload()").await;
     // Asked for at once, and answered that the sale is over: the first request may still be at work.
     window.sees(NOTE, "We do not know yet").await;
     assert_eq!(window.attempt().await.unwrap()["isOpen"], true);

@@ -216,6 +216,12 @@ impl Window {
         self.sees("#who", user).await;
     }
 
+    /// Runs a script that leaves the page, after the driver has its answer: the driver runs a script again if the page is
+    /// left meanwhile.
+    pub async fn leave_by(&self, script: &str) {
+        self.run(&format!("setTimeout(() => {script})"), &[]).await;
+    }
+
     /// The result of a script in the page.
     pub async fn run(&self, script: &str, arguments: &[&str]) -> Value {
         let arguments: Vec<Value> = arguments.iter().map(|it| json!(it)).collect();
