@@ -223,9 +223,10 @@ fn report_failure(
     let seed = run.settings.seed;
     let mut report = format!(
         "round {round} of seed {seed} broke {} rules; repeat it with: ./dev torture --seed {seed} --round {round} \
-         --campaign {}\n",
+         --campaign {}{}\n",
         violations.len(),
-        run.settings.campaign.name()
+        run.settings.campaign.name(),
+        std::env::var("TORTURE_OLDER").map_or_else(|_| String::new(), |older| format!(" --older {older}"))
     );
     let first = history.ops.first().map_or(0, |op| op.invoked);
     for violation in violations {
