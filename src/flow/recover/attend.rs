@@ -364,22 +364,22 @@ async fn reconcile_on_server(
             app.permits.mark(ShardKey::new(sale, shard), standing.epoch);
         }
     }
-    let Reconciled { checked, left } = reconciled?;
+    let Reconciled { checked, done, left } = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let is_noted = |key: &ShardKey| {
-        let standing = standings.get(&(key.sale, key.shard));
-        standing.is_some_and(|it| it.noted.is_reconciled_on(server))
-    };
-    let mut able = unknown.to_vec();
-    if left.is_some() {
-        able.retain(is_noted);
-    }
+    let able: Vec<ShardKey> = unknown
+        .iter()
+        .copied()
+        .filter(|key| done.contains(&key.shard))
+        .collect();
     let sells = let_sell(app, sale, server, &able, &standings, checked).await;
+    if let Some(left) = left {
+        return sells.and(Err(left));
+    }
     // The job `release` has skipped these shards meanwhile. It delivers what fails here.
     if let Err(fault) = release_of(app, sale.id).await {
         tracing::debug!(%fault, sale = %sale.id, "the job `release` delivers the rest");
     }
-    left.map_or(sells, Err)
+    sells
 }
 
 /// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.

@@ -155,6 +155,8 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
             // Other shards account for more units than they can have: they have lost something, too.
             let all: Vec<u16> = claim.standings.keys().copied().collect();
             claim.release().await?;
+            // If their rebuild fails, they must not sell on.
+            app.ledger.mark_unverified(sale.id, &all).await?;
             tracing::warn!(sale = %sale.id, "the other shards account for too many units; rebuilding all shards");
             let all = make_ready(app, sale, &all).await?;
             Box::pin(rebuild(app, sale, &all)).await

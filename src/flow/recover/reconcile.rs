@@ -39,7 +39,9 @@ const ROUNDS_MAX: u32 = 6;
 pub struct Reconciled {
     /// When the check of the intact shards began: marks from before it are settled.
     pub checked: Instant,
-    /// Why the other shards do not sell yet.
+    /// The shards that are noted or rebuilt.
+    pub done: BTreeSet<u16>,
+    /// Why the others do not sell yet.
     pub left: Option<Fault>,
 }
 
@@ -92,28 +94,36 @@ async fn reconcile_halted(app: &App, sale: &Sale, shards: &[u16]) -> Result<Reco
         };
         (shard, server, before)
     });
-    let forgetful = note_whole(app, sale, whole.collect()).await?;
+    let whole: Vec<_> = whole.collect();
+    let mut done: BTreeSet<u16> = whole.iter().map(|(shard, ..)| *shard).collect();
+    let forgetful = note_whole(app, sale, whole).await?;
     let mut left = None;
-    if !damaged.is_empty() {
-        left = rebuild_damaged(app, sale, shards, damaged).await.err();
-    }
     if !forgetful.is_empty() {
-        left.get_or_insert_with(|| {
-            Fault::Unavailable(format!(
-                "shards {forgetful:?} of sale {} have lost events while they were compared",
-                sale.id
-            ))
-        });
+        done.retain(|shard| !forgetful.contains(shard));
+        left = Some(Fault::Unavailable(format!(
+            "shards {forgetful:?} of sale {} have lost events while they were compared",
+            sale.id
+        )));
     }
-    Ok(Reconciled { checked, left })
+    if !damaged.is_empty() {
+        match rebuild_damaged(app, sale, shards, &damaged).await {
+            Ok(()) => done.extend(damaged),
+            Err(fault) => left = Some(fault),
+        }
+    }
+    Ok(Reconciled { checked, done, left })
 }
 
-async fn rebuild_damaged(app: &App, sale: &Sale, shards: &[u16], mut damaged: BTreeSet<u16>) -> Result<(), Fault> {
+async fn rebuild_damaged(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<(), Fault> {
+    let damaged: Vec<u16> = damaged.iter().copied().collect();
+    // If the rebuild fails, no other process may take these shards for reconciled.
+    app.ledger.mark_unverified(sale.id, &damaged).await?;
     // A damaged shard gets the units that no other shard accounts for, so no other shard may have lost any.
-    damaged.extend(damaged_at_sight(app, sale, &others(sale, shards)).await?);
-    tracing::warn!(sale = %sale.id, shards = ?damaged, "shards lack data that the ledger has; rebuilding them");
-    let damaged: Vec<u16> = damaged.into_iter().collect();
-    make_ready_and_rebuild(app, sale, &damaged).await.map(|_| ())
+    let mut all = damaged_at_sight(app, sale, &others(sale, shards)).await?;
+    all.extend(damaged);
+    tracing::warn!(sale = %sale.id, shards = ?all, "shards lack data that the ledger has; rebuilding them");
+    let all: Vec<u16> = all.into_iter().collect();
+    make_ready_and_rebuild(app, sale, &all).await.map(|_| ())
 }
 
 /// Halts the shards; returns their servers.
@@ -188,6 +198,9 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
     drain(app, sale, &whole).await?;
     let checked = Instant::now();
     damaged.extend(differing(app, sale, &whole).await?);
+    if whole.iter().all(|shard| damaged.contains(shard)) {
+        return Ok((damaged, checked));
+    }
     if !are_even(app, sale, shards, &damaged).await? {
         damaged.extend(whole);
     }
@@ -248,21 +261,27 @@ async fn compare(app: &App, sale: &Sale, shards: &[u16], open: &mut BTreeSet<u16
 async fn are_even(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<bool, Fault> {
     let sighted = sight(app, sale, &others(sale, shards)).await?;
     if !sighted.silent.is_empty() {
-        let damaged = &sighted.damaged | damaged;
+        let mut damaged = &sighted.damaged | damaged;
+        let mut silent = sighted.silent;
         if !damaged.is_empty() {
-            // An answer that was only late must not make a shard wait for the rebuild of the damaged ones.
-            let silent: Vec<u16> = sighted.silent.iter().copied().collect();
-            if sight(app, sale, &silent).await?.silent != sighted.silent {
+            // A shard whose answer was only late must not wait for the rebuild of the damaged ones.
+            let late: Vec<u16> = silent.into_iter().collect();
+            let again = sight(app, sale, &late).await?;
+            silent = again.silent;
+            damaged.extend(again.damaged);
+            if silent.is_empty() {
                 return Err(Fault::Unavailable(format!(
-                    "shards {silent:?} of sale {} answer late",
+                    "shards {late:?} of sale {} answer late",
                     sale.id
                 )));
             }
         }
-        let missing = &sighted.silent | &damaged;
+        let missing = &silent | &damaged;
         set_aside(app, sale, &missing).await?;
-        // What the ledger does not have yet of a damaged shard would go uncounted.
-        drain_readable(app, sale, &damaged).await?;
+        // What the ledger lacks of a damaged shard would go uncounted.
+        if let Err(fault) = drain_readable(app, sale, &damaged).await {
+            tracing::debug!(%fault, sale = %sale.id, "damaged shards are not drained");
+        }
         return fits_without(app, sale, &missing).await;
     }
     if !damaged.is_empty() {

@@ -123,7 +123,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTre
                         id,
                         sku: of,
                         units: due,
-                    } if of == sku.as_str() && !settled.contains(&(*shard, *id)) => {
+                    } if of == sku.as_str() && !missing.contains(shard) && !settled.contains(&(*shard, *id)) => {
                         units += due;
                     }
                     // The ledger has taken these units off the sale's books already.
