@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// Requests of each flood.
 const FLOOD: usize = 1000;
-const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 25;
 /// How many unknown ids are queried in a second, so that the newest ones of other instances are found.
 const UNKNOWN_IDS: i64 = 50;
 
