@@ -95,8 +95,8 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
 }
 
 /// Whether the other shards account for no more than the sale owns, less what the ledger knows as held and sold on the
-/// `missing` ones, which are missing or have lost data. Other units of those are unknown. Each of them is reconciled
-/// with the others before it sells again.
+/// `missing` ones: these are silent, or have lost data. Their other units are unknown. Each is reconciled with the
+/// others before it sells again.
 ///
 /// # Errors
 /// `Unavailable` as for [`is_even`].

@@ -508,10 +508,7 @@ impl TwoFailures {
         let node = |slot| cluster.node(cluster.number_of_primary(slot).unwrap());
         let _ok: String = node(is_emptied).call(&mut redis::cmd("FLUSHALL"));
         for shard in torn {
-            let key = ShardKey {
-                sale: sale.id,
-                shard: *shard,
-            };
+            let key = ShardKey::new(sale.id, *shard);
             let _gone: i64 = node(restarts).call(redis::cmd("DEL").arg(key.events()));
         }
         let whole = whole.to_vec();
@@ -532,6 +529,14 @@ impl TwoFailures {
         usize::try_from(self.world.number(unverified, self.sale.id).await).unwrap()
     }
 
+    /// Marks the whole shards in this process alone.
+    fn mark_whole_unverified(&self) {
+        for shard in &self.whole {
+            let key = ShardKey::new(self.sale.id, *shard);
+            self.world.app.permits.mark_unverified(key);
+        }
+    }
+
     async fn sell_none(&self, shards: &[u16]) {
         for shard in shards {
             let user = &self.users[usize::from(*shard)];
@@ -541,6 +546,15 @@ impl TwoFailures {
                 "{shard}: {outcome:?}"
             );
         }
+    }
+
+    /// The node that will restart has done so.
+    async fn sells_what_is_whole(&self) {
+        for shard in &self.whole {
+            let user = &self.users[usize::from(*shard)];
+            bought(&self.world.app, &self.sale, user, "after", 1).await;
+        }
+        self.sell_none(&self.lost).await;
     }
 
     /// The node that was gone is back, and empty.
@@ -558,17 +572,7 @@ impl TwoFailures {
 async fn a_primary_that_is_gone_and_another_that_is_empty_keep_no_whole_shard_from_selling() {
     let failed = TwoFailures::begin(0).await;
     failed.cluster.hand_over(failed.restarts);
-    for shard in &failed.whole {
-        bought(
-            &failed.world.app,
-            &failed.sale,
-            &failed.users[usize::from(*shard)],
-            "after",
-            1,
-        )
-        .await;
-    }
-    failed.sell_none(&failed.lost).await;
+    failed.sells_what_is_whole().await;
     let sells = failed.whole.len();
     assert_eq!(
         failed.unverified().await,
@@ -581,24 +585,9 @@ async fn a_primary_that_is_gone_and_another_that_is_empty_keep_no_whole_shard_fr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_lost_data_keeps_no_whole_one_of_its_node_from_selling_while_another_node_is_gone() {
     let failed = TwoFailures::begin(1).await;
-    for shard in &failed.whole {
-        failed.world.app.permits.mark_unverified(ShardKey {
-            sale: failed.sale.id,
-            shard: *shard,
-        });
-    }
+    failed.mark_whole_unverified();
     failed.cluster.hand_over(failed.restarts);
-    for shard in &failed.whole {
-        bought(
-            &failed.world.app,
-            &failed.sale,
-            &failed.users[usize::from(*shard)],
-            "after",
-            1,
-        )
-        .await;
-    }
-    failed.sell_none(&failed.lost).await;
+    failed.sells_what_is_whole().await;
     failed.end().await;
 }
 
@@ -628,12 +617,7 @@ async fn shards_of_a_restarted_node_with_more_units_than_can_be_there_do_not_sel
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unverified_shards_with_more_units_than_can_be_there_do_not_sell_while_others_are_missing() {
-    too_many_units_wait_for_all_shards(|failed| {
-        let permits = &failed.world.app.permits;
-        let marked = failed.whole.iter().map(|shard| ShardKey::new(failed.sale.id, *shard));
-        marked.for_each(|shard| permits.mark_unverified(shard));
-    })
-    .await;
+    too_many_units_wait_for_all_shards(TwoFailures::mark_whole_unverified).await;
 }
 
 /// Whether Redis has neither this shard nor the row of this shopper of it.
