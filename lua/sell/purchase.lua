@@ -12,11 +12,14 @@
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
 -- ARGV[4] asked     the number of an ASK_LEDGER, if the ledger was asked since and does not have the order; or empty
 -- ARGV[5] now_ms    for tests; absent or empty: TIME
--- ARGV[6] holds     how many unpaid orders the shopper may have at a time; absent or 0: as many as the row takes
--- ARGV[7] cooldown  milliseconds without buying after an unpaid order, doubled for each further one in a row, at most a
+-- ARGV[6] named     1: a new order comes with the server's name; absent or anything else: without
+-- ARGV[7] holds     how many unpaid orders the shopper may have at a time; absent or 0: as many as the row takes
+-- ARGV[8] cooldown  milliseconds without buying after an unpaid order, doubled for each further one in a row, at most a
 --                   day; absent or 0: none. The first order that is cancelled within a minute does not count
--- ARGV[8] origin    24 bytes: carried to the drain, opaque here; absent: the request is not traced
+-- ARGV[9] origin    24 bytes: carried to the drain, opaque here; absent: the request is not traced
 -- Returns record                         the order was written (a bare string, because an array costs more)
+--         {'RESERVED', record, server}   the same; server: the replication id, which changes with every restart and
+--                                        every promotion
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
 --         {'ASK_LEDGER', number}         some of the shopper's orders are in the ledger alone: ask the ledger first
@@ -37,7 +40,7 @@ local ORDERS_MAX = 16384
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local shard_key, item_key, buyer_key, events_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local order, quantity, now, origin = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5]), ARGV[8]
+local order, quantity, now, origin = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5]), ARGV[9]
 if #order ~= 16 or not quantity or not (quantity >= 1 and quantity <= 100000) or quantity % 1 ~= 0
   or origin and #origin ~= 24 then
   return redis.error_reply('BADARG purchase')
@@ -131,7 +134,7 @@ for at = 1, #limits, 6 do
 end
 -- The guards on unpaid orders must read every order, so this runs only where a caller asks for them.
 local holds, cooling_until = 0, 0
-if ARGV[6] then
+if ARGV[7] then
   local unpaid, regrets, last, at = 0, 0, 0, 1
   while at < #orders do
     local its_state, _, _, created_at, resolved_at, length = unpack('>BI2I4I6I6B', orders, at + 16)
@@ -148,8 +151,8 @@ if ARGV[6] then
     end
     at = at + 36 + length
   end
-  if unpaid > 0 and ARGV[7] ~= '0' then
-    cooling_until = last + math.min(ARGV[7] * 2 ^ (unpaid - 1), 86400000)
+  if unpaid > 0 and ARGV[8] ~= '0' then
+    cooling_until = last + math.min(ARGV[8] * 2 ^ (unpaid - 1), 86400000)
   end
 end
 local refusal
@@ -165,7 +168,7 @@ elseif now < cooling_until then
   refusal = { 'COOLING_DOWN', cooling_until - now }
 elseif mine + quantity > unit_limit then
   refusal = { 'LIMIT_REACHED' }
-elseif #orders > ORDERS_MAX or holds > 0 and holds >= tonumber(ARGV[6]) and ARGV[6] ~= '0' then
+elseif #orders > ORDERS_MAX or holds > 0 and holds >= tonumber(ARGV[7]) and ARGV[7] ~= '0' then
   refusal = { 'TOO_MANY_HOLDS' }
 elseif available < quantity then
   refusal = { 'SHORT', available }
@@ -201,4 +204,9 @@ limits = limits:sub(1, mine_at - 1) .. pack('>I2I4', item, mine + quantity) .. l
 call('MSET', item_key, pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), buyer_key,
   pack('>I6BI2I3', banned, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
   .. string.char(#id) .. id)
+if ARGV[6] == '1' then
+  local info = call('INFO', 'replication')
+  local _, at = info:find('master_replid:', 1, true)
+  return { 'RESERVED', head .. id, info:sub(at + 1, at + 40) }
+end
 return head .. id

@@ -5,6 +5,7 @@ use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::names::names;
 use super::payment::RecordedPayment;
 use super::sale::Item;
+use super::server::ReplicationId;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -153,6 +154,8 @@ pub struct Accepted {
     pub order: Order,
     /// The event's position in its shard's stream.
     pub event: Position,
+    /// The server that wrote the event, unless an earlier version noted it.
+    pub by: Option<ReplicationId>,
 }
 
 /// The outcome of a request to cancel an order.

@@ -2,6 +2,17 @@
 
 use std::fmt;
 
+/// The replication id of a Redis server that takes writes. It changes with every restart and every promotion, so no two
+/// servers have accepted orders under the same one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicationId(String);
+
+impl From<&str> for ReplicationId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
+    }
+}
+
 /// The name of a Redis server: the run id of its process, its replication id, and the replication id that it had as a
 /// replica, with hyphens in between. An earlier version stored fewer of these parts. A name without a part has taken
 /// over from no server.
@@ -24,6 +35,12 @@ impl Server {
     #[must_use]
     pub fn run_id(&self) -> &str {
         self.0.split('-').next().unwrap_or_default()
+    }
+
+    /// Missing in a name that an earlier version stored.
+    #[must_use]
+    pub fn replication_id(&self) -> Option<ReplicationId> {
+        self.0.split('-').nth(1).map(ReplicationId::from)
     }
 
     /// Whether this server was a replica of `other` and was promoted since. If so, later writes of `other` do not

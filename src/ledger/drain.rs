@@ -12,6 +12,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::{Durability, Item, Sale};
+use crate::domain::server::Server;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -157,7 +158,7 @@ impl DrainClaim {
             drained.inserted = new.held.len() + new.revoked;
             drained.revoked = new.revoked;
             if sale.durability == Durability::Postgres {
-                drained.orders = orders(self.sale, &rows, &new.held);
+                drained.orders = orders(self.sale, self.noted.server().as_ref(), &rows, &new.held);
             }
         }
         let Some(last) = events.get(..drained.events).and_then(|them| them.last()) else {
@@ -421,7 +422,13 @@ struct NewOrders {
 }
 
 /// The orders of a batch that are held by now, as the ledger has them.
-fn orders(sale: SaleId, rows: &[BatchOrder<'_>], held: &HashMap<Uuid, DateTime<Utc>>) -> Vec<Accepted> {
+fn orders(
+    sale: SaleId,
+    server: Option<&Server>,
+    rows: &[BatchOrder<'_>],
+    held: &HashMap<Uuid, DateTime<Utc>>,
+) -> Vec<Accepted> {
+    let by = server.and_then(Server::replication_id);
     let held = rows.iter().filter_map(|row| {
         let reserved = row.reserved;
         let expires_at = *held.get(&reserved.order.0)?;
@@ -439,7 +446,8 @@ fn orders(sale: SaleId, rows: &[BatchOrder<'_>], held: &HashMap<Uuid, DateTime<U
             )
         };
         let event = row.position;
-        Some(Accepted { order, event })
+        let by = by.clone();
+        Some(Accepted { order, event, by })
     });
     held.collect()
 }

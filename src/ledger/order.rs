@@ -2,6 +2,7 @@
 //! grant second. So paying, cancelling and expiring queue up, and only the first finds the order `reserved`.
 
 use super::outbox::{Message, send, send_all};
+use super::rebuild::NotedServer;
 use super::{Ledger, be_brief, begin_in_order, begin_unless_locked, commit, is_locked, small, step, unsigned, word};
 use crate::bugs;
 use crate::domain::event::Position;
@@ -9,6 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::Sale;
+use crate::domain::server::Server;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -31,6 +33,8 @@ pub(super) struct Row {
     pub(super) paid_at: Option<DateTime<Utc>>,
     pub(super) epoch: i64,
     pub(super) seq: i64,
+    /// The server of its shard, if the caller asked for it.
+    pub(super) server: Option<String>,
 }
 
 impl Row {
@@ -55,11 +59,13 @@ impl Row {
 /// Selects orders by a condition. Each outage since a reserved order's creation extends its hold.
 macro_rules! select_orders {
     ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
+        $crate::ledger::order::select_orders!(with "null::text"; $condition $(+ $more)*, $($argument),*)
+    };
+    (with $server:literal; $condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
             amount_minor, currency, state, created_at, expires_at + case state when 'reserved' then coalesce( \
                 (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
-                interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq \
-            from orders where " + $condition
+                interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq, " + $server + " as server from orders where " + $condition
             $(+ $more)*, $($argument),*)
     };
 }
@@ -110,11 +116,17 @@ impl Ledger {
     /// The orders among these that the ledger has, with their events.
     pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
-        let accepted = |row: Row| {
+        let rows = select_orders!(
+            with "(select s.run_id from shards s where (s.sale_id, s.shard) = (orders.sale_id, orders.shard))";
+            "order_id = any($1)", &ids
+        );
+        let rows = rows.fetch_all(&self.api).await;
+        let accepted = |mut row: Row| {
             let (epoch, seq) = (row.epoch, row.seq);
             let event = Position { epoch, seq };
-            row.into_order().map(|order| Accepted { order, event })
+            let server = NotedServer::from(row.server.take()).server();
+            let by = server.as_ref().and_then(Server::replication_id);
+            row.into_order().map(|order| Accepted { order, event, by })
         };
         rows?.into_iter().map(accepted).collect()
     }

@@ -55,7 +55,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer, or no replica confirms the events.
     pub async fn replicated_events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
-        decode_entries(self.replicated(shard, range(shard, "-", max)).await?)
+        decode_entries(self.replicated(shard, range(shard, "-", max)).await?.value)
     }
 
     /// Up to `max` events after this position, oldest first.

@@ -9,13 +9,18 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::purchase::{PurchaseRequest, Refusal};
 use crate::domain::sale::SaleState;
+use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use redis::Value;
 
 /// A shard's answer to a purchase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardAnswer {
-    Reserved(OrderRecord),
+    Reserved {
+        record: OrderRecord,
+        /// The server that accepted the order, if [`PurchaseArguments::named`] asked for it.
+        by: Option<ReplicationId>,
+    },
     Replayed {
         record: OrderRecord,
         /// Whether the drain has trimmed the order's event, which it does after its commit.
@@ -36,9 +41,7 @@ pub enum ShardAnswer {
     /// More units than the shopper may have of this item.
     LimitReached,
     /// This shard has too few free units.
-    Short {
-        available: i64,
-    },
+    Short { available: i64 },
 }
 
 /// The arguments of a purchase besides the request itself.
@@ -46,6 +49,8 @@ pub enum ShardAnswer {
 pub struct PurchaseArguments {
     /// The number of a [`ShardAnswer::AskLedger`], if the ledger was asked since and does not have the order.
     pub ledger_asked: Option<i64>,
+    /// Whether the answer to a new order names its server.
+    pub named: bool,
     /// Unpaid orders that the account may have at a time; 0 is no limit.
     pub holds_max: u32,
     /// How long the account may not buy after its first unpaid order; 0 is no cooldown.
@@ -80,6 +85,7 @@ impl Stock {
         if arguments != PurchaseArguments::default() {
             let optional = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
             call.arg(optional(arguments.ledger_asked)).arg(optional(arguments.now));
+            call.arg(u8::from(arguments.named));
             if (arguments.holds_max, arguments.cooldown_ms) != (0, 0) || arguments.origin.is_some() {
                 call.arg(arguments.holds_max).arg(arguments.cooldown_ms);
             }
@@ -90,7 +96,7 @@ impl Stock {
         let answer = decode(self.run_admitted(&PURCHASE, &call).await?)?;
         let (sale, number) = (shard.sale, shard.shard);
         match &answer {
-            ShardAnswer::Reserved(record) => {
+            ShardAnswer::Reserved { record, .. } => {
                 let (epoch, seq) = (record.event.map(|it| it.epoch), record.event.map(|it| it.seq));
                 tracing::debug!(%sale, shard = number, %order, epoch, seq, "reserved");
             }
@@ -102,11 +108,22 @@ impl Stock {
 
 fn decode(value: Value) -> Result<ShardAnswer, Fault> {
     if let Value::BulkString(record) = value {
-        return Ok(ShardAnswer::Reserved(OrderRecord::decode(&record)?));
+        return Ok(ShardAnswer::Reserved {
+            record: OrderRecord::decode(&record)?,
+            by: None,
+        });
     }
     let (status, fields) = outcome(value)?;
     let mut fields = fields.into_iter();
     match status.as_str() {
+        "RESERVED" => {
+            let record = bytes(fields.next().unwrap_or(Value::Nil))?;
+            let by = text(fields.next().unwrap_or(Value::Nil))?;
+            Ok(ShardAnswer::Reserved {
+                record: OrderRecord::decode(&record)?,
+                by: Some(by.as_str().into()),
+            })
+        }
         "REPLAYED" => {
             let record = bytes(fields.next().unwrap_or(Value::Nil))?;
             Ok(ShardAnswer::Replayed {

@@ -4,6 +4,7 @@ use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
+use super::replicate::Replicated;
 use super::script::{PURCHASE, READ_SHARD, bytes, number, text};
 use super::transfer::Transfer;
 use crate::domain::event::Event;
@@ -11,6 +12,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::Sale;
+use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
@@ -179,17 +181,19 @@ impl Stock {
         }
     }
 
-    /// Like [`Stock::read_buyer`], once a replica has the row too.
+    /// Like [`Stock::read_buyer`], once a replica has the row too; and the server that has it.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer, or no replica confirms the row.
-    pub async fn replicated_buyer(&self, shard: ShardKey, user: &UserId) -> Result<BuyerRecord, Fault> {
+    pub async fn replicated_buyer(&self, shard: ShardKey, user: &UserId) -> Result<(BuyerRecord, Server), Fault> {
         let mut reading = redis::cmd("GET");
         reading.arg(shard.buyer(user));
-        match self.replicated(shard, reading).await? {
-            Value::Nil => decode_buyer(None),
-            value => decode_buyer(Some(bytes(value)?)),
-        }
+        let Replicated { value, from } = self.replicated(shard, reading).await?;
+        let row = match value {
+            Value::Nil => None,
+            value => Some(bytes(value)?),
+        };
+        Ok((decode_buyer(row)?, from))
     }
 }
 

@@ -15,10 +15,12 @@
 use super::cluster::Place;
 use super::keys::ShardKey;
 use super::link::{Link, Way, connect_once};
-use super::script::{BARRIER, outcome, unknown};
+use super::permit::{info, server_of};
+use super::script::{BARRIER, outcome, text, unknown};
 use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
+use crate::domain::server::Server;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_routing::Slot;
 use redis::{Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value};
@@ -52,11 +54,19 @@ enum No {
     Fault(Fault),
 }
 
+/// What a reading saw, and a replica has.
+#[derive(Clone)]
+pub(super) struct Replicated {
+    pub(super) value: Value,
+    /// The server that was read.
+    pub(super) from: Server,
+}
+
 /// A reading that is to be answered once a replica has all that it saw.
 struct Ask {
     shard: ShardKey,
     reading: Cmd,
-    answer: oneshot::Sender<Result<Value, No>>,
+    answer: oneshot::Sender<Result<Replicated, No>>,
 }
 
 /// The primaries whose replicas are waited for.
@@ -86,7 +96,7 @@ impl Stock {
     ///
     /// # Errors
     /// `Unavailable` when no replica confirms in time; a replica may have it all the same.
-    pub(super) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Value, Fault> {
+    pub(super) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Replicated, Fault> {
         let answer = async {
             match &self.replicas {
                 Replicas::One(primary) => primary.ask(shard, reading).await.map_err(|no| match no {
@@ -121,7 +131,7 @@ struct Known {
 }
 
 impl Primaries {
-    async fn ask(&self, link: &Link, shard: ShardKey, reading: &Cmd) -> Result<Value, Fault> {
+    async fn ask(&self, link: &Link, shard: ShardKey, reading: &Cmd) -> Result<Replicated, Fault> {
         loop {
             let primary = match self.of(shard) {
                 Some(primary) => primary,
@@ -206,7 +216,7 @@ impl Primary {
         self.asks.same_channel(&other.asks)
     }
 
-    async fn ask(&self, shard: ShardKey, reading: Cmd) -> Result<Value, No> {
+    async fn ask(&self, shard: ShardKey, reading: Cmd) -> Result<Replicated, No> {
         if self.behind.load(Ordering::Relaxed) {
             return Err(No::Fault(behind()));
         }
@@ -277,7 +287,7 @@ struct Node {
 impl Node {
     /// Runs the readings of these shards, then waits until a replica has what they saw. After a fault, it is unknown
     /// whether a replica has it.
-    async fn wait(&mut self, shards: &HashSet<ShardKey>, group: &[Ask]) -> Result<Vec<Result<Value, No>>, Fault> {
+    async fn wait(&mut self, shards: &HashSet<ShardKey>, group: &[Ask]) -> Result<Vec<Result<Replicated, No>>, Fault> {
         let answers = timeout(CALL_MAX, async {
             let was_linked = self.link.is_some();
             match self.attempt(shards, group).await {
@@ -293,7 +303,11 @@ impl Node {
         })
     }
 
-    async fn attempt(&mut self, shards: &HashSet<ShardKey>, group: &[Ask]) -> Result<Vec<Result<Value, No>>, Fault> {
+    async fn attempt(
+        &mut self,
+        shards: &HashSet<ShardKey>,
+        group: &[Ask],
+    ) -> Result<Vec<Result<Replicated, No>>, Fault> {
         let mut link = match self.link.take() {
             Some(link) => link,
             None => self.connect().await.map_err(|error| fault(&error))?,
@@ -303,6 +317,7 @@ impl Node {
         for ask in group {
             pipeline.add_command(ask.reading.clone());
         }
+        pipeline.add_command(info());
         // On a cluster one barrier for each shard, so that a slot that has moved away does not spoil the others'
         // barriers.
         let barriers = if self.slots == Slots::All { 1 } else { shards.len() };
@@ -314,12 +329,15 @@ impl Node {
         pipeline.cmd("WAIT").arg(REPLICAS_MIN).arg(WAIT_MS);
         let answers: RedisResult<Vec<RedisResult<Value>>> = pipeline.query_async(&mut link).await;
         let mut answers = answers.map_err(|error| fault(&error))?;
-        if answers.len() != group.len() + barriers + 1 {
+        if answers.len() != group.len() + barriers + 2 {
             return Err(Fault::Bug("Redis answered too little".to_owned()));
         }
         let reached = answers.pop();
+        let written = answers.split_off(group.len() + 1);
+        let named = answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| fault(&error))?;
+        let from = server_of(&text(named)?)?;
         let mut here = HashSet::new();
-        for (shard, written) in shards.iter().zip(answers.split_off(group.len())) {
+        for (shard, written) in shards.iter().zip(written) {
             match written {
                 Err(error) if is_elsewhere(&error) => continue,
                 written => match outcome(written.map_err(|error| fault(&error))?)?.0.as_str() {
@@ -340,7 +358,10 @@ impl Node {
             other => return Err(Fault::Bug(format!("WAIT answered {other:?}"))),
         }
         let answers = group.iter().zip(answers).map(|(ask, answer)| match answer {
-            Ok(value) if here.contains(&ask.shard) => Ok(value),
+            Ok(value) if here.contains(&ask.shard) => {
+                let from = from.clone();
+                Ok(Replicated { value, from })
+            }
             Ok(_) => Err(No::Elsewhere),
             Err(error) if is_elsewhere(&error) => Err(No::Elsewhere),
             Err(error) => Err(No::Fault(fault(&error))),

@@ -9,6 +9,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::{Durability, Sale};
+use crate::domain::server::ReplicationId;
 use crate::flow::App;
 use crate::ledger::news::Notification;
 use crate::stock::keys::ShardKey;
@@ -124,12 +125,18 @@ impl Arrivals {
     }
 }
 
+/// How a shard has accepted an order.
+pub(in crate::flow) struct Acceptance {
+    pub(in crate::flow) event: Option<Position>,
+    pub(in crate::flow) by: Option<ReplicationId>,
+}
+
 /// Waits until an accepted order is as durable as its sale promises. `expected` was made before the order was
 /// accepted, if that was just now.
 ///
-/// Returns the order that counts, and whether it is the one of this `event`. The ledger may have the key's order from
-/// an earlier Redis of which this one knows nothing, even of the same millisecond. `None` says that the ledger refused
-/// the order, so its shopper has none.
+/// Returns the order that counts, and whether it is the one that was `accepted` just now. A copy of the request may have
+/// got the key's order on another Redis, even in the same millisecond and as an event of the same number. `None` says
+/// that the ledger refused the order, so its shopper has none.
 ///
 /// # Errors
 /// `Unavailable` when that takes too long: the order exists, and its key finds the outcome later.
@@ -138,20 +145,21 @@ pub(in crate::flow) async fn kept(
     sale: &Sale,
     home: ShardKey,
     order: Order,
-    event: Option<Position>,
+    accepted: Option<Acceptance>,
     expected: Option<Expected>,
 ) -> Result<Option<(Order, bool)>, Fault> {
     match sale.durability {
         Durability::Redis => Ok(Some((order, true))),
         Durability::Postgres if bugs::has("nobody waits for the ledger") => Ok(Some((order, true))),
         Durability::Replica => {
-            let buyer = app.stock.replicated_buyer(home, &order.user).await?;
-            if buyer.orders.iter().any(|(id, _)| *id == order.id) {
-                Ok(Some((order, true)))
-            } else {
+            let (buyer, server) = app.stock.replicated_buyer(home, &order.user).await?;
+            let mut orders = buyer.orders.into_iter();
+            let Some((id, record)) = orders.find(|(id, _)| *id == order.id) else {
                 // Another Redis answers now than the one that accepted the order.
-                Err(Fault::Unavailable("Redis no longer has the order".to_owned()))
-            }
+                return Err(Fault::Unavailable("Redis no longer has the order".to_owned()));
+            };
+            let is_this = accepted.is_some_and(|it| it.by == server.replication_id());
+            Ok(Some((record.into_order(id, sale, order.user, false)?, is_this)))
         }
         // The ledger could not store the order, and its shard has that decision.
         Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
@@ -163,7 +171,9 @@ pub(in crate::flow) async fn kept(
                 expected
             });
             let found = expected.arrived().await?;
-            let is_this = Some(found.event) == event && found.order.created_at == order.created_at;
+            let is_this = accepted.is_some_and(|it| {
+                (it.event, it.by) == (Some(found.event), found.by) && found.order.created_at == order.created_at
+            });
             Ok(upheld(sale, found.order).map(|order| (order, is_this)))
         }
     }

@@ -10,9 +10,10 @@ use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
+use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::flow::sell::await_durability::{Expected, kept, upheld};
+use crate::flow::sell::await_durability::{Acceptance, Expected, kept, upheld};
 use crate::flow::sell::borrow::{Arrival, Cover, Shortage, cover};
 use crate::flow::sell::waiting_room::leave;
 use crate::stock::keys::ShardKey;
@@ -82,6 +83,7 @@ pub async fn purchase(
 /// The arguments of a sale's purchases at the first attempt.
 fn arguments(sale: &Sale) -> PurchaseArguments {
     PurchaseArguments {
+        named: sale.durability != Durability::Redis,
         holds_max: sale.guards.holds_max,
         cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
         origin: telemetry::origin(),
@@ -151,9 +153,9 @@ impl Purchase<'_> {
     /// The outcome by the shard's answer. `Continue` if the shard has to be asked again.
     async fn conclude(&mut self, answer: ShardAnswer, arrival: Arrival) -> Result<ControlFlow<PurchaseOutcome>, Fault> {
         Ok(ControlFlow::Break(match answer {
-            ShardAnswer::Reserved(record) => {
+            ShardAnswer::Reserved { record, by } => {
                 let expected = self.expected.take();
-                self.reserved(record, expected).await?
+                self.reserved(record, by, expected).await?
             }
             ShardAnswer::Replayed { record, drained } => self.replayed(record, drained).await?,
             ShardAnswer::AskLedger { number } => match Box::pin(self.replay_from_ledger()).await? {
@@ -190,18 +192,26 @@ impl Purchase<'_> {
     }
 
     /// The answer to a new order, once the sale's durability covers it.
-    async fn reserved(&self, record: OrderRecord, expected: Option<Expected>) -> Result<PurchaseOutcome, Fault> {
+    async fn reserved(
+        &self,
+        record: OrderRecord,
+        by: Option<ReplicationId>,
+        expected: Option<Expected>,
+    ) -> Result<PurchaseOutcome, Fault> {
         let Self { app, sale, request, .. } = *self;
         app.drains.want(sale.durability);
         if sale.guards.waiting_room {
             Box::pin(leave(app, sale, &request.user)).await;
         }
-        let event = record.event;
+        let accepted = Acceptance {
+            event: record.event,
+            by,
+        };
         let order = record.into_order(self.order, sale, request.user.clone(), false)?;
         if sale.durability == Durability::Redis {
             return Ok(PurchaseOutcome::Reserved(order));
         }
-        let kept = Box::pin(kept(app, sale, self.home, order, event, expected)).await?;
+        let kept = Box::pin(kept(app, sale, self.home, order, Some(accepted), expected)).await?;
         Ok(match kept {
             Some((order, true)) => PurchaseOutcome::Reserved(order),
             Some((order, false)) => again(sale, order, request),

@@ -5,7 +5,7 @@ use crate::support::app::{Answer, Instance, TestApp, environment, sale_with};
 use crate::support::crowd::{Terms, World};
 use crate::support::poll;
 use crate::support::raw::Raw;
-use crate::support::servers::{self, Frozen, ReplicatedRedis};
+use crate::support::servers::{self, Frozen, ReplicatedRedis, WrongClock};
 use flashsale::domain::sale::Durability;
 use flashsale::flow;
 use futures_util::future::join_all;
@@ -150,21 +150,71 @@ async fn forward(from: TcpListener, target: Arc<AtomicU16>) {
     }
 }
 
+/// A replica is promoted, with a replica of its own. The old primary still serves the connections that an instance has.
+struct Promoted {
+    old: ReplicatedRedis,
+    new: ReplicatedRedis,
+    app: TestApp,
+    sale: String,
+}
+
+impl Promoted {
+    async fn on(mut old: ReplicatedRedis, sale: &Value) -> Self {
+        let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", front.local_addr().unwrap());
+        let target = Arc::new(AtomicU16::new(old.primary.port));
+        tokio::spawn(forward(front, Arc::clone(&target)));
+        let app = TestApp::with("api", &[("FLASHSALE_REDIS_URL", &url)]).await;
+        let sale = app.load_sale(sale).await;
+
+        old.in_step();
+        let mut new = old.promote();
+        new.add_replica();
+        target.store(new.primary.port, Ordering::SeqCst);
+        Self { old, new, app, sale }
+    }
+}
+
+/// Both primaries accept a request, and Redis's clock stands: the orders differ in nothing. Only one of them counts.
+async fn copies_on_two_primaries(durability: &str) {
+    let clock = WrongClock::new();
+    let terms = sale_with(&json!({"durability": durability, "stock": 10, "shards": 1}));
+    let Promoted { old, new, app, sale } = Promoted::on(ReplicatedRedis::with_clock(1, &clock), &terms).await;
+    let old_side = app.instance.may_log_errors();
+    let database = &app.environment["FLASHSALE_DATABASE_URL"];
+    clock.stop();
+    let new_side = Instance::start(&environment(&new.primary.server.url(), database), "all").may_log_errors();
+    let one = ordered(&new_side, "ada", &sale).await;
+    let other = ordered(&old_side, "ada", &sale).await;
+
+    assert_eq!(one.body, other.body);
+    assert_eq!([one.status, other.status], [201, 200], "{one:?} {other:?}");
+    let written = [&old, &new].map(|redis| -> Vec<u8> {
+        let row = format!("{{{sale}:0}}:buyer:ada");
+        Raw::connect(&redis.primary.server.url()).call(redis::cmd("GET").arg(row))
+    });
+    assert!(!written[0].is_empty() && written[0] == written[1], "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_that_two_primaries_accept_at_once_are_one_new_order_at_replica() {
+    copies_on_two_primaries("replica").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_that_two_primaries_accept_at_once_are_one_new_order_at_postgres() {
+    copies_on_two_primaries("postgres").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_word_of_another_primary_than_the_one_that_sold_counts_for_nothing() {
-    let mut old = ReplicatedRedis::start(1);
-    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", front.local_addr().unwrap());
-    let target = Arc::new(AtomicU16::new(old.primary.port));
-    tokio::spawn(forward(front, Arc::clone(&target)));
-    let app = TestApp::with("api", &[("FLASHSALE_REDIS_URL", &url)]).await;
-    let sale = app.load_sale(&terms("replica", 10)).await;
-
-    old.in_step();
-    // The replica is promoted, with a replica of its own, while the old primary still serves its connections.
-    let mut new = old.promote();
-    new.add_replica();
-    target.store(new.primary.port, Ordering::SeqCst);
+    let old = ReplicatedRedis::start(1);
+    let Promoted {
+        old,
+        new: _new,
+        app,
+        sale,
+    } = Promoted::on(old, &terms("replica", 10)).await;
     unknown(&app, "ada", &sale).await;
     servers::kill(old.primary.server.pid());
     repeated(&app, "ada", &sale).await.ok(201);

@@ -67,7 +67,7 @@ async fn sell_many(shop: &Shop) {
         let buying = some.iter().map(|n| async move {
             // As long as UUIDs, which most ids are.
             let (who, key) = (format!("shopper-{n:028}"), format!("click-{n:030}"));
-            assert!(matches!(buy(shop, &who, &key).await, ShardAnswer::Reserved(_)));
+            assert!(matches!(buy(shop, &who, &key).await, ShardAnswer::Reserved { .. }));
         });
         join_all(buying).await;
     }
@@ -82,7 +82,7 @@ async fn no_outcome_of_a_purchase_takes_more_commands_than_it_must() {
     let redis = fresh_redis();
     let shop = open_now(&redis.server.url(), 2).await;
     let (bought, used) = commands_of(&shop, "ada", "k").await;
-    assert!(matches!(bought, ShardAnswer::Reserved(_)), "{bought:?}");
+    assert!(matches!(bought, ShardAnswer::Reserved { .. }), "{bought:?}");
     assert_eq!(used, "evalsha mget mset time xadd", "a purchase");
     let (replayed, used) = commands_of(&shop, "ada", "k").await;
     assert!(matches!(replayed, ShardAnswer::Replayed { .. }), "{replayed:?}");

@@ -44,7 +44,7 @@ async fn resolve(shop: &Shop, key: &str, state: OrderState, at: Millis) {
 }
 
 fn is_reserved(answer: &ShardAnswer) -> bool {
-    matches!(answer, Reserved(_))
+    matches!(answer, Reserved { .. })
 }
 
 /// Every purchase reads and writes the whole row, so it may not grow without end in a sale without a limit of holds.

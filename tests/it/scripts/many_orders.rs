@@ -19,7 +19,7 @@ fn row(shop: &Shop) -> Vec<u8> {
 
 async fn buy_at(shop: &Shop, key: &str, now: Millis) {
     let answer = shop.buy("ada", key, 1, now).await;
-    assert!(matches!(answer, Reserved(_)), "{key}: {answer:?}");
+    assert!(matches!(answer, Reserved { .. }), "{key}: {answer:?}");
 }
 
 /// A sale in which ada has reserved a unit under each of `k0`, `k1` and so on, the last ones at one moment, so that
@@ -134,7 +134,7 @@ async fn a_new_key_is_decided_only_after_a_replay_probe_and_then_found_without()
     }
     assert_eq!(shop.dump(), before);
 
-    let Reserved(record) = shop.buy_after_probe("ada", "new", 1, 1).await else {
+    let Reserved { record, .. } = shop.buy_after_probe("ada", "new", 1, 1).await else {
         panic!("not sold after the replay probe")
     };
     let replayed = Replayed { record, drained: false };
@@ -143,7 +143,7 @@ async fn a_new_key_is_decided_only_after_a_replay_probe_and_then_found_without()
     assert_eq!(shop.buy_after_probe("ada", "new", 1, 1).await, replayed);
     assert_eq!(shop.buy("ada", "new", 2, NOW).await, Refused(KeyReused));
     assert_eq!(shop.dump(), after);
-    assert!(matches!(shop.buy("bob", "new", 1, NOW).await, Reserved(_)));
+    assert!(matches!(shop.buy("bob", "new", 1, NOW).await, Reserved { .. }));
 }
 
 #[tokio::test]
@@ -165,7 +165,10 @@ async fn a_probe_older_than_the_last_left_order_must_be_repeated() {
         shop.buy_after_probe("ada", "new", 1, 255).await,
         AskLedger { number: 1 }
     );
-    assert!(matches!(shop.buy_after_probe("ada", "new", 1, 1).await, Reserved(_)));
+    assert!(matches!(
+        shop.buy_after_probe("ada", "new", 1, 1).await,
+        Reserved { .. }
+    ));
 }
 
 #[tokio::test]
@@ -252,7 +255,7 @@ async fn a_row_stays_short_however_often_is_bought_and_given_back() {
             }
             answer => answer,
         };
-        assert!(matches!(answer, Reserved(_)), "{key}: {answer:?}");
+        assert!(matches!(answer, Reserved { .. }), "{key}: {answer:?}");
         assert_eq!(shop.resolve("ada", &key, Cancelled).await, Resolved::Now);
     }
     // The window of a thousand requests is a part of it: only the orders are left to the ledger.

@@ -264,7 +264,7 @@ impl Shop {
     /// A purchase of item A that must succeed.
     async fn reserve(&self, who: &str, key: &str, quantity: u32) -> OrderRecord {
         match self.buy(who, key, quantity, NOW).await {
-            ShardAnswer::Reserved(record) => record,
+            ShardAnswer::Reserved { record, .. } => record,
             other => panic!("{who} {key}: {other:?}"),
         }
     }

@@ -29,7 +29,7 @@ fn member(shop: &Shop, who: &str, key: &str) -> [u8; 6] {
 }
 
 fn is_reserved(answer: &ShardAnswer) -> bool {
-    matches!(answer, Reserved(_))
+    matches!(answer, Reserved { .. })
 }
 
 #[tokio::test]
@@ -72,6 +72,26 @@ async fn a_purchase_holds_units_writes_the_order_and_one_event() {
     };
     assert_eq!(shop.buyer("ada").await, ada);
     assert_eq!(shop.forgotten_in("ada"), -1);
+}
+
+#[tokio::test]
+async fn a_new_order_comes_with_its_server_where_the_caller_asks_for_it() {
+    let shop = Shop::open(|_| {}).await;
+    let server = shop.stock.server(shop.key).await.unwrap();
+    for (who, named) in [("ada", true), ("bob", false)] {
+        let asked = PurchaseArguments { named, ..asked_at(NOW) };
+        let request = asking(who, "k", 1);
+        let answer = shop
+            .stock
+            .purchase(shop.key, shop.order(who, "k"), &request, asked)
+            .await;
+        let Ok(Reserved { record, by }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(by, server.replication_id().filter(|_| named));
+        let row = shop.stock.read_buyer(shop.key, &user(who)).await.unwrap();
+        assert_eq!(row.orders, [(shop.order(who, "k"), record)]);
+    }
 }
 
 #[tokio::test]
@@ -207,7 +227,9 @@ async fn a_shard_sells_until_the_last_millisecond_of_its_permit_and_answers_repe
     let shop = Shop::open(|sale| sale.ends_at += chrono::TimeDelta::days(100)).await;
     let until = PERMITTED + 60_000;
     let first = shop.buy("ada", "k", 2, until - 1).await;
-    let Reserved(record) = first else { panic!("{first:?}") };
+    let Reserved { record, .. } = first else {
+        panic!("{first:?}")
+    };
     let before = shop.dump();
     for now in [until, until + 1] {
         assert_eq!(shop.buy("bob", "k", 1, now).await, Halted);
@@ -319,9 +341,9 @@ async fn quantities_are_whole_and_within_bounds() {
             &[order, "one", "k\nada"],
             &["0123456789abcde", "1", "k\nada"],
             &["0123456789abcdefg", "1", "k\nada"],
-            &[order, "1", "k\nada", "", "", "0", "0", ""],
-            &[order, "1", "k\nada", "", "", "0", "0", "a trace, a byte too few"],
-            &[order, "1", "k\nada", "", "", "0", "0", "a trace, a byte too much."],
+            &[order, "1", "k\nada", "", "", "0", "0", "0", ""],
+            &[order, "1", "k\nada", "", "", "0", "0", "0", "a trace, a byte too few"],
+            &[order, "1", "k\nada", "", "", "0", "0", "0", "a trace, a byte too much."],
         ],
     );
     assert!(is_reserved(&shop.buy("ada", "most", 100_000, NOW).await));
@@ -794,7 +816,7 @@ async fn of_a_thousand_copies_of_one_request_one_is_the_order_and_the_others_are
     let records: Vec<_> = answers
         .iter()
         .map(|answer| match answer {
-            Reserved(record) | Replayed { record, drained: false } => record,
+            Reserved { record, .. } | Replayed { record, drained: false } => record,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -815,7 +837,9 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
         .await
         .unwrap();
     let after = shop.stock.now().await.unwrap();
-    let Reserved(record) = answer else { panic!("{answer:?}") };
+    let Reserved { record, .. } = answer else {
+        panic!("{answer:?}")
+    };
     assert!(
         (before..=after).contains(&record.created_at),
         "{before} {record:?} {after}"

@@ -83,7 +83,7 @@ async fn units_that_came_back_may_be_bought_again_and_sold_ones_count_for_ever()
         if state == Paid {
             assert_eq!(answer, ShardAnswer::LimitReached);
         } else {
-            assert!(matches!(answer, ShardAnswer::Reserved(_)), "{state}: {answer:?}");
+            assert!(matches!(answer, ShardAnswer::Reserved { .. }), "{state}: {answer:?}");
         }
     }
 }

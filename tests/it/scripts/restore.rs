@@ -84,7 +84,7 @@ async fn a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it() {
         .permit(&shop.sale, 0, &super::generous(2, &server), Some(NOW))
         .await
         .unwrap();
-    let ShardAnswer::Reserved(order) = shop.buy("cyd", "k", 1, NOW).await else {
+    let ShardAnswer::Reserved { record: order, .. } = shop.buy("cyd", "k", 1, NOW).await else {
         panic!("a restored shard sells");
     };
     assert_eq!(order.event, Some(Position { epoch: 2, seq: 1 }));

@@ -107,7 +107,10 @@ async fn a_sale_opened_ahead_of_its_time_sells_at_once() {
     );
     shop.sale.starts_at = from_millis(early);
     shop.change(Lifecycle::Active).await;
-    assert!(matches!(shop.buy("ada", "k", 1, early).await, ShardAnswer::Reserved(_)));
+    assert!(matches!(
+        shop.buy("ada", "k", 1, early).await,
+        ShardAnswer::Reserved { .. }
+    ));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use super::network::{Member, Network};
 use super::poll::{eventually, patiently};
 use super::raw::Raw;
 use super::root;
+use chrono::Utc;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -137,6 +138,7 @@ pub struct ReplicatedRedis {
     pub replicas: Vec<TcpRedis>,
     /// Of every one of them.
     settings: &'static [(&'static str, &'static str)],
+    environment: Vec<(String, String)>,
 }
 
 /// A replica is served at once, instead of waiting five seconds for others.
@@ -161,10 +163,6 @@ pub fn free_port() -> u16 {
 }
 
 impl TcpRedis {
-    fn with(settings: &[(&str, &str)]) -> Self {
-        Self::in_environment(settings, Vec::new())
-    }
-
     fn in_environment(settings: &[(&str, &str)], environment: Vec<(String, String)>) -> Self {
         let port = free_port();
         let own = vec![("port".to_owned(), port.to_string())];
@@ -639,10 +637,24 @@ impl ReplicatedRedis {
 
     /// The same, with these settings.
     pub fn with(replicas: usize, settings: &'static [(&'static str, &'static str)]) -> Self {
+        Self::of_every(replicas, settings, Vec::new())
+    }
+
+    /// The same, with one clock for all.
+    pub fn with_clock(replicas: usize, clock: &WrongClock) -> Self {
+        Self::of_every(replicas, REPLICATED, clock.environment())
+    }
+
+    fn of_every(
+        replicas: usize,
+        settings: &'static [(&'static str, &'static str)],
+        environment: Vec<(String, String)>,
+    ) -> Self {
         let mut redis = Self {
-            primary: TcpRedis::with(settings),
+            primary: TcpRedis::in_environment(settings, environment.clone()),
             replicas: Vec::new(),
             settings,
+            environment,
         };
         for _ in 0..replicas {
             redis.add_replica();
@@ -652,7 +664,7 @@ impl ReplicatedRedis {
 
     /// Starts one more replica and waits until it follows.
     pub fn add_replica(&mut self) {
-        let replica = TcpRedis::with(self.settings);
+        let replica = TcpRedis::in_environment(self.settings, self.environment.clone());
         let mut follow = redis::cmd("REPLICAOF");
         follow.arg("127.0.0.1").arg(self.primary.port);
         let _ok: String = Raw::connect(&replica.server.url()).call(&mut follow);
@@ -686,6 +698,7 @@ impl ReplicatedRedis {
             primary,
             replicas: Vec::new(),
             settings: self.settings,
+            environment: self.environment.clone(),
         }
     }
 }
@@ -762,8 +775,17 @@ impl WrongClock {
 
     /// Sets it to so many milliseconds after the right time, or before it. In one step: the server reads it all the while.
     pub fn set(&self, millis: i64) {
+        self.write(&millis.to_string());
+    }
+
+    /// Makes it stand at the right time.
+    pub fn stop(&self) {
+        self.write(&format!("0 {}", Utc::now().timestamp_millis()));
+    }
+
+    fn write(&self, text: &str) {
         let next = self.0.with_extension("next");
-        fs::write(&next, millis.to_string()).unwrap();
+        fs::write(&next, text).unwrap();
         fs::rename(&next, &self.0).unwrap();
     }
 

@@ -1,5 +1,6 @@
 /* A clock that is wrong, for a server that is started with this in LD_PRELOAD: the file that WRONG_CLOCK names says by
- * how many milliseconds. Clocks that only measure how long something takes are right. */
+ * how many milliseconds. A second number is the time at which it stands, in milliseconds since 1970. Clocks that only
+ * measure how long something takes are right. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -8,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static long off_by(void) {
+static long off_by(long *stands_at) {
     const char *path = getenv("WRONG_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) {
@@ -18,11 +19,16 @@ static long off_by(void) {
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = 0;
-    return atol(text);
+    char *rest;
+    long millis = strtol(text, &rest, 10);
+    *stands_at = strtol(rest, NULL, 10);
+    return millis;
 }
 
 static long micros(long seconds, long micros) {
-    return (seconds * 1000 + off_by()) * 1000 + micros;
+    long stands_at = 0;
+    long millis = seconds * 1000 + off_by(&stands_at);
+    return stands_at > 0 ? stands_at * 1000 : millis * 1000 + micros;
 }
 
 int gettimeofday(struct timeval *restrict time, void *restrict zone) {
@@ -46,7 +52,8 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
     }
     int answer = real(clock, time);
     if (answer == 0 && clock == CLOCK_REALTIME) {
-        time->tv_sec += off_by() / 1000;
+        long stands_at = 0;
+        time->tv_sec += off_by(&stands_at) / 1000;
     }
     return answer;
 }
