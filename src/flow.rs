@@ -54,7 +54,7 @@ pub struct App {
     pub ledger: Ledger,
     pub sales: Arc<sale_book::SaleBook>,
     /// Shortages that this process is covering.
-    pub shortages: Arc<sell::borrow::Shortages>,
+    pub shortages: Arc<sell::shortage::Shortages>,
     /// Each sale's free units, as of a moment ago.
     pub glances: Arc<sell::glance::Glances>,
     /// Drains of this process, by shard.

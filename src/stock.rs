@@ -18,6 +18,7 @@ pub mod permit;
 pub mod preload;
 pub mod purchase;
 pub mod read_shard;
+mod read_together;
 pub mod record;
 pub mod replicate;
 pub mod resolve;
@@ -110,12 +111,6 @@ impl Stock {
             self.metrics.faults.of([fault.kind()]).inc();
         }
         answer
-    }
-
-    /// Runs commands one after the other within the time limit, all on one server.
-    async fn pipeline<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Fault> {
-        let mut link = self.link.clone();
-        bounded(pipeline.query_async(&mut link)).await
     }
 }
 

@@ -83,6 +83,13 @@ impl OrderId {
         Self(Uuid::from_bytes(bytes))
     }
 
+    /// The bytes that stand for the order in its shopper's sliding window.
+    #[must_use]
+    pub fn window_member(&self) -> [u8; 6] {
+        let [.., a, b, c, d, e, f] = *self.0.as_bytes();
+        [a, b, c, d, e, f]
+    }
+
     /// Whether this can be the id of an order in the sale with this secret.
     #[must_use]
     pub fn may_be_of(&self, secret: &[u8; 32]) -> bool {

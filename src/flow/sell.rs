@@ -7,4 +7,6 @@ pub mod glance;
 pub mod purchase;
 pub mod refusal_counts;
 pub mod replay_probe;
+pub mod shortage;
+pub mod sold_out;
 pub mod waiting_room;

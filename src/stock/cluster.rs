@@ -364,6 +364,28 @@ impl Cluster {
         Ok(view.owners().map(|(slot, place)| (slot, place.clone())).collect())
     }
 
+    /// The places of these slots in the list, by the node that has them as far as is known.
+    pub(super) async fn groups(&self, slots: &[Slot]) -> Vec<Vec<usize>> {
+        self.wait_until_known().await;
+        let map = self.map();
+        let mut groups: HashMap<Option<&Place>, Vec<usize>> = HashMap::new();
+        for (at, slot) in slots.iter().enumerate() {
+            let place = map.owners.get(slot).map(|node| &node.place);
+            groups.entry(place).or_default().push(at);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Sends to the primary that has the slot as far as is known, and follows no slot that has moved.
+    pub(super) async fn ask_once(&self, slot: Slot, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+        let node = self.map().owners.get(&slot).cloned().ok_or_else(no_owner)?;
+        let answer = node.server.pipeline(pipeline).await;
+        if refusal(&answer).is_some() {
+            self.stale.notify_one();
+        }
+        answer
+    }
+
     /// Sends to the primary that has the slot of the request's key, and follows the slot while it moves. A request
     /// without a key goes to the node in `last`, which answered the last one with a key.
     ///

@@ -1,7 +1,6 @@
 //! Checks whether this Redis may hold stock, and reads its clocks, replicas and memory.
 
 use super::Stock;
-use super::keys::ShardKey;
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use std::collections::{BTreeSet, HashMap};
@@ -74,13 +73,6 @@ impl Stock {
             // The cluster does not list the addresses of its servers.
             (None, None) => self.now().await,
         }
-    }
-
-    /// The clock of the server that has this shard.
-    pub async fn clock_of(&self, shard: ShardKey) -> Result<Millis, Fault> {
-        let time = redis::cmd("TIME");
-        let (seconds, micros): (i64, i64) = self.link.ask_server_of(&shard.shard(), &time).await?;
-        Ok(seconds * 1000 + micros / 1000)
     }
 
     /// How many replicas are online; on a cluster, those of the primary that has the fewest.

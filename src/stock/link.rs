@@ -59,6 +59,16 @@ impl Link {
             Way::Cluster(info) => (hosts(url).to_owned(), is_tls(info)),
         };
         answered.map_err(|error| unreachable(&place, is_tls, &error))?;
+        if let Self::One(server) = &link {
+            let info: RedisResult<String> = server.query(redis::cmd("INFO").arg("cluster")).await;
+            // A node of a cluster refuses to read the keys of many shards at once.
+            if info.is_ok_and(|info| info.contains("cluster_enabled:1")) {
+                let scheme = if is_tls { TLS_CLUSTER } else { CLUSTER };
+                return Err(Fault::Unavailable(format!(
+                    "Redis at {place} is part of a cluster; FLASHSALE_REDIS_URL must begin with {scheme}"
+                )));
+            }
+        }
         Ok((link, way))
     }
 
@@ -145,6 +155,26 @@ impl Link {
     /// refuses that one.
     pub(super) async fn ask_together<T: FromRedisValue>(&self, pipeline: Pipeline) -> Result<T, Fault> {
         bounded(pipeline.query_async(&mut self.clone())).await
+    }
+
+    /// Which of these keys one server has, as far as this process knows: their places in the list, by server.
+    pub(super) async fn groups(&self, keys: &[String]) -> Vec<Vec<usize>> {
+        match self {
+            Self::One(_) => vec![(0..keys.len()).collect()],
+            Self::Cluster(cluster, _) => {
+                let slots: Vec<Slot> = keys.iter().map(Slot::for_key).collect();
+                cluster.groups(&slots).await
+            }
+        }
+    }
+
+    /// Sends commands to the server that has this key, as far as this process knows. Some answers may be that another
+    /// server has the key of their command.
+    pub(super) async fn ask_node_of(&self, key: &str, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+        match self {
+            Self::One(server) => server.pipeline(pipeline).await,
+            Self::Cluster(cluster, _) => cluster.ask_once(Slot::for_key(key), pipeline).await,
+        }
     }
 
     /// Sends a command without a key to every primary, and returns the first answer.

@@ -3,9 +3,10 @@
 use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
+use super::read_together::{Reading, Wanted};
 use super::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
 use super::replicate::Replicated;
-use super::script::{PURCHASE, READ_SHARD, bytes, number, text};
+use super::script::{READ_SHARD, bytes, number, text};
 use super::transfer::Transfer;
 use crate::domain::event::Event;
 use crate::domain::fault::Fault;
@@ -23,8 +24,13 @@ use tokio::time::{Instant, timeout_at};
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
 
-/// Whether the server has the script, then the shard's record and the shopper's row, then the time.
-type StandingAnswers = ((bool,), (Option<Vec<u8>>, Option<Vec<u8>>), (i64, i64));
+/// A purchase that is looked for in its shopper's row.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    pub home: ShardKey,
+    pub user: UserId,
+    pub order: OrderId,
+}
 
 /// One shard as of one moment.
 #[derive(Debug, Clone)]
@@ -53,6 +59,9 @@ impl ShardReading {
 
 /// Shoppers that one command reads, so that it takes the server less than a millisecond.
 const BUYERS_AT_ONCE: usize = 500;
+
+/// Requests whose rows one command reads.
+const STANDINGS_AT_ONCE: usize = 250;
 
 /// An item's counters over all shards.
 #[must_use]
@@ -158,27 +167,25 @@ impl Stock {
     ///
     /// # Errors
     /// `Incomplete` when the server does not have the script that sells, or the shard has no permit.
-    pub async fn buyer_standing(&self, shard: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
-        let mut reading = redis::pipe();
-        // The script is checked first: an admitted server has no permits but those of shards that were reconciled on
-        // it. The clock is read last: a permit that holds by the clock held when the row was read.
-        reading.cmd("SCRIPT").arg("EXISTS").arg(PURCHASE.get_hash());
-        reading.cmd("MGET").arg(shard.shard()).arg(shard.buyer(user));
-        reading.cmd("TIME");
-        let answers = self.noted(self.link.ask_together(reading).await);
-        let ((is_admitted,), (record, row), (seconds, micros)): StandingAnswers = answers?;
-        let record = record.map(|record| ShardRecord::decode(&record)).transpose()?;
-        let now = seconds * 1000 + micros / 1000;
-        if !is_admitted || record.is_none_or(|record| record.permit_until <= now) {
-            return Err(Fault::Incomplete(format!(
-                "shard {} of sale {} is being reconciled",
-                shard.shard, shard.sale
-            )));
-        }
-        match row {
-            Some(row) => BuyerStanding::decode(&row, order, now),
-            None => Ok(BuyerStanding::default()),
-        }
+    pub async fn buyer_standing(&self, home: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
+        let user = user.clone();
+        let standing = self.buyer_standings(&[Asking { home, user, order }]).await.pop();
+        standing.unwrap_or_else(|| Err(Fault::Bug("Redis answered no row".to_owned())))
+    }
+
+    /// [`Stock::buyer_standing`] for many requests, in their order.
+    pub async fn buyer_standings(&self, asking: &[Asking]) -> Vec<Result<BuyerStanding, Fault>> {
+        let wanted = asking.iter().map(|it| Wanted {
+            shard: it.home,
+            keys: vec![it.home.shard(), it.home.buyer(&it.user)],
+        });
+        let wanted: Vec<Wanted> = wanted.collect();
+        let reads = wanted
+            .chunks(STANDINGS_AT_ONCE)
+            .map(|some| self.read_all_together(some));
+        let readings = join_all(reads).await.into_iter().flatten();
+        let both = asking.iter().zip(readings);
+        both.map(|(it, reading)| decode_standing(it, &reading?)).collect()
     }
 
     /// Like [`Stock::read_buyer`], once a replica has the row too; and the server that has it.
@@ -195,6 +202,19 @@ impl Stock {
         };
         Ok((decode_buyer(row)?, from))
     }
+}
+
+fn decode_standing(asking: &Asking, reading: &Reading) -> Result<BuyerStanding, Fault> {
+    if let [Some(shard), row] = &reading.values[..] {
+        let shard = ShardRecord::decode(shard)?;
+        if reading.is_admitted && shard.permit_until > reading.now {
+            return BuyerStanding::decode(row.as_deref(), &shard, asking.order, reading.now);
+        }
+    }
+    Err(Fault::Incomplete(format!(
+        "shard {} of sale {} is being reconciled",
+        asking.home.shard, asking.home.sale
+    )))
 }
 
 fn decode_buyer(value: Option<Vec<u8>>) -> Result<BuyerRecord, Fault> {

@@ -447,7 +447,7 @@ impl BuyerRecord {
 }
 
 /// What a shopper's row says about one request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuyerStanding {
     /// Whether the request's order is in the row.
     pub has_order: bool,
@@ -455,21 +455,32 @@ pub struct BuyerStanding {
     pub is_banned: bool,
     /// A number that changes whenever one more order is left to the ledger; `None` while every order is in the row.
     pub left: Option<i64>,
+    /// The sliding window, as in [`BuyerRecord::window`].
+    pub window: Vec<(Millis, [u8; 6])>,
+    /// Whether the shard would sell to other shoppers.
+    pub is_open: bool,
+    /// When the row was read, by Redis's clock.
+    pub now: Millis,
 }
 
 impl BuyerStanding {
-    /// Decodes the value of `buyer:<user>`.
+    /// Decodes the value of `buyer:<user>`, if there is one, beside its shard's record.
     ///
     /// # Errors
     /// `Bug` when the bytes are not a whole record.
-    pub fn decode(bytes: &[u8], order: OrderId, now: Millis) -> Result<Self, Fault> {
-        let buyer = BuyerRecord::decode(bytes)?;
-        let mut head = Unpack(bytes);
+    pub fn decode(bytes: Option<&[u8]>, shard: &ShardRecord, order: OrderId, now: Millis) -> Result<Self, Fault> {
+        let (mut head, buyer) = match bytes {
+            Some(bytes) => (Unpack(bytes), BuyerRecord::decode(bytes)?),
+            None => (Unpack(&[]), BuyerRecord::default()),
+        };
         let (banned_until, _decision, left) = (head.number(4), head.number(2), head.number(1));
         Ok(Self {
             has_order: buyer.orders.iter().any(|(id, _)| *id == order),
             is_banned: banned_until.is_some_and(|seconds| now < seconds * 1000),
             left: left.filter(|left| *left != 0),
+            window: buyer.window,
+            is_open: shard.lifecycle == Lifecycle::Active && (shard.starts_at..shard.ends_at).contains(&now),
+            now,
         })
     }
 }
@@ -596,8 +607,20 @@ mod tests {
             let order = buyer.orders.get(at).map_or(OrderId(Uuid::nil()), |(id, _)| *id);
             let until = i64::from(banned_until) * 1000;
             for (now, is_banned) in [(until - 1, true), (until, false)] {
-                let standing = BuyerStanding::decode(&bytes, order, now).unwrap();
+                let shard = ShardRecord {
+                    lifecycle: Lifecycle::Active,
+                    brake: false,
+                    permit_until: 0,
+                    starts_at: 0,
+                    ends_at: until,
+                    state_version: 1,
+                    epoch: 1,
+                };
+                let standing = BuyerStanding::decode(Some(&bytes), &shard, order, now).unwrap();
                 prop_assert_eq!(standing, BuyerStanding {
+                    window: read.window.clone(),
+                    is_open: now >= 0 && now < until,
+                    now,
                     has_order: read.orders.iter().any(|(id, _)| *id == order),
                     is_banned,
                     left: read.elsewhere.then_some(i64::from(left)),

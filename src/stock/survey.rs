@@ -2,16 +2,14 @@
 
 use super::Stock;
 use super::keys::ShardKey;
+use super::read_together::{Reading, Wanted};
 use super::record::{ShardRecord, decode_item};
 use super::transfer::{Destination, Transfer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
-use crate::domain::time::Millis;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
-use redis::{Cmd, Value};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -26,61 +24,41 @@ pub struct Surveyed {
     pub counters: Counters,
 }
 
-/// The values of a shard's record and of its item's, where the keys exist.
-type Records = (Option<Vec<u8>>, Option<Vec<u8>>);
-
 impl Stock {
-    /// An item's units on each shard, each read at its own moment. A shard without the item or without a permit is
-    /// `Incomplete`, because its units are not known. The clock is read after the records, so a permit that holds by
-    /// the clock held when the records were read.
+    /// An item's units on each shard: on one server all at one moment, on a cluster each at its own. A shard without the
+    /// item or without a permit is `Incomplete`, because its units are not known.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
-        let keys = (0..shards).map(|shard| ShardKey::new(sale, shard));
-        if self.link.is_cluster() {
-            return join_all(keys.map(|key| self.survey_one(key, sku))).await;
-        }
-        // One server answers for all shards in one pipeline.
-        let mut pipeline = redis::pipe();
-        for key in keys.clone() {
-            pipeline.add_command(read(key, sku));
-        }
-        pipeline.cmd("TIME");
-        match self.pipeline::<Vec<Value>>(&pipeline).await.and_then(split) {
-            Ok((records, now)) => keys.zip(records).map(|(key, it)| decode(key, it, now)).collect(),
-            Err(fault) => keys.map(|_| Err(fault.clone())).collect(),
-        }
+        let wanted = wanted(sale, shards, sku);
+        let readings = self.read_all_together(&wanted).await;
+        let both = wanted.iter().zip(readings);
+        both.map(|(it, reading)| decode(it.shard, &reading?)).collect()
     }
 
     /// Like [`Stock::survey`], for a shopper who waits. A silent node of a cluster is left out after a short time, and
     /// sooner once the other nodes have `enough` units. A single server gets the usual time limit, because no other one
     /// has units.
     pub async fn survey_soon(&self, sale: SaleId, shards: u16, sku: &Sku, enough: i64) -> Vec<Result<Surveyed, Fault>> {
-        if !self.link.is_cluster() {
+        if self.reads_one_moment() {
             return self.survey(sale, shards, sku).await;
         }
         let began = Instant::now();
-        let mut reads: FuturesUnordered<_> = (0..shards)
-            .map(|shard| async move { (shard, self.survey_one(ShardKey::new(sale, shard), sku).await) })
-            .collect();
+        let wanted = wanted(sale, shards, sku);
+        let mut reads = self.read_together(&wanted).await;
         let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
-        let mut seen: Vec<_> = (0..shards).map(|_| silent()).collect();
+        let mut seen: Vec<_> = wanted.iter().map(|_| silent()).collect();
         let mut free = 0;
         loop {
             let patience = if free >= enough { SPARE_MAX } else { SOON_MAX };
-            match timeout_at(began + patience, reads.next()).await {
-                Ok(Some((shard, answer))) => {
-                    free += answer.as_ref().map_or(0, |it| it.counters.available);
-                    if let Some(place) = seen.get_mut(usize::from(shard)) {
-                        *place = answer;
-                    }
+            let Ok(Some(readings)) = timeout_at(began + patience, reads.next()).await else {
+                return seen;
+            };
+            for (at, reading) in readings {
+                if let (Some(it), Some(place)) = (wanted.get(at), seen.get_mut(at)) {
+                    *place = reading.and_then(|reading| decode(it.shard, &reading));
+                    free += place.as_ref().map_or(0, |it| it.counters.available);
                 }
-                Ok(None) | Err(_) => return seen,
             }
         }
-    }
-
-    async fn survey_one(&self, key: ShardKey, sku: &Sku) -> Result<Surveyed, Fault> {
-        let records: Records = self.command(&read(key, sku)).await?;
-        decode(key, records, self.clock_of(key).await?)
     }
 
     /// The transfers that lenders have not marked delivered, each with its lender.
@@ -144,31 +122,22 @@ impl Stock {
     }
 }
 
-fn read(key: ShardKey, sku: &Sku) -> Cmd {
-    let mut command = redis::cmd("MGET");
-    command.arg(key.shard()).arg(key.item(sku));
-    command
+fn wanted(sale: SaleId, shards: u16, sku: &Sku) -> Vec<Wanted> {
+    let shards = (0..shards).map(|shard| ShardKey::new(sale, shard));
+    let wanted = shards.map(|shard| Wanted {
+        shard,
+        keys: vec![shard.shard(), shard.item(sku)],
+    });
+    wanted.collect()
 }
 
-/// Splits the answers to a survey's pipeline into each shard's records, and the time after they were read.
-fn split(mut answers: Vec<Value>) -> Result<(Vec<Records>, Millis), Fault> {
-    let strange = |error: redis::ParsingError| Fault::Bug(format!("a survey was answered {error}"));
-    let time = answers.pop().unwrap_or(Value::Nil);
-    let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(strange)?;
-    let records = answers
-        .into_iter()
-        .map(redis::from_redis_value)
-        .collect::<Result<_, _>>();
-    Ok((records.map_err(strange)?, seconds * 1000 + micros / 1000))
-}
-
-fn decode(key: ShardKey, records: Records, now: Millis) -> Result<Surveyed, Fault> {
-    if let (Some(shard), Some(units)) = records {
-        let shard = ShardRecord::decode(&shard)?;
-        if shard.permit_until > now {
+fn decode(key: ShardKey, reading: &Reading) -> Result<Surveyed, Fault> {
+    if let [Some(shard), Some(units)] = &reading.values[..] {
+        let shard = ShardRecord::decode(shard)?;
+        if shard.permit_until > reading.now {
             return Ok(Surveyed {
                 epoch: shard.epoch,
-                counters: decode_item(&units)?,
+                counters: decode_item(units)?,
             });
         }
     }

@@ -14,7 +14,8 @@ use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::await_durability::{Acceptance, Expected, kept, upheld};
-use crate::flow::sell::borrow::{Arrival, Cover, Shortage, cover};
+use crate::flow::sell::shortage::{Arrival, Cover, Shortage, cover};
+use crate::flow::sell::sold_out::{LateRequest, refuse};
 use crate::flow::sell::waiting_room::leave;
 use crate::stock::keys::ShardKey;
 use crate::stock::purchase::{PurchaseArguments, ShardAnswer};
@@ -52,7 +53,7 @@ pub async fn purchase(
     {
         return Ok(outcome);
     }
-    let Some((_, item)) = sale.item(&request.sku) else {
+    let Some((position, item)) = sale.item(&request.sku) else {
         return Box::pin(without_item(app, &sale, request)).await;
     };
     if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
@@ -64,6 +65,7 @@ pub async fn purchase(
     let mut purchase = Purchase {
         app,
         sale: &sale,
+        position,
         item,
         request,
         order,
@@ -72,6 +74,9 @@ pub async fn purchase(
         expected: (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order)),
         has_waited: false,
     };
+    if let Some(refusal) = refuse(app, &purchase.late()).await? {
+        return Ok(PurchaseOutcome::Refused(refusal));
+    }
     crash::point("purchase.before_script");
     // While the sale rested, its Redis may have lost something that no process has noticed.
     if app.permits.is_resting(sale.id) {
@@ -95,6 +100,8 @@ fn arguments(sale: &Sale) -> PurchaseArguments {
 struct Purchase<'a> {
     app: &'a App,
     sale: &'a Arc<Sale>,
+    /// The item's position in the sale.
+    position: u16,
     item: &'a Item,
     request: &'a PurchaseRequest,
     order: OrderId,
@@ -108,6 +115,18 @@ struct Purchase<'a> {
 }
 
 impl Purchase<'_> {
+    fn late(&self) -> LateRequest<'_> {
+        LateRequest {
+            sale: self.sale,
+            item: self.position,
+            sku: &self.item.sku,
+            quantity: self.request.quantity,
+            user: &self.request.user,
+            order: self.order,
+            home: self.home,
+        }
+    }
+
     /// Asks the home shard until it decides.
     async fn decide(&mut self, began: Instant, arrival: Arrival) -> Result<PurchaseOutcome, Fault> {
         let Self { app, sale, request, .. } = *self;
@@ -239,6 +258,7 @@ impl Purchase<'_> {
     async fn is_sold_out(&self, arrival: Arrival) -> Result<bool, Fault> {
         let shortage = Shortage {
             sale: self.sale,
+            item: self.position,
             sku: &self.item.sku,
             home: self.home.shard,
             quantity: self.request.quantity,

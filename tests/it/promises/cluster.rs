@@ -3,7 +3,7 @@
 use crate::support::app::{Instance, environment, sale_with};
 use crate::support::crowd::{Terms, World, answered, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::{self, PATIENCE, Patience, once_within, within};
-use crate::support::servers::{self, Cluster};
+use crate::support::servers::{self, Cluster, fresh_redis_with};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
@@ -100,6 +100,16 @@ fn beside_the_first(cluster: &Cluster, sale: &Sale) -> (u16, Vec<u16>) {
     let slot = |shard| slot(cluster, &sale.id.to_string(), shard);
     let is_elsewhere = |shard: &u16| Cluster::first_primary_of(slot(*shard)) != Cluster::first_primary_of(slot(0));
     (slot(0), (0..sale.shards).filter(is_elsewhere).collect())
+}
+
+#[tokio::test]
+async fn a_url_of_one_server_is_refused_where_a_cluster_is() {
+    let redis = fresh_redis_with(&[("cluster-enabled", "yes")]);
+    let refused = Stock::connect(&redis.server.url()).await.err().unwrap().to_string();
+    assert!(
+        refused.contains("FLASHSALE_REDIS_URL must begin with redis+cluster://"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,7 @@ mod payment_races;
 mod recovery;
 mod replay;
 mod sharding;
+mod sold_out;
 mod split;
 mod stock_audit;
 mod suspension;

@@ -1,0 +1,442 @@
+//! Shortage: bring units of an item to a shard that ran short, or prove that there are none.
+//!
+//! *Sold out* needs a proof. One server shows all shards at one moment. On a cluster, two surveys of all shards, one
+//! after the other, find every shard's version unchanged. Then no unit became free, arrived or left between the surveys,
+//! and purchases only lower what is free. So at the moment between them, no more was free than the first survey saw.
+//! All this begins after the request's arrival.
+//!
+//! Within a process, at most one survey per item runs at a time. Its result answers every request that arrived before
+//! it began. The next begins a few milliseconds later. So the cost of proofs depends on time and shards, not on how
+//! many shoppers wait.
+//!
+//! A crash while units move leaves them in transit ([`crate::flow::sell::borrow`]).
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::sale::Sale;
+use crate::flow::App;
+use crate::flow::sell::borrow::{bring, finish_between_shards};
+use crate::flow::sell::sold_out::Queue;
+use crate::stock::survey::Surveyed;
+use crate::stock::transfer::Destination;
+use moka::future::Cache;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::time::{Instant, sleep_until};
+
+/// Attempts of one shortage while units are moving.
+const SURVEYS_MAX: u32 = 12;
+
+/// The shortest time between the beginnings of two surveys of an item. After a survey that found enough units, the next
+/// may begin at once.
+const PACE: Duration = Duration::from_millis(1);
+
+/// How long the results of an item's surveys are kept after its last shortage: some kilobytes each, with many shards.
+const DESK_IDLE: Duration = Duration::from_secs(10);
+
+/// The outcome of a shortage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cover {
+    /// Units were brought, or have arrived: ask the shard again.
+    Brought,
+    /// At a moment since the request arrived, too few units were free, on any shard or in transit.
+    SoldOut,
+}
+
+/// Shortages that this process is covering, by sale and the item's position. One of them surveys, and the result answers
+/// all requests that arrived before it began.
+pub struct Shortages {
+    desks: Cache<(SaleId, u16), Arc<Desk>>,
+    /// Surveys begun so far, of all items. A purchase notes this number before it knows which item will be short.
+    begun: AtomicU64,
+}
+
+impl Default for Shortages {
+    fn default() -> Self {
+        Self {
+            desks: Cache::builder().max_capacity(10_000).time_to_idle(DESK_IDLE).build(),
+            begun: AtomicU64::new(0),
+        }
+    }
+}
+
+/// When a purchase arrived, as a number of surveys. A survey that begins later can prove that nothing is left for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival(u64);
+
+impl Shortages {
+    /// Call this before asking the shopper's shard.
+    pub fn came(&self) -> Arrival {
+        Arrival(self.begun.load(Ordering::SeqCst))
+    }
+
+    /// The desk of an item of which the last survey found fewer units free than these.
+    pub(in crate::flow) async fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<Desk>> {
+        let desk = self.desks.get(&(sale, item)).await?;
+        let free = desk.results.borrow().free;
+        free.is_some_and(|free| free < i64::from(quantity)).then_some(desk)
+    }
+}
+
+/// The meeting point of one item's shortages. All that wait are woken at once. In turns, each would wake the next,
+/// mostly on another thread.
+pub(in crate::flow) struct Desk {
+    /// The results of the surveys.
+    results: watch::Sender<SurveyResults>,
+    /// The shortage that holds the lock surveys. The value says when the next survey may begin.
+    next: Mutex<Instant>,
+    /// Requests that no script has seen.
+    pub(in crate::flow) queue: Queue,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self {
+            results: watch::Sender::new(SurveyResults::default()),
+            next: Mutex::new(Instant::now()),
+            queue: Queue::default(),
+        }
+    }
+}
+
+impl Desk {
+    /// Waits for the next turn to survey.
+    pub(in crate::flow) async fn turn(&self) -> Turn<'_> {
+        Turn::of(self, self.next.lock().await)
+    }
+}
+
+/// The results of surveys, each with the number of its survey.
+#[derive(Default)]
+struct SurveyResults {
+    /// How many units the last survey found free, at most, if it was certain.
+    free: Option<i64>,
+    /// The newest proof: so few units were free.
+    proof: Option<(u64, i64)>,
+    /// The newest survey that brought units, by shard.
+    brought: HashMap<u16, u64>,
+    /// The newest survey that failed, and why.
+    failed: Option<(Survey, Fault)>,
+}
+
+impl SurveyResults {
+    /// The answer to a purchase whose shard was short since `short_since`, a number of surveys.
+    fn answer(&self, shortage: &Shortage<'_>, short_since: u64) -> Option<Result<Cover, Fault>> {
+        let quantity = i64::from(shortage.quantity);
+        // Others have bought what was brought before the shard reported the shortage.
+        if self
+            .brought
+            .get(&shortage.home)
+            .is_some_and(|survey| *survey > short_since)
+        {
+            return Some(Ok(Cover::Brought));
+        }
+        // Too few units were free at a moment since the purchase arrived. That is an answer even if the survey had
+        // ended before the shard reported the shortage.
+        if self
+            .proof
+            .is_some_and(|(survey, free)| survey > shortage.came.0 && free < quantity)
+        {
+            return Some(Ok(Cover::SoldOut));
+        }
+        // The survey failed for all that waited for it. If each repeated it, one after the other, all would wait for a
+        // hanging node as often as there are shoppers. A request that arrived during the survey may find the node well
+        // again.
+        let (survey, fault) = self.failed.as_ref()?;
+        (survey.number > short_since && survey.free < quantity).then(|| Err(fault.clone()))
+    }
+}
+
+/// A turn to survey. However it ends, those that wait are woken.
+pub(in crate::flow) struct Turn<'a> {
+    desk: &'a Desk,
+    next: Option<MutexGuard<'a, Instant>>,
+    began: Instant,
+    /// How long after this survey's beginning the next may begin.
+    pace: Duration,
+}
+
+impl<'a> Turn<'a> {
+    fn of(desk: &'a Desk, next: MutexGuard<'a, Instant>) -> Self {
+        Self {
+            desk,
+            next: Some(next),
+            began: Instant::now(),
+            pace: PACE,
+        }
+    }
+
+    /// Waits until this survey may begin.
+    pub(in crate::flow) async fn begin(&mut self) {
+        if let Some(next) = &self.next {
+            sleep_until(**next).await;
+        }
+        self.began = Instant::now();
+    }
+
+    /// Surveys all shards until it is certain how many units are free. `None` if there are `enough`, or it does not
+    /// become certain. Call [`Turn::begin`] first.
+    pub(in crate::flow) async fn prove(&mut self, app: &App, sale: &Sale, sku: &Sku, enough: i64) -> Option<i64> {
+        let mut survey = Survey::default();
+        for round in 0..SURVEYS_MAX {
+            match look(app, sale, sku, enough, &mut survey).await {
+                Ok(Look::Proof(free)) => {
+                    self.note_proof(survey.number, free);
+                    return Some(free);
+                }
+                Ok(Look::Moving) => settle(round).await,
+                Ok(Look::Free(_)) => {
+                    self.note_units();
+                    return None;
+                }
+                Err(fault) => {
+                    tracing::debug!(%fault, sale = %sale.id, %sku, "a survey failed; the shards decide");
+                    self.note_units();
+                    return None;
+                }
+            }
+        }
+        self.note_units();
+        None
+    }
+
+    fn note_proof(&self, number: u64, free: i64) {
+        self.note(|results| {
+            results.proof = Some((number, free));
+            results.free = Some(free);
+        });
+    }
+
+    /// Notes that units may be free.
+    fn note_units(&mut self) {
+        self.note(|_| ());
+        self.pace = Duration::ZERO;
+    }
+
+    /// Notes the result. The others read it once the turn is over and one of them can have the next.
+    fn note(&self, note: impl FnOnce(&mut SurveyResults)) {
+        self.desk.results.send_if_modified(|results| {
+            results.failed = None;
+            results.free = None;
+            note(results);
+            false
+        });
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(mut next) = self.next.take() {
+            *next = self.began + self.pace;
+        }
+        self.desk.results.send_modify(|_| ());
+    }
+}
+
+/// A survey that has begun.
+#[derive(Debug, Clone, Copy, Default)]
+struct Survey {
+    number: u64,
+    /// The units that it has found free, at least. Its failure is no answer to those who want no more than that.
+    free: i64,
+}
+
+#[derive(Debug)]
+pub struct Shortage<'a> {
+    pub sale: &'a Sale,
+    /// The item's position in the sale.
+    pub item: u16,
+    pub sku: &'a Sku,
+    pub home: u16,
+    pub quantity: u32,
+    pub came: Arrival,
+}
+
+/// Brings a shard what it lacks for a purchase.
+///
+/// # Errors
+/// A fault says nothing about the stock: units may be free or not.
+pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
+    let began = Instant::now();
+    let covered = bring_or_prove(app, shortage).await;
+    let outcome = match &covered {
+        Ok(Cover::Brought) => "brought",
+        Ok(Cover::SoldOut) => "sold_out",
+        Err(_) => "failed",
+    };
+    app.metrics.shortages.of([outcome]).inc();
+    app.metrics.shortage_duration.observe(began.elapsed());
+    covered
+}
+
+async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
+    let shortages = &app.shortages;
+    let desk = shortages
+        .desks
+        .get_with((shortage.sale.id, shortage.item), async { Arc::default() });
+    let desk = desk.await;
+    let short_since = shortages.begun.load(Ordering::SeqCst);
+    let mut results = desk.results.subscribe();
+    let mut turn = loop {
+        if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
+            return answer;
+        }
+        if let Ok(next) = desk.next.try_lock() {
+            let turn = Turn::of(&desk, next);
+            // The turn before may have ended since.
+            if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
+                return answer;
+            }
+            break turn;
+        }
+        // The desk holds the sender, so there is no error.
+        let _changed = results.changed().await;
+    };
+    let mut survey = Survey::default();
+    let covered = survey_shards(app, shortage, &mut turn, &mut survey).await;
+    if let Err(fault) = &covered {
+        turn.note(|results| results.failed = Some((survey, fault.clone())));
+    }
+    covered
+}
+
+/// Surveys all shards until the result is certain. Leaves the last survey's number and what it found free in `at`.
+async fn survey_shards(
+    app: &App,
+    shortage: &Shortage<'_>,
+    turn: &mut Turn<'_>,
+    at: &mut Survey,
+) -> Result<Cover, Fault> {
+    let Shortage { sale, sku, home, .. } = *shortage;
+    let quantity = i64::from(shortage.quantity);
+    turn.begin().await;
+    for round in 0..SURVEYS_MAX {
+        match look(app, sale, sku, quantity, at).await? {
+            Look::Free(seen) => {
+                // A failed transfer says nothing to others: they may have another home shard, or find another lender.
+                at.free = i64::MAX;
+                bring(app, sale, sku, home, quantity, &seen).await?;
+                turn.note(|results| {
+                    results.brought.insert(home, at.number);
+                });
+                turn.pace = Duration::ZERO;
+                return Ok(Cover::Brought);
+            }
+            Look::Proof(free) => {
+                turn.note_proof(at.number, free);
+                return Ok(Cover::SoldOut);
+            }
+            Look::Moving => settle(round).await,
+        }
+    }
+    // The failure is no answer to others: their attempts may succeed.
+    at.free = i64::MAX;
+    Err(Fault::Unavailable(
+        "the last units are in transit; try again".to_owned(),
+    ))
+}
+
+/// Lets units arrive. The random pause keeps processes that survey the same item out of step.
+async fn settle(round: u32) {
+    tokio::time::sleep(Duration::from_millis(rand::random_range(1..=4 << round.min(4)))).await;
+}
+
+/// What a survey of all shards shows.
+enum Look {
+    /// Enough units are free: so many on each shard.
+    Free(Vec<i64>),
+    /// At a moment since it began, no more units were free.
+    Proof(i64),
+    /// Units are in transit.
+    Moving,
+}
+
+/// Surveys all shards, and finishes transfers of an item that looks sold out.
+async fn look(app: &App, sale: &Sale, sku: &Sku, enough: i64, survey: &mut Survey) -> Result<Look, Fault> {
+    *survey = Survey {
+        number: app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1,
+        free: i64::MAX,
+    };
+    let first = app.stock.survey_soon(sale.id, sale.shards, sku, enough).await;
+    // A silent shard keeps no other from lending. It only keeps *sold out* from being certain.
+    let seen: Vec<i64> = first
+        .iter()
+        .map(|it| it.as_ref().map_or(0, |it| it.counters.available))
+        .collect();
+    survey.free = seen.iter().sum();
+    if survey.free >= enough {
+        return Ok(Look::Free(seen));
+    }
+    let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
+    if in_transit(&first) == 0 && app.stock.reads_one_moment() {
+        return Ok(Look::Proof(survey.free));
+    }
+    if finish_between_shards(app, sale, sku).await? > 0 {
+        return Ok(Look::Moving);
+    }
+    let second = app.stock.survey_soon(sale.id, sale.shards, sku, i64::MAX).await;
+    let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
+    let leaving = leaving(app, sale, sku, in_transit(&second)).await?;
+    // Units that leave the sale come back if the withdrawal is refused, so they count as free here.
+    let free = survey.free + leaving;
+    if is_still(&first, &second, leaving) && free < enough {
+        return Ok(Look::Proof(free));
+    }
+    Ok(Look::Moving)
+}
+
+/// Whether, between two surveys of all shards, no unit became free, arrived or left, and only the `leaving` units were
+/// in transit.
+fn is_still(first: &[Surveyed], second: &[Surveyed], leaving: i64) -> bool {
+    let same = |(a, b): (&Surveyed, &Surveyed)| (a.epoch, a.counters.version) == (b.epoch, b.counters.version);
+    first.len() == second.len() && first.iter().zip(second).all(same) && in_transit(second) == leaving
+}
+
+fn in_transit(survey: &[Surveyed]) -> i64 {
+    survey.iter().map(|it| it.counters.in_transit()).sum()
+}
+
+/// Units in transit that leave the sale: no shard can have them.
+async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i64, Fault> {
+    if in_transit == 0 {
+        return Ok(0);
+    }
+    let transfers = app.stock.transfers(sale.id, sale.shards).await?;
+    let leaving = transfers
+        .iter()
+        .filter(|(_, it)| it.sku == *sku && it.to == Destination::Ledger);
+    Ok(leaving.map(|(_, it)| it.units).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::report::Counters;
+
+    fn shard(epoch: i64, version: i64, out: i64) -> Surveyed {
+        let counters = Counters {
+            version,
+            out,
+            ..Counters::default()
+        };
+        Surveyed { epoch, counters }
+    }
+
+    #[test]
+    fn units_that_moved_in_another_life_or_on_their_way_leave_nothing_still() {
+        let before = [shard(1, 5, 0), shard(2, 7, 0)];
+        assert!(is_still(&before, &before, 0));
+        assert!(
+            !is_still(&before, &[shard(1, 5, 0), shard(2, 8, 0)], 0),
+            "one became free"
+        );
+        assert!(!is_still(&before, &[shard(1, 5, 0), shard(3, 7, 0)], 0), "another life");
+        assert!(!is_still(&before, &before[..1], 0), "a shard is missing");
+        let leaving = [shard(1, 5, 3), shard(2, 7, 0)];
+        assert!(!is_still(&leaving, &leaving, 0), "three are on their way");
+        assert!(is_still(&leaving, &leaving, 3), "all three leave the sale");
+    }
+}

@@ -1,0 +1,150 @@
+//! While an item is sold out, requests are answered by a proof and a reading, as the script would answer them, and nothing
+//! is written.
+
+use crate::support::app::{Answer, TestApp, Who, sale_with};
+use crate::support::poll;
+use crate::support::raw::Raw;
+use crate::support::servers::fresh_redis;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+/// A sale whose last unit has gone, to ada, and of which the instance knows it.
+struct SoldOut {
+    app: TestApp,
+    sale: String,
+    order: String,
+}
+
+impl SoldOut {
+    async fn with(changes: Value) -> Self {
+        let mut terms = json!({"shards": 4, "stock": 1});
+        terms
+            .as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
+        let app = TestApp::start().await;
+        let sale = app.load_sale(&sale_with(&terms)).await;
+        let order = app.buy("ada", &sale, "won", 1).await.ok(201).id();
+        app.buy("first", &sale, "k", 1).await.no(409, "sold_out");
+        Self { app, sale, order }
+    }
+
+    async fn buy(&self, user: &str, key: &str) -> Answer {
+        self.app.buy(user, &self.sale, key, 1).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_is_refused_writes_nothing_and_runs_no_script() {
+    let redis = fresh_redis();
+    let url = redis.server.url();
+    let app = TestApp::with("api", &[("FLASHSALE_REDIS_URL", url.as_str())]).await;
+    let sale = app.load_sale(&sale_with(&json!({"shards": 4, "stock": 1}))).await;
+    app.buy("ada", &sale, "k", 1).await.ok(201);
+    app.buy("first", &sale, "k", 1).await.no(409, "sold_out");
+
+    let raw = Raw::connect(&url);
+    let rows = |raw: &Raw| raw.dump("*:buyer:*");
+    let (before, known) = (raw.command_counts(), rows(&raw));
+    for (user, answer) in app.buy_at_once(&sale, "late", 300).await {
+        let answer = answer.no(409, "sold_out");
+        assert_eq!(answer.body["key_has_order"], false, "{user}: {answer:?}");
+    }
+    assert_eq!(rows(&raw), known, "no row was written");
+    let after = raw.command_counts();
+    let more = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
+    // One command reads the rows of all who wait.
+    assert!((2..200).contains(&more("mget")), "{} of 300 requests", more("mget"));
+    assert_eq!((more("mset"), more("xadd")), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_has_an_order_finds_it() {
+    let it = SoldOut::with(json!({})).await;
+    let again = it.buy("ada", "won").await.ok(200);
+    assert_eq!(again.id(), it.order);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    it.app
+        .buy("ada", &it.sale, "won", 2)
+        .await
+        .no(422, "idempotency_key_reused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_banned_account_hears_of_its_ban() {
+    let it = SoldOut::with(json!({})).await;
+    it.buy("bob", "k").await.no(409, "sold_out");
+    let ban = json!({"user": "bob", "reason": "a bot"});
+    let request = it.app.request(reqwest::Method::POST, Who::Operator, "/v1/admin/bans");
+    it.app.send(request.json(&ban)).await.ok(201);
+    poll::answer("the ban has arrived", || async {
+        (it.buy("bob", "k").await.code() == "banned").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_hammers_is_refused_and_first_comes_who_does_not() {
+    let it = SoldOut::with(json!({"purchase_rate": {"limit": 3, "window_ms": 60_000}})).await;
+    for key in ["1", "2", "3", "3", "2"] {
+        it.buy("bob", key).await.no(409, "sold_out");
+    }
+    let full = it.buy("bob", "4").await.no(429, "rate_limited");
+    assert!((1..=60).contains(&full.retry_after()), "{full:?}");
+    // A repeated request counts once.
+    it.buy("bob", "1").await.no(409, "sold_out");
+    // What the script counted counts here, too.
+    it.buy("ada", "2").await.no(409, "sold_out");
+    it.buy("ada", "3").await.no(409, "sold_out");
+    it.buy("ada", "4").await.no(429, "rate_limited");
+
+    it.app.cancel("ada", &it.order).await.ok(200);
+    it.buy("bob", "5").await.no(429, "rate_limited");
+    let order = it.buy("cleo", "k").await.ok(201).id();
+    assert_ne!(order, it.order);
+    it.buy("dora", "k").await.no(409, "sold_out");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_come_back_go_to_whoever_asks_next() {
+    let it = SoldOut::with(json!({})).await;
+    let mut owner = ("ada".to_owned(), it.order.clone());
+    for round in 0..10 {
+        it.app.cancel(&owner.0, &owner.1).await.ok(200);
+        // All of them knew nothing but that it was sold out.
+        let crowd = it.app.buy_at_once(&it.sale, &format!("round-{round}"), 20).await;
+        let won: Vec<_> = crowd.into_iter().filter(|(_, answer)| answer.status == 201).collect();
+        let [(user, answer)] = &won[..] else {
+            panic!("round {round}: {won:?}")
+        };
+        owner = (user.clone(), answer.id());
+    }
+    it.app.assert_balanced(&it.sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_does_not_sell_says_so() {
+    let it = SoldOut::with(json!({})).await;
+    it.app.operate(&it.sale, "pause").await.ok(200);
+    let answer = it.buy("bob", "k").await.no(409, "sale_not_open");
+    assert_eq!(answer.body["sale_state"], "paused");
+    it.app.operate(&it.sale, "resume").await.ok(200);
+    it.buy("bob", "k").await.no(409, "sold_out");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_for_fewer_units_than_are_left_is_served() {
+    let app = TestApp::start().await;
+    let terms = json!({"shards": 4, "stock": 3, "per_user_limit": 10});
+    let sale = app.load_sale(&sale_with(&terms)).await;
+    app.buy("ada", &sale, "k", 5).await.no(409, "sold_out");
+    // Those who want five, and those who want one, wait for the same proof.
+    let five = (0..10).map(|n| {
+        let (app, sale) = (&app, &sale);
+        async move { app.buy(&format!("five-{n}"), sale, "k", 5).await.no(409, "sold_out") }
+    });
+    let (_, one) = tokio::join!(join_all(five), app.buy_at_once(&sale, "one", 4));
+    let bought = one.iter().filter(|(_, answer)| answer.status == 201).count();
+    assert_eq!(bought, 3, "{one:?}");
+    app.assert_balanced(&sale).await;
+}
