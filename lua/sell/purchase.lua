@@ -12,14 +12,14 @@
 -- ARGV[3] identity  idempotency key, newline, user: carried to the drain, opaque here
 -- ARGV[4] asked     the number of an ASK_LEDGER, if the ledger was asked since and does not have the order; or empty
 -- ARGV[5] now_ms    for tests; absent or empty: TIME
--- ARGV[6] named     1: a new order comes with the server's name; absent or anything else: without
+-- ARGV[6] named     1: a new order comes with the server's replication id; absent or anything else: without
 -- ARGV[7] holds     how many unpaid orders the shopper may have at a time; absent or 0: as many as the row takes
 -- ARGV[8] cooldown  milliseconds without buying after an unpaid order, doubled for each further one in a row, at most a
 --                   day; absent or 0: none. The first order that is cancelled within a minute does not count
 -- ARGV[9] origin    24 bytes: carried to the drain, opaque here; absent: the request is not traced
 -- Returns record                         the order was written (a bare string, because an array costs more)
---         {'RESERVED', record, server}   the same; server: the replication id, which changes with every restart and
---                                        every promotion
+--         {'RESERVED', record, server}   the same; server: the replication id, which changes at least with every restart
+--                                        and every promotion
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
 --         {'ASK_LEDGER', number}         some of the shopper's orders are in the ledger alone: ask the ledger first
@@ -187,6 +187,13 @@ if refusal then
   return refusal
 end
 
+local server
+if ARGV[6] == '1' then
+  local info = call('INFO', 'replication')
+  local _, at = info:find('master_replid:', 1, true)
+  server = info:sub(at + 1, at + 40)
+end
+
 -- XADD is the first write, because only XADD can still fail (no stream). Its id is the shard's epoch and the next
 -- sequence number.
 local head = pack('>BI2I4I6I6', 0, item, quantity, now, 0)
@@ -204,9 +211,7 @@ limits = limits:sub(1, mine_at - 1) .. pack('>I2I4', item, mine + quantity) .. l
 call('MSET', item_key, pack('>I6I6', available - quantity, held + quantity) .. units:sub(13), buyer_key,
   pack('>I6BI2I3', banned, elsewhere, #limits / 6, #window / 12) .. limits .. window .. orders .. order .. head
   .. string.char(#id) .. id)
-if ARGV[6] == '1' then
-  local info = call('INFO', 'replication')
-  local _, at = info:find('master_replid:', 1, true)
-  return { 'RESERVED', head .. id, info:sub(at + 1, at + 40) }
+if server then
+  return { 'RESERVED', head .. id, server }
 end
 return head .. id

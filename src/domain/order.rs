@@ -154,7 +154,7 @@ pub struct Accepted {
     pub order: Order,
     /// The event's position in its shard's stream.
     pub event: Position,
-    /// The server that wrote the event, unless an earlier version noted it.
+    /// The server that the ledger has for the shard, unless an earlier version noted it.
     pub by: Option<ReplicationId>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The replication id of a Redis server that takes writes. It changes with every restart and every promotion, so no two
-/// servers have accepted orders under the same one.
+/// The replication id of a Redis server that takes writes. It changes at least with every restart and every promotion, so
+/// no two servers have accepted orders under the same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationId(String);
 

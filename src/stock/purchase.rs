@@ -49,7 +49,7 @@ pub enum ShardAnswer {
 pub struct PurchaseArguments {
     /// The number of a [`ShardAnswer::AskLedger`], if the ledger was asked since and does not have the order.
     pub ledger_asked: Option<i64>,
-    /// Whether the answer to a new order names its server.
+    /// Whether the answer to a new order has the server's replication id.
     pub named: bool,
     /// Unpaid orders that the account may have at a time; 0 is no limit.
     pub holds_max: u32,

@@ -16,14 +16,14 @@ use super::cluster::Place;
 use super::keys::ShardKey;
 use super::link::{Link, Way, connect_once};
 use super::permit::{info, server_of};
-use super::script::{BARRIER, outcome, text, unknown};
+use super::script::{BARRIER, outcome, unknown};
 use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::server::Server;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_routing::Slot;
-use redis::{Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -335,7 +335,8 @@ impl Node {
         let reached = answers.pop();
         let written = answers.split_off(group.len() + 1);
         let named = answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| fault(&error))?;
-        let from = server_of(&text(named)?)?;
+        let named: String = from_redis_value(named).map_err(|error| Fault::Bug(format!("INFO answered {error}")))?;
+        let from = server_of(&named)?;
         let mut here = HashSet::new();
         for (shard, written) in shards.iter().zip(written) {
             match written {

@@ -134,9 +134,9 @@ pub(in crate::flow) struct Acceptance {
 /// Waits until an accepted order is as durable as its sale promises. `expected` was made before the order was
 /// accepted, if that was just now.
 ///
-/// Returns the order that counts, and whether it is the one that was `accepted` just now. A copy of the request may have
-/// got the key's order on another Redis, even in the same millisecond and as an event of the same number. `None` says
-/// that the ledger refused the order, so its shopper has none.
+/// Returns the order that counts, and whether it is the one that was `accepted` just now. A copy may have got the key's
+/// order on another Redis, even in the same millisecond and with the same event. `None` says that the ledger refused the
+/// order, so its shopper has none.
 ///
 /// # Errors
 /// `Unavailable` when that takes too long: the order exists, and its key finds the outcome later.
@@ -158,8 +158,11 @@ pub(in crate::flow) async fn kept(
                 // Another Redis answers now than the one that accepted the order.
                 return Err(Fault::Unavailable("Redis no longer has the order".to_owned()));
             };
-            let is_this = accepted.is_some_and(|it| it.by == server.replication_id());
-            Ok(Some((record.into_order(id, sale, order.user, false)?, is_this)))
+            let found = (record.event, server.replication_id());
+            if accepted.is_some_and(|it| (it.event, it.by) == found) {
+                return Ok(Some((order, true)));
+            }
+            Ok(Some((record.into_order(id, sale, order.user, false)?, false)))
         }
         // The ledger could not store the order, and its shard has that decision.
         Durability::Postgres if order.state == OrderState::Revoked => Ok(None),
