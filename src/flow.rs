@@ -55,6 +55,7 @@ pub struct App {
     pub sales: Arc<sale_book::SaleBook>,
     /// Shortages that this process is covering.
     pub shortages: Arc<sell::shortage::Shortages>,
+    pub late_requests: Arc<sell::sold_out::LateRequests>,
     /// Each sale's free units, as of a moment ago.
     pub glances: Arc<sell::glance::Glances>,
     /// Drains of this process, by shard.
@@ -89,6 +90,7 @@ impl App {
             metrics,
             sales: Arc::new(sale_book::SaleBook::new(ledger.for_upkeep())),
             shortages: Arc::default(),
+            late_requests: Arc::default(),
             glances: Arc::default(),
             drains: Arc::default(),
             permits: Arc::default(),

@@ -26,7 +26,7 @@ pub struct Surveyed {
 
 impl Stock {
     /// An item's units on each shard: on one server all at one moment, on a cluster each at its own. A shard without the
-    /// item or without a permit is `Incomplete`, because its units are not known.
+    /// item or without a permit, or on a server that was not admitted, is `Incomplete`: its units are not known.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
         let wanted = wanted(sale, shards, sku);
         let readings = self.read_all_together(&wanted).await;
@@ -134,7 +134,7 @@ fn wanted(sale: SaleId, shards: u16, sku: &Sku) -> Vec<Wanted> {
 fn decode(key: ShardKey, reading: &Reading) -> Result<Surveyed, Fault> {
     if let [Some(shard), Some(units)] = &reading.values[..] {
         let shard = ShardRecord::decode(shard)?;
-        if shard.permit_until > reading.now {
+        if reading.is_admitted && shard.permit_until > reading.now {
             return Ok(Surveyed {
                 epoch: shard.epoch,
                 counters: decode_item(units)?,

@@ -359,7 +359,8 @@ async fn every_outcome_is_counted_and_only_a_sale_adds_a_series() {
         let value = value(&after, series);
         assert!(value >= least, "{series} is {value}");
     };
-    more("flashsale_script_duration_seconds_count{script=\"purchase\"}", 12.0);
+    // Of the last four shoppers, the first one alone needed the script.
+    more("flashsale_script_duration_seconds_count{script=\"purchase\"}", 9.0);
     more("flashsale_shortages_total{outcome=\"sold_out\"}", 4.0);
     more("flashsale_drain_batch_duration_seconds_count", 1.0);
     more("flashsale_drain_delay_seconds_count", 1.0);

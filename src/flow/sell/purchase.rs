@@ -74,7 +74,7 @@ pub async fn purchase(
         expected: (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order)),
         has_waited: false,
     };
-    if let Some(refusal) = refuse(app, &purchase.late()).await? {
+    if let Some(refusal) = refuse(app, &purchase.late()).await {
         return Ok(PurchaseOutcome::Refused(refusal));
     }
     crash::point("purchase.before_script");
@@ -249,7 +249,7 @@ impl Purchase<'_> {
             Durability::Replica if drained => Ok(PurchaseOutcome::Replayed(order)),
             Durability::Replica | Durability::Postgres => {
                 let kept = Box::pin(kept(app, sale, self.home, order, None, None)).await?;
-                Ok(kept.map_or_else(revoked, |(order, _)| PurchaseOutcome::Replayed(order)))
+                Ok(kept.map_or_else(revoked, |(order, _)| again(sale, order, request)))
             }
         }
     }

@@ -6,7 +6,7 @@
 //! All this begins after the request's arrival.
 //!
 //! Within a process, at most one survey per item runs at a time. Its result answers every request that arrived before
-//! it began. The next begins a few milliseconds later. So the cost of proofs depends on time and shards, not on how
+//! it began. The next begins a millisecond or more later. So the cost of proofs depends on time and shards, not on how
 //! many shoppers wait.
 //!
 //! A crash while units move leaves them in transit ([`crate::flow::sell::borrow`]).
@@ -16,11 +16,11 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::sell::borrow::{bring, finish_between_shards};
-use crate::flow::sell::sold_out::Queue;
 use crate::stock::survey::Surveyed;
 use crate::stock::transfer::Destination;
 use moka::future::Cache;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,9 +30,10 @@ use tokio::time::{Instant, sleep_until};
 /// Attempts of one shortage while units are moving.
 const SURVEYS_MAX: u32 = 12;
 
-/// The shortest time between the beginnings of two surveys of an item. After a survey that found enough units, the next
-/// may begin at once.
+/// The shortest time between the beginnings of two surveys of an item, and so much more for each of its shards. After a
+/// survey that found enough units, the next may begin at once.
 const PACE: Duration = Duration::from_millis(1);
+const PACE_A_SHARD: Duration = Duration::from_micros(30);
 
 /// How long the results of an item's surveys are kept after its last shortage: some kilobytes each, with many shards.
 const DESK_IDLE: Duration = Duration::from_secs(10);
@@ -88,8 +89,6 @@ pub(in crate::flow) struct Desk {
     results: watch::Sender<SurveyResults>,
     /// The shortage that holds the lock surveys. The value says when the next survey may begin.
     next: Mutex<Instant>,
-    /// Requests that no script has seen.
-    pub(in crate::flow) queue: Queue,
 }
 
 impl Default for Desk {
@@ -97,15 +96,19 @@ impl Default for Desk {
         Self {
             results: watch::Sender::new(SurveyResults::default()),
             next: Mutex::new(Instant::now()),
-            queue: Queue::default(),
         }
     }
 }
 
 impl Desk {
-    /// Waits for the next turn to survey.
-    pub(in crate::flow) async fn turn(&self) -> Turn<'_> {
-        Turn::of(self, self.next.lock().await)
+    /// Waits for the next turn to survey so many shards.
+    pub(in crate::flow) async fn turn(&self, shards: u16) -> Turn<'_> {
+        Turn {
+            desk: self,
+            next: Some(self.next.lock().await),
+            began: Instant::now(),
+            pace: PACE + PACE_A_SHARD * u32::from(shards),
+        }
     }
 }
 
@@ -159,16 +162,7 @@ pub(in crate::flow) struct Turn<'a> {
     pace: Duration,
 }
 
-impl<'a> Turn<'a> {
-    fn of(desk: &'a Desk, next: MutexGuard<'a, Instant>) -> Self {
-        Self {
-            desk,
-            next: Some(next),
-            began: Instant::now(),
-            pace: PACE,
-        }
-    }
-
+impl Turn<'_> {
     /// Waits until this survey may begin.
     pub(in crate::flow) async fn begin(&mut self) {
         if let Some(next) = &self.next {
@@ -280,21 +274,22 @@ async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fau
     let desk = desk.await;
     let short_since = shortages.begun.load(Ordering::SeqCst);
     let mut results = desk.results.subscribe();
+    let mut next = pin!(desk.turn(shortage.sale.shards));
     let mut turn = loop {
         if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
             return answer;
         }
-        if let Ok(next) = desk.next.try_lock() {
-            let turn = Turn::of(&desk, next);
-            // The turn before may have ended since.
-            if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
-                return answer;
-            }
-            break turn;
+        tokio::select! {
+            biased;
+            // The desk holds the sender, so there is no error.
+            _changed = results.changed() => {}
+            turn = &mut next => break turn,
         }
-        // The desk holds the sender, so there is no error.
-        let _changed = results.changed().await;
     };
+    // The turn before may have ended since.
+    if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
+        return answer;
+    }
     let mut survey = Survey::default();
     let covered = survey_shards(app, shortage, &mut turn, &mut survey).await;
     if let Err(fault) = &covered {
@@ -318,6 +313,8 @@ async fn survey_shards(
             Look::Free(seen) => {
                 // A failed transfer says nothing to others: they may have another home shard, or find another lender.
                 at.free = i64::MAX;
+                // Until then, others may buy what is on their shards.
+                turn.note(|_| ());
                 bring(app, sale, sku, home, quantity, &seen).await?;
                 turn.note(|results| {
                     results.brought.insert(home, at.number);

@@ -8,8 +8,7 @@
 //! No row counts these requests. This process does, so that an account gains nothing by hammering until units return.
 //! A crash forgets the counts, and nothing else.
 
-use crate::domain::fault::Fault;
-use crate::domain::ids::{OrderId, Sku, UserId};
+use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::purchase::Refusal;
 use crate::domain::sale::{PurchaseRate, Sale};
 use crate::domain::time::Millis;
@@ -18,20 +17,24 @@ use crate::flow::sell::shortage::{Desk, Turn};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use moka::future::Cache;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// Turns that a request waits for before it asks the script after all. A turn ends early when its client leaves.
-const TURNS_MAX: u32 = 8;
-/// How long a request waits for the proof and the reading. The script may take a second after that.
-const WAIT_MAX: Duration = Duration::from_millis(800);
+/// How long a request waits for a turn's answer, or for the turn.
+const WAIT_MAX: Duration = Duration::from_millis(400);
+/// How long a turn may take. After both, the script still has a second.
+const TURN_MAX: Duration = Duration::from_millis(400);
 /// Requests that wait at one item's desk. Further ones ask the script.
 const WAITING_MAX: usize = 20_000;
-/// Accounts whose requests one item's desk counts. With more, those whose windows are over are forgotten; then all.
-const ACCOUNTS_MAX: usize = 50_000;
+
+/// How long an item's queue is kept after its last request.
+const QUEUE_IDLE: Duration = Duration::from_secs(10);
+/// Accounts whose requests are counted.
+const ACCOUNTS_MAX: u64 = 100_000;
 
 /// A request for an item that was sold out a moment ago.
 #[derive(Debug, Clone, Copy)]
@@ -46,15 +49,9 @@ pub(in crate::flow) struct LateRequest<'a> {
     pub(in crate::flow) home: ShardKey,
 }
 
-/// The requests that wait for the next proof, and what their accounts have asked before.
+/// The requests that wait for the next proof of an item.
 #[derive(Default)]
-pub(in crate::flow) struct Queue {
-    waiting: Mutex<Vec<Waiting>>,
-    counted: Mutex<HashMap<UserId, Window>>,
-}
-
-/// The times of an account's requests, each with the last bytes of its order's id, oldest first.
-type Window = Vec<(Millis, [u8; 6])>;
+struct Queue(Mutex<Vec<Waiting>>);
 
 struct Waiting {
     asking: Asking,
@@ -71,7 +68,8 @@ enum Found {
 }
 
 impl Queue {
-    fn join(&self, request: &LateRequest<'_>) -> oneshot::Receiver<Found> {
+    /// Waits for the next turn's answer. `None` when too many wait.
+    fn join(&self, request: &LateRequest<'_>) -> Option<oneshot::Receiver<Found>> {
         let (answer, answered) = oneshot::channel();
         let asking = Asking {
             home: request.home,
@@ -79,142 +77,168 @@ impl Queue {
             order: request.order,
         };
         let quantity = i64::from(request.quantity);
-        let mut waiting = locked(&self.waiting);
-        if waiting.len() >= WAITING_MAX {
-            // Clients that leave before the next turn must not fill the memory.
-            waiting.retain(|it| !it.answer.is_closed());
-        }
-        if waiting.len() < WAITING_MAX {
+        let mut waiting = self.waiting();
+        let has_room = waiting.len() < WAITING_MAX;
+        has_room.then(|| {
             waiting.push(Waiting {
                 asking,
                 quantity,
                 answer,
             });
+            answered
+        })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        // No step under this lock can leave the list half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The times of an account's requests by Redis's clock, each with the last bytes of its order's id, oldest first.
+type Window = Vec<(Millis, [u8; 6])>;
+
+/// An account's requests that were refused without a script, and when the last one was.
+type Refused = (Window, Instant);
+
+/// The late requests that wait or were refused in this process. With too many accounts, those that ask least are
+/// forgotten.
+pub struct LateRequests {
+    /// By sale and the item's position.
+    queues: Cache<(SaleId, u16), Arc<Queue>>,
+    accounts: Cache<(SaleId, UserId), Arc<Mutex<Refused>>>,
+    /// Spares every purchase a look-up until the first refusal.
+    is_used: AtomicBool,
+}
+
+impl Default for LateRequests {
+    fn default() -> Self {
+        Self {
+            queues: Cache::builder().max_capacity(10_000).time_to_idle(QUEUE_IDLE).build(),
+            accounts: Cache::new(ACCOUNTS_MAX),
+            is_used: AtomicBool::new(false),
         }
-        answered
+    }
+}
+
+impl LateRequests {
+    async fn queue(&self, request: &LateRequest<'_>) -> Arc<Queue> {
+        let item = (request.sale.id, request.item);
+        self.queues.get_with(item, async { Arc::default() }).await
     }
 
     /// Counts a request in its account's window, beside those that its row counts. Returns how long the window is full.
     /// A repeated request counts once, and a refused one not at all.
-    fn count(&self, rate: &PurchaseRate, user: &UserId, order: OrderId, standing: &BuyerStanding) -> Option<Millis> {
-        let (now, member) = (standing.now, order.window_member());
-        let is_recent = |(at, _): &(Millis, [u8; 6])| *at > now - rate.window_ms;
-        let mut counted = locked(&self.counted);
-        if counted.len() >= ACCOUNTS_MAX {
-            counted.retain(|_, window| window.last().is_some_and(is_recent));
-            if counted.len() >= ACCOUNTS_MAX {
-                counted.clear();
-            }
-        }
-        let own = counted.entry(user.clone()).or_default();
-        own.retain(is_recent);
-        let row = standing.window.iter().filter(|it| is_recent(it));
-        let row: Window = row
-            .filter(|(_, it)| own.iter().all(|(_, known)| known != it))
-            .copied()
-            .collect();
-        let all = || own.iter().chain(&row);
-        if all().any(|(_, it)| *it == member) {
-            return None;
-        }
-        if all().count() >= limit(rate) {
-            return all().map(|(at, _)| at + rate.window_ms - now).min();
-        }
-        own.push((now, member));
-        None
+    async fn count(&self, request: &LateRequest<'_>, standing: &BuyerStanding) -> Option<Millis> {
+        let key = (request.sale.id, request.user.clone());
+        let empty = async { Arc::new(Mutex::new((Window::new(), Instant::now()))) };
+        let counted = self.accounts.get_with(key, empty).await;
+        self.is_used.store(true, Ordering::Relaxed);
+        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.1 = Instant::now();
+        let member = request.order.window_member();
+        count(&mut counted.0, &request.sale.purchase_rate, member, standing)
     }
 
     /// Whether this process alone has counted as many other requests of the account as its window takes.
-    fn is_full(&self, rate: &PurchaseRate, user: &UserId, order: OrderId) -> bool {
-        let member = order.window_member();
-        let counted = locked(&self.counted);
-        let own = counted.get(user).map_or(&[][..], Vec::as_slice);
-        own.len() >= limit(rate) && own.iter().all(|(_, it)| *it != member)
+    async fn is_full(&self, request: &LateRequest<'_>) -> bool {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(counted) = self.accounts.get(&(request.sale.id, request.user.clone())).await else {
+            return false;
+        };
+        let counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (window, last) = &*counted;
+        let (rate, member) = (&request.sale.purchase_rate, request.order.window_member());
+        let is_over = Millis::try_from(last.elapsed().as_millis()).is_ok_and(|age| age >= rate.window_ms);
+        !is_over && window.len() >= limit(rate) && window.iter().all(|(_, it)| *it != member)
     }
+}
+
+fn count(own: &mut Window, rate: &PurchaseRate, member: [u8; 6], standing: &BuyerStanding) -> Option<Millis> {
+    let now = standing.now;
+    let is_recent = |(at, _): &(Millis, [u8; 6])| *at > now - rate.window_ms;
+    own.retain(is_recent);
+    let row = standing.window.iter().filter(|it| is_recent(it));
+    let row = row.filter(|(_, it)| own.iter().all(|(_, known)| known != it));
+    let mut all: Window = own.iter().chain(row).copied().collect();
+    if all.iter().any(|(_, it)| *it == member) {
+        return None;
+    }
+    if all.len() >= limit(rate) {
+        all.sort_unstable();
+        // Then one fewer than the limit is left.
+        let (at, _) = all.get(all.len() - limit(rate))?;
+        return Some(at + rate.window_ms - now);
+    }
+    own.push((now, member));
+    None
 }
 
 fn limit(rate: &PurchaseRate) -> usize {
     usize::try_from(rate.limit).unwrap_or(usize::MAX)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step under these locks can leave a value half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The refusal of a request for an item that was sold out a moment ago, if it still is. `None` says that the script must
 /// decide.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer soon. No script has seen the request.
-pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Result<Option<Refusal>, Fault> {
+pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Option<Refusal> {
     let LateRequest {
         sale, item, quantity, ..
     } = *request;
-    let Some(desk) = app.shortages.without(sale.id, item, quantity).await else {
-        return Ok(None);
+    let (late, began) = (&app.late_requests, Instant::now());
+    let found = match app.shortages.without(sale.id, item, quantity).await {
+        Some(desk) => Box::pin(next_found(app, &desk, request)).await,
+        None => Found::Unsure,
     };
-    let began = Instant::now();
-    let refused = timeout(WAIT_MAX, Box::pin(refused(app, &desk, request)));
-    let Ok(refused) = refused.await else {
-        return Err(Fault::Unavailable("Redis did not answer in time".to_owned()));
-    };
-    if refused.is_some() {
-        app.metrics.shortages.of(["sold_out"]).inc();
-        app.metrics.shortage_duration.observe(began.elapsed());
-    }
-    Ok(refused)
-}
-
-async fn refused(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Option<Refusal> {
-    let LateRequest { sale, user, order, .. } = *request;
-    let (standing, otherwise) = match next_found(app, desk, request).await {
+    let (standing, otherwise) = match found {
         Found::Nothing(standing) => (standing, Some(Refusal::SoldOut)),
         // Units may be free. Whoever has hammered until now must wait all the same.
-        Found::Unsure if desk.queue.is_full(&sale.purchase_rate, user, order) => {
-            (app.stock.buyer_standing(request.home, user, order).await.ok()?, None)
+        Found::Unsure if late.is_full(request).await => {
+            let read = app.stock.buyer_standing(request.home, request.user, request.order);
+            (timeout(TURN_MAX, read).await.ok()?.ok()?, None)
         }
         Found::Unsure => return None,
     };
     if standing.has_order || standing.left.is_some() || !standing.is_open {
         return None;
     }
+    app.metrics.shortages.of(["sold_out"]).inc();
+    app.metrics.shortage_duration.observe(began.elapsed());
     if standing.is_banned {
         return Some(Refusal::Banned);
     }
-    let full = desk.queue.count(&sale.purchase_rate, user, order, &standing);
+    let full = late.count(request, &standing).await;
     full.map_or(otherwise, |wait_ms| Some(Refusal::RateLimited { wait_ms }))
 }
 
 /// What the next turn finds. One of the requests that wait has the turn, for all of them.
 async fn next_found(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Found {
-    for _ in 0..TURNS_MAX {
-        let mut answered = desk.queue.join(request);
-        let turn = tokio::select! {
-            biased;
-            found = &mut answered => match found {
-                Ok(found) => return found,
-                // The turn ended early.
-                Err(_) => continue,
-            },
-            turn = desk.turn() => turn,
-        };
-        if let Ok(found) = answered.try_recv() {
-            return found;
-        }
-        answer_all(app, desk, turn, request).await;
-        if let Ok(found) = answered.try_recv() {
-            return found;
-        }
+    let began = Instant::now();
+    let queue = app.late_requests.queue(request).await;
+    let Some(mut answered) = queue.join(request) else {
+        return Found::Unsure;
+    };
+    let turn = tokio::select! {
+        biased;
+        // A turn that ends early answers nobody.
+        found = &mut answered => return found.unwrap_or(Found::Unsure),
+        turn = desk.turn(request.sale.shards) => turn,
+        () = sleep_until(began + WAIT_MAX) => return Found::Unsure,
+    };
+    if let Ok(found) = answered.try_recv() {
+        return found;
     }
-    Found::Unsure
+    // Those who wait ask the script if this takes too long.
+    let _in_time = timeout(TURN_MAX, answer_all(app, &queue, turn, request)).await;
+    answered.try_recv().unwrap_or(Found::Unsure)
 }
 
 /// Answers all requests that wait when the survey begins.
-async fn answer_all(app: &App, desk: &Desk, mut turn: Turn<'_>, one: &LateRequest<'_>) {
+async fn answer_all(app: &App, queue: &Queue, mut turn: Turn<'_>, one: &LateRequest<'_>) {
     turn.begin().await;
-    let mut waiting = std::mem::take(&mut *locked(&desk.queue.waiting));
-    // Some have been answered by their own shard, or their clients have left.
+    let mut waiting = std::mem::take(&mut *queue.waiting());
+    // Some have waited for too long.
     waiting.retain(|it| !it.answer.is_closed());
     let Some(most) = waiting.iter().map(|it| it.quantity).max() else {
         return;
@@ -226,7 +250,6 @@ async fn answer_all(app: &App, desk: &Desk, mut turn: Turn<'_>, one: &LateReques
             asking.push(it.asking);
             answers.push(it.answer);
         } else {
-            // The client may have left.
             let _gone = it.answer.send(Found::Unsure);
         }
     }
@@ -249,34 +272,37 @@ mod tests {
         OrderId(uuid::Uuid::from_bytes([number; 16]))
     }
 
-    /// How long ada must wait with this order at this moment, if her row counts these requests.
-    fn count(queue: &Queue, number: u8, now: Millis, row: &[(Millis, u8)]) -> Option<Millis> {
+    /// How long an account must wait with this order at this moment, if its row counts these requests.
+    fn wait(own: &mut Window, number: u8, now: Millis, row: &[(Millis, u8)]) -> Option<Millis> {
         let window = row.iter().map(|(at, it)| (*at, order(*it).window_member()));
         let standing = BuyerStanding {
             window: window.collect(),
             now,
             ..BuyerStanding::default()
         };
-        queue.count(&RATE, &"ada".parse().unwrap(), order(number), &standing)
+        count(own, &RATE, order(number).window_member(), &standing)
     }
 
     #[test]
     fn a_window_takes_its_limit_of_different_requests_wherever_they_are_counted() {
-        let queue = Queue::default();
-        assert_eq!(count(&queue, 1, 5000, &[]), None);
-        assert_eq!(count(&queue, 1, 5100, &[]), None, "a repeated request");
+        let own = &mut Window::new();
+        assert_eq!(wait(own, 1, 5000, &[]), None);
+        assert_eq!(wait(own, 1, 5100, &[]), None, "a repeated request");
         assert_eq!(
-            count(&queue, 2, 5100, &[(3000, 7), (5050, 3)]),
+            wait(own, 2, 5100, &[(3000, 7), (5050, 3)]),
             Some(900),
             "the row counts one"
         );
-        assert_eq!(count(&queue, 3, 5100, &[(5050, 3)]), None, "the row counts this one");
-        assert_eq!(count(&queue, 2, 5100, &[(5050, 1)]), None, "both count the same one");
-        assert_eq!(count(&queue, 3, 5100, &[]), Some(900), "a refused one counts nowhere");
-        assert_eq!(count(&queue, 3, 6000, &[]), None, "the first is a window old");
-
-        let ada = "ada".parse().unwrap();
-        assert!(queue.is_full(&RATE, &ada, order(4)) && !queue.is_full(&RATE, &ada, order(3)));
-        assert!(!queue.is_full(&RATE, &"bob".parse().unwrap(), order(4)));
+        assert_eq!(wait(own, 3, 5100, &[(5050, 3)]), None, "the row counts this one");
+        assert_eq!(wait(own, 2, 5100, &[(5050, 1)]), None, "both count the same one");
+        assert_eq!(wait(own, 3, 5100, &[]), Some(900), "a refused one counts nowhere");
+        let row = [(5150, 4), (5160, 5)];
+        assert_eq!(
+            wait(own, 3, 5200, &row),
+            Some(950),
+            "until the last but one is a window old"
+        );
+        assert_eq!(wait(own, 3, 6000, &[]), None, "the first is a window old");
+        assert_eq!(own.len(), 2);
     }
 }

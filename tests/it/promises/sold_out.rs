@@ -2,11 +2,20 @@
 //! is written.
 
 use crate::support::app::{Answer, TestApp, Who, sale_with};
+use crate::support::crowd::{Terms, World, bought, shopper_at, try_buy};
 use crate::support::poll;
 use crate::support::raw::Raw;
 use crate::support::servers::fresh_redis;
+use flashsale::domain::fault::Fault;
+use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn is_sold_out(answer: &Result<PurchaseOutcome, Fault>) -> bool {
+    matches!(answer, Ok(PurchaseOutcome::Refused(Refusal::SoldOut)))
+}
 
 /// A sale whose last unit has gone, to ada, and of which the instance knows it.
 struct SoldOut {
@@ -98,11 +107,14 @@ async fn an_account_that_hammers_is_refused_and_first_comes_who_does_not() {
     it.buy("ada", "3").await.no(409, "sold_out");
     it.buy("ada", "4").await.no(429, "rate_limited");
 
+    // He must wait also when units are back, first or later.
     it.app.cancel("ada", &it.order).await.ok(200);
     it.buy("bob", "5").await.no(429, "rate_limited");
-    let order = it.buy("cleo", "k").await.ok(201).id();
-    assert_ne!(order, it.order);
-    it.buy("dora", "k").await.no(409, "sold_out");
+    it.buy("cleo", "k").await.ok(201);
+    it.app.restock(&it.sale, "more", "phone", 5).await.ok(200);
+    it.buy("dora", "k").await.ok(201);
+    it.buy("bob", "6").await.no(429, "rate_limited");
+    it.buy("bob", "1").await.ok(201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,4 +159,52 @@ async fn a_request_for_fewer_units_than_are_left_is_served() {
     let bought = one.iter().filter(|(_, answer)| answer.status == 201).count();
     assert_eq!(bought, 3, "{one:?}");
     app.assert_balanced(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_wants_more_than_is_left_keeps_nobody_from_the_rest() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(3, 4)).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let crowd = (0..8).map(|of| {
+        let (app, sale, is_over) = (Arc::clone(&world.app), Arc::clone(&sale), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            for n in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                let answer = try_buy(&app, &sale, &format!("crowd-{of}-{n}"), "k", 5).await;
+                assert!(is_sold_out(&answer), "{answer:?}");
+            }
+        })
+    });
+    let crowd: Vec<_> = crowd.collect();
+    // One of the shards has no unit.
+    for shard in 0..3 {
+        bought(&world.app, &sale, &shopper_at(&sale, 3 - shard), "k", 1).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for member in crowd {
+        member.await.unwrap();
+    }
+    world.settled(&sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_leave_while_they_survey_for_all_keep_nobody_waiting() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(1, 4)).await;
+    bought(&world.app, &sale, "ada", "k", 1).await;
+    assert!(is_sold_out(&try_buy(&world.app, &sale, "first", "k", 1).await));
+    for round in 0..50 {
+        let asking = |n: usize| {
+            let (app, sale) = (Arc::clone(&world.app), Arc::clone(&sale));
+            tokio::spawn(async move { try_buy(&app, &sale, &format!("{round}-{n}"), "k", 1).await })
+        };
+        let mut staying: Vec<_> = (0..20).map(asking).collect();
+        let leaving: Vec<_> = staying.drain(..10).collect();
+        tokio::task::yield_now().await;
+        leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        for answer in join_all(staying).await {
+            let answer = answer.unwrap();
+            assert!(is_sold_out(&answer), "{answer:?}");
+        }
+    }
 }
