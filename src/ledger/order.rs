@@ -65,7 +65,8 @@ macro_rules! select_orders {
         sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
             amount_minor, currency, state, created_at, expires_at + case state when 'reserved' then coalesce( \
                 (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
-                interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq, " + $server + " as server from orders where " + $condition
+                interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq, "
+            + $server + " as server from orders where " + $condition
             $(+ $more)*, $($argument),*)
     };
 }

@@ -2,8 +2,8 @@
 //!
 //! First comes a proof that too few units were free at a moment after the request came. One proof serves all that wait
 //! when its survey begins. Then one reading of all their rows finds the keys that have an order, the bans and the full
-//! windows. In this order no copy of a request that got the last unit is missed. Whoever may get something asks the
-//! script instead.
+//! windows. So a request whose copy got the last unit finds that order. A request that may still get something asks the
+//! script.
 //!
 //! No row counts these requests. This process does, so that an account gains nothing by hammering until units return.
 //! A crash forgets the counts, and nothing else.
@@ -193,7 +193,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     };
     let (standing, otherwise) = match found {
         Found::Nothing(standing) => (standing, Some(Refusal::SoldOut)),
-        // Units may be free. Whoever has hammered until now must wait all the same.
+        // Units may be free, and an account that has hammered until now must wait.
         Found::Unsure if late.is_full(request).await => {
             let read = app.stock.buyer_standing(request.home, request.user, request.order);
             (timeout(TURN_MAX, read).await.ok()?.ok()?, None)
@@ -203,13 +203,17 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     if standing.has_order || standing.left.is_some() || !standing.is_open {
         return None;
     }
-    app.metrics.shortages.of(["sold_out"]).inc();
-    app.metrics.shortage_duration.observe(began.elapsed());
     if standing.is_banned {
         return Some(Refusal::Banned);
     }
-    let full = late.count(request, &standing).await;
-    full.map_or(otherwise, |wait_ms| Some(Refusal::RateLimited { wait_ms }))
+    if let Some(wait_ms) = late.count(request, &standing).await {
+        return Some(Refusal::RateLimited { wait_ms });
+    }
+    if otherwise.is_some() {
+        app.metrics.shortages.of(["sold_out"]).inc();
+        app.metrics.shortage_duration.observe(began.elapsed());
+    }
+    otherwise
 }
 
 /// What the next turn finds. One of the requests that wait has the turn, for all of them.
