@@ -18,8 +18,8 @@
 --                   day; absent or 0: none. The first order that is cancelled within a minute does not count
 -- ARGV[9] origin    24 bytes: carried to the drain, opaque here; absent: the request is not traced
 -- Returns record                         the order was written (a bare string, because an array costs more)
---         {'RESERVED', record, server}   the same; server: the replication id, which changes at least with every restart
---                                        and every promotion
+--         {'RESERVED', record, server}   the same; server: the replication id, which every restart and every promotion
+--                                        changes
 --         {'REPLAYED', record, drained}  the key is known; drained is 1 once the drain trimmed its event
 --         {'KEY_REUSED'}                 the key is known with another item or quantity
 --         {'ASK_LEDGER', number}         some of the shopper's orders are in the ledger alone: ask the ledger first
