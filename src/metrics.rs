@@ -71,6 +71,7 @@ const SCRIPTS: &[&str] = &[
     "purchase",
     "permit",
     "resolve",
+    "trim",
     "read_shard",
     "waiting_room",
     "fixed_window",

@@ -154,7 +154,7 @@ pub struct Accepted {
     pub order: Order,
     /// The event's position in its shard's stream.
     pub event: Position,
-    /// The server that the ledger has for the shard, unless an earlier version noted it.
+    /// The server of that event, if the ledger still has it for the shard, under a name of this version.
     pub by: Option<ReplicationId>,
 }
 

@@ -118,7 +118,8 @@ impl Ledger {
     pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
         let rows = select_orders!(
-            with "(select s.run_id from shards s where (s.sale_id, s.shard) = (orders.sale_id, orders.shard))";
+            with "(select s.run_id from shards s where (s.sale_id, s.shard) = (orders.sale_id, orders.shard) \
+                and (orders.epoch, orders.seq) > (s.named_epoch, s.named_seq))";
             "order_id = any($1)", &ids
         );
         let rows = rows.fetch_all(&self.api).await;

@@ -1,15 +1,25 @@
-//! The event streams: the drain reads them from the start, and trims them up to a position.
+//! The event streams: the drain reads them from the start, and trims what it has read by `lua/settle/trim.lua`.
 
 use super::Stock;
 use super::keys::ShardKey;
+use super::permit::{info, server_of};
 use super::record::{decode_event, decode_position, known};
-use super::script::{bytes, text};
+use super::script::{TRIM, bytes, outcome, text, unknown};
 use crate::domain::event::{Event, Origin, Position, Unreadable};
 use crate::domain::fault::Fault;
+use crate::domain::server::Server;
 use futures_util::future::join_all;
 use redis::Value;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+
+/// Events that the drain has not trimmed.
+pub struct Batch {
+    /// The oldest first.
+    pub events: Vec<Event>,
+    /// The server that has them.
+    pub server: Server,
+}
 
 impl Stock {
     /// How many events each of these shards has that the drain has not trimmed, in the same order.
@@ -50,12 +60,27 @@ impl Stock {
         decode_entries(self.command(&range(shard, "-", max)).await?)
     }
 
-    /// Like [`Stock::events`], once a replica has the events too.
+    /// Like [`Stock::events`], with the server that was read.
+    pub async fn batch(&self, shard: ShardKey, max: usize) -> Result<Batch, Fault> {
+        let mut pipeline = redis::pipe();
+        pipeline.add_command(range(shard, "-", max)).add_command(info());
+        let (entries, info): (Value, String) = self.noted(self.link.ask_together(pipeline).await)?;
+        Ok(Batch {
+            events: decode_entries(entries)?,
+            server: server_of(&info)?,
+        })
+    }
+
+    /// Like [`Stock::batch`], once a replica has the events too.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer, or no replica confirms the events.
-    pub async fn replicated_events(&self, shard: ShardKey, max: usize) -> Result<Vec<Event>, Fault> {
-        decode_entries(self.replicated(shard, range(shard, "-", max)).await?.value)
+    pub async fn replicated_batch(&self, shard: ShardKey, max: usize) -> Result<Batch, Fault> {
+        let read = self.replicated(shard, range(shard, "-", max)).await?;
+        Ok(Batch {
+            events: decode_entries(read.value)?,
+            server: read.from,
+        })
     }
 
     /// Up to `max` events after this position, oldest first.
@@ -64,23 +89,26 @@ impl Stock {
         decode_entries(self.command(&range(shard, &from, max)).await?)
     }
 
-    /// Trims the events up to and including `position`, which the ledger has committed.
+    /// Trims the events up to and including `last`, which the ledger has committed. None is trimmed if the stream no
+    /// longer has that event: another server may have other events, which the ledger lacks.
     ///
     /// # Errors
     /// `Unavailable` when Redis does not answer; the next drain trims them.
-    pub async fn trim_events(&self, shard: ShardKey, position: Position) -> Result<(), Fault> {
-        let mut command = redis::cmd("XTRIM");
-        command.arg(shard.events());
-        if position.epoch == i64::MAX || position.seq == i64::MAX {
+    pub async fn trim_events(&self, shard: ShardKey, last: &Event) -> Result<(), Fault> {
+        let Position { epoch, seq } = last.position;
+        let next = if epoch == i64::MAX || seq == i64::MAX {
             // No script writes such an id, or any id behind it.
-            command.arg("MAXLEN").arg(0);
+            String::new()
         } else {
-            command
-                .arg("MINID")
-                .arg(format!("{}-{}", position.epoch, position.seq + 1));
+            format!("{epoch}-{}", seq + 1)
+        };
+        let mut call = TRIM.prepare_invoke();
+        call.key(shard.events());
+        call.arg(format!("{epoch}-{seq}")).arg(last.raw.as_slice()).arg(next);
+        match outcome(self.run(&TRIM, &call).await?)?.0.as_str() {
+            "TRIMMED" | "LEFT" => Ok(()),
+            other => Err(unknown("trim", other)),
         }
-        let _trimmed: i64 = self.command(&command).await?;
-        Ok(())
     }
 }
 

@@ -64,6 +64,7 @@ scripts! {
     TRANSFER_DONE "move" "transfer_done"
     TRANSFER_IN "move" "transfer_in"
     TRANSFER_OUT "move" "transfer_out"
+    TRIM "settle" "trim"
     WAITING_ROOM "door" "waiting_room"
     WITHDRAW_DONE "operate" "withdraw_done"
 }

@@ -56,6 +56,11 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
         "of_many_requests_at_once_one_has_it",
     ),
     ("token_bucket", "limits.rs", "a_token_bucket_does_what_its_model_does"),
+    (
+        "trim",
+        "scripts/trim.rs",
+        "events_are_trimmed_up_to_the_last_one_that_was_read",
+    ),
     ("waiting_room", "scripts/waiting_room.rs", LINE),
 ];
 const RESTORED: &str = "a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it";

@@ -10,6 +10,7 @@ use crate::flow::recover::permits::check_server;
 use crate::flow::recover::sequence;
 use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::drain::{DrainClaim, Drained};
+use crate::stock::events::Batch;
 use crate::stock::keys::ShardKey;
 use crate::telemetry::{self, BatchSpan};
 use crate::{bugs, crash};
@@ -186,19 +187,19 @@ impl ShardDrain<'_> {
             return Ok(DrainOutcome::Busy);
         };
         span.mark("claimed");
-        let mut events = read_events(app, sale, key).await?;
+        let Batch { mut events, server } = read_batch(app, sale, key).await?;
         span.mark("read");
         let has_newer = leave_newer(sale, key.shard, &claim, &mut events)?;
         if events.last().is_none_or(|last| is_superseded(last, &claim)) {
             *complete = Some(began);
             return Ok(DrainOutcome::Empty);
         }
-        check_server(app, &claim, &app.stock.server(key).await?)?;
+        check_server(app, &claim, &server)?;
         let has_gap = self.leave_gap(&claim, &mut events).await?;
         if bugs::has("the drain trims before it commits")
             && let Some(last) = events.last()
         {
-            app.stock.trim_events(key, last.position).await?;
+            app.stock.trim_events(key, last).await?;
         }
         let drained = apply(claim, sale, &events, span).await?;
         crash::point("drain.after_commit");
@@ -213,7 +214,7 @@ impl ShardDrain<'_> {
         }
         if let Some(last) = events.last() {
             app.stock
-                .trim_events(key, last.position)
+                .trim_events(key, last)
                 .instrument(tracing::debug_span!(parent: span.span(), "trim", otel.kind = "client"))
                 .await?;
         }
@@ -251,11 +252,11 @@ const fn is_superseded(last: &Event, claim: &DrainClaim) -> bool {
 /// The first events of a shard's stream. Read from the start of the stream, not from the position: the drain trims only
 /// what it has read. The ledger knows events that a crash left untrimmed by their orders. A Redis that lost its last
 /// events may have reused their numbers for new orders. Those are not in the ledger, and must not vanish.
-async fn read_events(app: &App, sale: &Sale, key: ShardKey) -> Result<Vec<Event>, Fault> {
+async fn read_batch(app: &App, sale: &Sale, key: ShardKey) -> Result<Batch, Fault> {
     match sale.durability {
         // The ledger must not run ahead of a replica that may be promoted.
-        Durability::Replica => app.stock.replicated_events(key, BATCH_MAX).await,
-        Durability::Redis | Durability::Postgres => app.stock.events(key, BATCH_MAX).await,
+        Durability::Replica => app.stock.replicated_batch(key, BATCH_MAX).await,
+        Durability::Redis | Durability::Postgres => app.stock.batch(key, BATCH_MAX).await,
     }
 }
 

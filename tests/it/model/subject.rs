@@ -4,6 +4,7 @@ use super::reference::{Asked, EPOCH, RATE_LIMIT, ROW_MAX, Shard, Shopper, UNIT_L
 use super::steps::{KEYS, SHARDS, Step, TRANSFERS, USERS};
 use crate::support::lua;
 use crate::support::raw::{Raw, arg};
+use crate::support::trim;
 use flashsale::domain::event::Position;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::order::OrderState;
@@ -548,12 +549,8 @@ impl Run<'_> {
             Step::Drain { shard, events } => {
                 let (key, model) = (self.key(shard), &mut self.shards[usize::from(shard)]);
                 model.drained = model.seq.min(model.drained + events);
-                let position = Position {
-                    epoch: EPOCH,
-                    seq: model.drained,
-                };
-                let trimmed = self.subject.stock.trim_events(key, position);
-                self.subject.runtime.block_on(trimmed).unwrap();
+                let trimmed = trim(&self.subject.stock, key, model.drained);
+                self.subject.runtime.block_on(trimmed);
                 return None;
             }
         })

@@ -19,6 +19,13 @@ fn info(raw: &Raw, section: &str, field: &str) -> i64 {
     value.unwrap().trim().parse().unwrap()
 }
 
+/// How often `INFO` has run on the server, before this call.
+fn infos(raw: &Raw) -> i64 {
+    let text: String = raw.call(redis::cmd("INFO").arg("commandstats"));
+    let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls="));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
 /// A sale of so many units on one shard, which goes by Redis's clock as outside of tests.
 async fn open_now(url: &str, stock: i64) -> Shop {
     let shop = Shop::unloaded(url, |sale| {
@@ -36,22 +43,22 @@ async fn open_now(url: &str, stock: i64) -> Shop {
 
 /// A request of the program without any options.
 async fn buy(shop: &Shop, who: &str, key: &str) -> ShardAnswer {
-    let answer = shop
-        .stock
-        .purchase(
-            shop.key,
-            shop.order(who, key),
-            &asking(who, key, 1),
-            PurchaseArguments::default(),
-        )
-        .await;
-    answer.unwrap()
+    ask(shop, who, key, PurchaseArguments::default()).await
+}
+
+async fn ask(shop: &Shop, who: &str, key: &str, arguments: PurchaseArguments) -> ShardAnswer {
+    let (order, request) = (shop.order(who, key), asking(who, key, 1));
+    shop.stock.purchase(shop.key, order, &request, arguments).await.unwrap()
 }
 
 /// The commands of one purchase, and its outcome.
 async fn commands_of(shop: &Shop, who: &str, key: &str) -> (ShardAnswer, String) {
+    commands(shop, buy(shop, who, key)).await
+}
+
+async fn commands(shop: &Shop, asked: impl Future<Output = ShardAnswer>) -> (ShardAnswer, String) {
     let before = shop.raw.command_counts();
-    let answer = buy(shop, who, key).await;
+    let answer = asked.await;
     let mut used = Vec::new();
     for (name, count) in shop.raw.command_counts() {
         let more = count - before.get(&name).copied().unwrap_or(0);
@@ -80,10 +87,20 @@ fn a_purchase(bytes: i64) -> i64 {
 #[tokio::test]
 async fn no_outcome_of_a_purchase_takes_more_commands_than_it_must() {
     let redis = fresh_redis();
-    let shop = open_now(&redis.server.url(), 2).await;
+    let shop = open_now(&redis.server.url(), 3).await;
     let (bought, used) = commands_of(&shop, "ada", "k").await;
     assert!(matches!(bought, ShardAnswer::Reserved { .. }), "{bought:?}");
     assert_eq!(used, "evalsha mget mset time xadd", "a purchase");
+    let arguments = PurchaseArguments {
+        named: true,
+        ..PurchaseArguments::default()
+    };
+    let before = infos(&shop.raw);
+    let (named, used) = commands(&shop, ask(&shop, "eve", "k", arguments)).await;
+    assert!(matches!(named, ShardAnswer::Reserved { .. }), "{named:?}");
+    assert_eq!(used, "evalsha mget mset time xadd", "a purchase that names its server");
+    // This test has asked three times: here before, and twice in between.
+    assert_eq!(infos(&shop.raw) - before - 3, 1, "it asks INFO once");
     let (replayed, used) = commands_of(&shop, "ada", "k").await;
     assert!(matches!(replayed, ShardAnswer::Replayed { .. }), "{replayed:?}");
     assert_eq!(used, "evalsha exists mget time xrange", "a replay");

@@ -21,6 +21,7 @@ mod set_state;
 mod stop;
 mod torn;
 mod transfer;
+mod trim;
 mod versions;
 mod waiting_room;
 mod withdraw;

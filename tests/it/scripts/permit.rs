@@ -3,6 +3,7 @@ use super::{
     each_missing_key_is_noticed, generous, sku,
 };
 use crate::support::raw::arg;
+use crate::support::trim;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::Lifecycle;
@@ -127,13 +128,9 @@ async fn a_permit_answers_how_many_events_wait_and_which_was_the_last() {
         shop.reserve(who, "k", 1).await;
         assert_eq!(permit(&shop, NOW, |_| {}).await, yes(seq, seq));
     }
-    let trim = async |seq| {
-        let position = Position { epoch: 1, seq };
-        shop.stock.trim_events(shop.key, position).await.unwrap();
-    };
-    trim(2).await;
+    trim(&shop.stock, shop.key, 2).await;
     assert_eq!(permit(&shop, NOW, |_| {}).await, yes(1, 3));
-    trim(3).await;
+    trim(&shop.stock, shop.key, 3).await;
     assert_eq!(permit(&shop, NOW, |_| {}).await, yes(0, 3));
     assert_eq!(
         shop.stock.last_event(shop.key).await.unwrap(),
@@ -222,10 +219,7 @@ async fn events_wait_for_a_300th_of_the_time_while_redis_uses_as_much_memory_as_
     assert_eq!(record(&shop).await.permit_until, NOW + 1_001 + 60_000);
     assert!(!brake(1_001, 1000).await);
     assert!(matches!(shop.buy("dan", "k", 1, NOW + 1_001).await, Reserved { .. }));
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 2 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 2).await;
     let answer = permit(&shop, NOW + 60_000, |it| it.memory_max = 0).await;
     assert_eq!(answer, yes(0, 2));
 }
@@ -252,15 +246,9 @@ async fn the_brake_holds_while_the_oldest_event_waits_for_longer_than_it_may() {
     assert!(!at(NOW + 1000).await);
     // The oldest is drained: the next one counts.
     at(NOW + 1500).await;
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 1 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 1).await;
     assert_eq!([at(NOW + 1500).await, at(NOW + 1501).await], [false, true]);
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 2 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 2).await;
     assert!(!at(NOW + 1_000_000).await);
 }
 

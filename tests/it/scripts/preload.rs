@@ -1,6 +1,7 @@
 use super::{END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, each_missing_key_is_noticed, sku};
 use crate::support::raw::arg;
 use crate::support::servers;
+use crate::support::trim;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
@@ -74,10 +75,7 @@ async fn a_shard_that_is_there_is_left_as_it_is() {
     shop.sale.items[0].stock = 1_000;
     shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
     assert_eq!(shop.dump(), before);
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 1 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 1).await;
     let before = shop.dump();
     shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
     assert_eq!(shop.dump(), before, "also when every event was drained");

@@ -3,6 +3,7 @@ use super::{
     each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
 };
 use crate::support::poll::eventually;
+use crate::support::trim;
 use flashsale::domain::event::{Origin, Position};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::OrderId;
@@ -576,10 +577,7 @@ async fn a_replay_says_whether_the_drain_has_taken_the_event() {
     let shop = Shop::open(|_| {}).await;
     shop.reserve("ada", "k", 1).await;
     shop.reserve("bob", "k", 1).await;
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 1 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 1).await;
     assert!(matches!(
         shop.buy("ada", "k", 1, NOW).await,
         Replayed { drained: true, .. }
@@ -588,10 +586,7 @@ async fn a_replay_says_whether_the_drain_has_taken_the_event() {
         shop.buy("bob", "k", 1, NOW).await,
         Replayed { drained: false, .. }
     ));
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 2 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 2).await;
     assert!(matches!(
         shop.buy("bob", "k", 1, NOW).await,
         Replayed { drained: true, .. }

@@ -1,4 +1,5 @@
 use super::{NOW, Shop, assert_refused, on_its_way, sku, user};
+use crate::support::trim;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::Sku;
@@ -24,10 +25,7 @@ async fn drained() -> Shop {
         shop.resolve("bob", "k", Cancelled).await,
         flashsale::stock::resolve::Resolved::Now
     );
-    shop.stock
-        .trim_events(shop.key, Position { epoch: 1, seq: 3 })
-        .await
-        .unwrap();
+    trim(&shop.stock, shop.key, 3).await;
     shop
 }
 
@@ -105,8 +103,7 @@ async fn an_epoch_begins_only_after_the_surveyed_one_and_fully_drained() {
         "an event that nobody has drained is kept"
     );
     assert_eq!(shop.dump(), before);
-    let last = Position { epoch: 1, seq: 4 };
-    shop.stock.trim_events(shop.key, last).await.unwrap();
+    trim(&shop.stock, shop.key, 4).await;
     begin(&shop, (1, 2)).await.unwrap();
     let begun = shop.dump();
     assert!(refused(&begin(&shop, (1, 2)).await), "twice is once");

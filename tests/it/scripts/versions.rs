@@ -2,6 +2,7 @@
 
 use super::{END, NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
 use crate::support::raw::Dump;
+use crate::support::trim;
 use flashsale::domain::ban::{Ban, BannedBy};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
@@ -49,7 +50,7 @@ async fn selling() -> Shop {
 async fn loading() -> Shop {
     let shop = selling().await;
     let position = shop.stock.last_event(shop.key).await.unwrap();
-    shop.stock.trim_events(shop.key, position).await.unwrap();
+    trim(&shop.stock, shop.key, position.seq).await;
     shop.stock.begin_restore(&shop.sale, 0, (1, 2), 1, &[]).await.unwrap();
     shop
 }

@@ -111,6 +111,39 @@ async fn only_deliveries_to_the_server_that_claimed_the_shard_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_taken_for_that_of_the_server_that_its_shard_had_when_it_was_drained() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 1)).await;
+    let ada = bought(&world.app, &sale, "ada", "k", 1).await;
+    drain_all(&world.app).await.unwrap();
+    let bob = bought(&world.app, &sale, "bob", "k", 1).await;
+    let server = world.app.stock.server(key(&sale, 0)).await.unwrap();
+    let by = async || {
+        let accepted = world.app.ledger.accepted(&[ada.id, bob.id]).await.unwrap();
+        let of = |order: &Order| {
+            accepted
+                .iter()
+                .find(|it| it.order.id == order.id)
+                .map(|it| it.by.clone())
+        };
+        (of(&ada), of(&bob))
+    };
+    let this = server.replication_id();
+    assert!(this.is_some());
+    assert_eq!(by().await, (Some(this.clone()), None));
+    // The shard moves to another server and back, within one permit.
+    claim_first(&world, sale.id, Some(server.as_str()), "other-bb-00")
+        .await
+        .unwrap();
+    assert_eq!(by().await, (Some(None), None));
+    claim_first(&world, sale.id, Some("?other-bb-00"), server.as_str())
+        .await
+        .unwrap();
+    drain_all(&world.app).await.unwrap();
+    assert_eq!(by().await, (Some(None), Some(this)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_taken_over_from_is_claimed_for_only_after_it_has_followed_in_its_turn() {
     let world = World::new().await;
     let sale = world.draft(&Terms::of(10, 1)).await;
