@@ -213,10 +213,8 @@ impl ShardDrain<'_> {
             *complete = Some(began);
         }
         if let Some(last) = events.last() {
-            app.stock
-                .trim_events(key, last)
-                .instrument(tracing::debug_span!(parent: span.span(), "trim", otel.kind = "client"))
-                .await?;
+            let trimmed = app.stock.trim_events(key, last);
+            trimmed.instrument(span.span().clone()).await?;
         }
         count(app, &events, &drained, began);
         Ok(DrainOutcome::Drained { drained, more })

@@ -52,7 +52,11 @@ async fn events_stay_if_another_one_has_the_last_id() {
 
 #[tokio::test]
 async fn an_entry_with_the_last_possible_id_is_trimmed_too() {
-    for id in ["1-9223372036854775807", "9223372036854775807-1", "1-18446744073709551615"] {
+    for id in [
+        "1-9223372036854775807",
+        "9223372036854775807-1",
+        "1-18446744073709551615",
+    ] {
         let shop = sold().await;
         let mut add = redis::cmd("XADD");
         add.arg(shop.key.events()).arg(id).arg("note").arg("by hand");
