@@ -6,7 +6,9 @@ mod otlp;
 use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use anyhow::Context as _;
-use std::io::IsTerminal as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tracing::Span;
 use tracing::span::Id;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -16,6 +18,51 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 /// Whether the logger reports its own failed writes. The report would go to standard error again. If standard error
 /// is closed, the report panics and ends the thread, with the request that it answers.
 const TELLS_OF_ITSELF: bool = false;
+
+/// What a pipe takes at once if it takes anything, in bytes.
+const PIPE_PAGE: usize = 4096;
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Whether the last line that was written lacks its end.
+static IS_CUT: AtomicBool = AtomicBool::new(false);
+
+/// Standard error, for lines of the log. A reader that stalls, as of a full pipe, must not stop the sale: what it does
+/// not take at once is dropped.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        // Under the lock, nothing of this process fills the pipe between the question and the write.
+        let mut stderr = std::io::stderr().lock();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        for (number, part) in line.chunks(PIPE_PAGE - 1).enumerate() {
+            let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+            // If the question fails, the write does, too.
+            if poll(&mut asked, Some(&now)) == Ok(0) {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+                IS_CUT.fetch_or(number > 0, Ordering::Relaxed);
+                break;
+            }
+            if IS_CUT.swap(false, Ordering::Relaxed) {
+                stderr.write_all(b"\n")?;
+            }
+            stderr.write_all(part)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// Logs how many lines nobody has taken since the last call, if any.
+pub fn tell_dropped() {
+    let lines = DROPPED.swap(0, Ordering::Relaxed);
+    if lines > 0 {
+        tracing::warn!(lines, "the reader of the log had stalled; lines were dropped");
+    }
+}
 
 /// Where traces go.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +103,7 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     // One filter for the whole subscriber, and none on a layer: a line that it drops then costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines)
         .log_internal_errors(TELLS_OF_ITSELF);
     let started = if json {
         builder.json().flatten_event(true).with_ansi(false).try_init()
@@ -70,7 +117,7 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
 fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Result<Telemetry> {
     let traces = otlp::Traces::start(export)?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines)
         .log_internal_errors(TELLS_OF_ITSELF);
     let lines = if json {
         lines.json().flatten_event(true).with_ansi(false).boxed()

@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// A message to a shard.
+/// A message to a shard. A member that this version does not know makes it one of a newer version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Message {
-    /// The sale's state or times have changed: follow them.
-    State,
+    /// The sale's state or times have changed: follow them. Without braces, unknown members would be accepted.
+    State {},
     /// An order has left `reserved`.
     Resolve {
         order: Uuid,
@@ -75,7 +75,7 @@ impl Message {
         let user = |it: &str| it.parse::<UserId>().map_err(|error| error.to_string());
         let sku = |it: &str| it.parse::<Sku>().map_err(|error| error.to_string());
         match self {
-            Self::State | Self::Withdrawn { .. } => {}
+            Self::State {} | Self::Withdrawn { .. } => {}
             Self::Resolve {
                 user: its_user,
                 sku: its_sku,
@@ -221,7 +221,7 @@ impl Ledger {
     /// Has messages delivered that no instance could read for an hour and that this version reads; returns how many.
     pub async fn retry_unreadable(&self) -> Result<u64, Fault> {
         let listed = sqlx::query!(
-            "select outbox_id, message from outbox where failure like 'no message: %' order by sale_id limit 1000"
+            "select outbox_id, message from outbox where failure like 'no message: %' order by random() limit 1000"
         );
         let listed = listed.fetch_all(&self.jobs).await?;
         let readable = listed

@@ -15,7 +15,7 @@ use crate::domain::time::Millis;
 use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};
 use crate::flow::settle::release::release_of;
-use crate::flow::{App, RunTotals, sale_book};
+use crate::flow::{App, RunTotals, rotate_start, sale_book};
 use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
@@ -35,6 +35,8 @@ const WAITS_MAX: u32 = 100;
 const DELIVER_MAX: Duration = Duration::from_secs(3);
 /// Pending restocks finished in one run.
 const PENDING_MAX: i64 = 100;
+/// A run finishes no further restock after this: payments that are pending share its turn.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// The outcome of a restock.
 #[derive(Debug, Clone)]
@@ -317,7 +319,14 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
 
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
-    for id in app.ledger.pending_restocks(PENDING_MAX).await? {
+    let mut pending = app.ledger.pending_restocks(PENDING_MAX).await?;
+    // Those that wait for silent shards must not keep the others from their turn.
+    rotate_start(&mut pending);
+    let began = Instant::now();
+    for id in pending {
+        if began.elapsed() >= SETTLE_MAX {
+            break;
+        }
         totals.note(settle_one(app, id).await);
     }
     totals.finish()

@@ -7,12 +7,14 @@ use crate::flow::App;
 use crate::flow::settle::expire;
 use crate::flow::watch::readiness::health;
 use crate::flow::watch::stats;
+use crate::telemetry;
 
 /// Sales with series of their own; those with a difference or a drift, or without a recent check, come first.
 const SALES_MAX: i64 = 40;
 
 /// Measures this process's own values: whether its servers answer, its connections, the shards that it lets sell.
 pub async fn measure_process(app: &App) {
+    telemetry::tell_dropped();
     let metrics = &app.metrics;
     let health = health(app).await;
     for (server, health) in [("redis", health.redis), ("postgres", health.postgres)] {

@@ -2,10 +2,12 @@
 
 use crate::support::app::{Client, Instance, Ran, TestApp, Who, environment, program};
 use crate::support::authority::Authority;
-use crate::support::{poll, servers};
+use crate::support::poll::within;
+use crate::support::servers;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeWriter, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -508,40 +510,86 @@ async fn a_log_that_cannot_be_written_delays_neither_answers_nor_shutdown() {
     }
 }
 
-async fn serves_and_ends(log: Stdio) {
-    let folder = tempfile::tempdir().unwrap();
-    // The user of Postgres may enter it.
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let data = folder.path().join("data");
-    let args = [
-        "up",
-        "--json",
-        "--data",
-        data.to_str().unwrap(),
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let mut up = program(&BTreeMap::new(), &args);
-    let mut up = Running(up.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
-    let printed = BufReader::new(up.0.stdout.take().unwrap());
-    let (report, ready) = std::sync::mpsc::channel();
-    std::thread::spawn(move || report.send(printed.lines().next()));
-    let ready = ready.recv_timeout(Duration::from_secs(60)).expect("it never serves");
-    let ready: serde_json::Value = serde_json::from_str(&ready.unwrap().unwrap()).unwrap();
-    let client = Client::at(ready["http"].as_str().unwrap());
-    // The log names the client with the wrong key.
-    for _ in 0..3 {
-        let answer = client.get(Who::Bearer("wrong"), "/v1/admin/sales").await;
-        answer.no(401, "unauthenticated");
+#[tokio::test]
+async fn a_log_whose_reader_stalls_loses_lines_and_says_so_once_it_is_read() {
+    let (reader, mut log) = std::io::pipe().unwrap();
+    let takes_more = |log: &PipeWriter| {
+        let mut asked = [PollFd::new(log, PollFlags::OUT)];
+        poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    };
+    while takes_more(&log) {
+        log.write_all(&[b'\n'; 4096]).unwrap();
     }
-    servers::signal("TERM", &[up.0.id()]);
-    let mut ended = None;
-    poll::within(Duration::from_secs(60), "it has ended, and its servers", async || {
-        ended = up.0.try_wait().unwrap();
-        ended.is_some()
-    })
-    .await;
-    assert!(ended.unwrap().success(), "{ended:?}");
+    let up = Up::start(Stdio::from(log)).await;
+    up.refuse_three().await;
+    let (report, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
+            if line.contains("lines were dropped") {
+                let _heard = report.send(line);
+            }
+        }
+    });
+    let told = told.recv_timeout(Duration::from_secs(60)).expect("it never says so");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(told["lines"].as_u64().unwrap() > 3, "{told}");
+    up.end().await;
+}
+
+async fn serves_and_ends(log: Stdio) {
+    let up = Up::start(log).await;
+    up.refuse_three().await;
+    up.end().await;
+}
+
+/// `flashsale up`, which writes its log there.
+struct Up {
+    running: Running,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Up {
+    async fn start(log: Stdio) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // The user of Postgres may enter it.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let data = folder.path().join("data");
+        let data = data.to_str().unwrap();
+        let args = ["up", "--json", "--data", data, "--listen", "127.0.0.1:0"];
+        let mut up = program(&BTreeMap::new(), &args);
+        let mut running = Running(up.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
+        drop(up);
+        let printed = BufReader::new(running.0.stdout.take().unwrap());
+        let (report, ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || report.send(printed.lines().next()));
+        let ready = ready.recv_timeout(Duration::from_secs(60)).expect("it never serves");
+        let ready: serde_json::Value = serde_json::from_str(&ready.unwrap().unwrap()).unwrap();
+        Self {
+            running,
+            client: Client::at(ready["http"].as_str().unwrap()),
+            _folder: folder,
+        }
+    }
+
+    /// The log names the client with the wrong key.
+    async fn refuse_three(&self) {
+        for _ in 0..3 {
+            let answer = self.client.get(Who::Bearer("wrong"), "/v1/admin/sales").await;
+            answer.no(401, "unauthenticated");
+        }
+    }
+
+    async fn end(mut self) {
+        servers::signal("TERM", &[self.running.0.id()]);
+        let mut ended = None;
+        within(Duration::from_secs(60), "it has ended, and its servers", async || {
+            ended = self.running.0.try_wait().unwrap();
+            ended.is_some()
+        })
+        .await;
+        assert!(ended.unwrap().success(), "{ended:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 //! is written.
 
 use crate::support::app::{Answer, TestApp, Who, sale_with};
-use crate::support::crowd::{Terms, World, bought, shopper_at, try_buy};
-use crate::support::poll;
+use crate::support::crowd::{SKU, Terms, World, bought, cancel, shopper_at, try_buy};
+use crate::support::poll::{self, PATIENCE};
 use crate::support::raw::Raw;
 use crate::support::servers::fresh_redis;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::Sku;
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -207,4 +208,51 @@ async fn clients_that_leave_while_they_survey_for_all_keep_nobody_waiting() {
             assert!(is_sold_out(&answer), "{answer:?}");
         }
     }
+}
+
+/// A copy that gets the unit makes the other's proof true. So the proof comes before the reading of the row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_a_request_for_a_unit_that_is_back_hear_one_answer() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(1, 4)).await;
+    let (one, other) = (&world.app, world.another().await);
+    let sku: Sku = SKU.parse().unwrap();
+    let mut holder = ("ada".to_owned(), bought(one, &sale, "ada", "k", 1).await);
+    let mut answers = [0; 2];
+    for round in 0..150 {
+        // The first instance knows that the item is sold out, and asks no script.
+        for n in 0..2 {
+            assert!(is_sold_out(&try_buy(one, &sale, &format!("{round}-{n}"), "k", 1).await));
+        }
+        cancel(&other, holder.1.id, &holder.0).await;
+        poll::within(PATIENCE, "the unit is back", async || {
+            let readings = (0..sale.shards).map(|shard| other.stock.read_shard(&sale, shard, 0));
+            let free = join_all(readings).await.into_iter();
+            free.map(|it| it.unwrap().counters(&sku).available).sum::<i64>() == 1
+        })
+        .await;
+        let user = format!("copied-{round}");
+        let later = async {
+            for _ in 0..round % 8 {
+                other.stock.now().await.unwrap();
+            }
+            try_buy(&other, &sale, &user, "k", 1).await
+        };
+        let (late, order) = tokio::join!(try_buy(one, &sale, &user, "k", 1), later);
+        let all = [late, order];
+        let of = |answer: &Result<PurchaseOutcome, Fault>| match answer {
+            Ok(PurchaseOutcome::Reserved(order) | PurchaseOutcome::Replayed(order)) => Some(order.clone()),
+            answer => {
+                assert!(is_sold_out(answer), "{answer:?}");
+                None
+            }
+        };
+        assert!(!all.iter().any(is_sold_out), "round {round}: {all:?}");
+        answers[0] += usize::from(matches!(all[0], Ok(PurchaseOutcome::Reserved(_))));
+        answers[1] += usize::from(matches!(all[1], Ok(PurchaseOutcome::Reserved(_))));
+        holder = (user, all.iter().find_map(of).unwrap());
+    }
+    // Each of them has come first.
+    assert!(answers.iter().all(|it| *it > 0), "{answers:?}");
+    world.settled(&sale).await;
 }
