@@ -9,7 +9,6 @@ use crate::domain::ids::{OrderId, SaleId};
 use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
-use crate::domain::sale_guards::SaleGuards;
 use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use crate::flow::App;
@@ -42,13 +41,13 @@ pub async fn purchase(
     app: &App,
     sale_id: SaleId,
     request: &PurchaseRequest,
-    refused_by: impl FnOnce(&SaleGuards) -> Option<Refusal>,
+    refused_by: impl FnOnce(&Sale) -> Option<Refusal>,
 ) -> Result<PurchaseOutcome, Fault> {
     let began = Instant::now();
     let Some(sale) = app.sales.fixed(sale_id).await? else {
         return Ok(PurchaseOutcome::Refused(Refusal::SaleNotFound));
     };
-    if let Some(refusal) = refused_by(&sale.guards)
+    if let Some(refusal) = refused_by(&sale)
         && let Some(outcome) = refuse_unless_known(app, &sale, request, refusal).await?
     {
         return Ok(outcome);

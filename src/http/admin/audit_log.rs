@@ -118,6 +118,7 @@ pub(super) fn asked(path: &str, query: &str) -> Map<String, Value> {
     let parameters = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into()));
     let id = path
         .strip_prefix("/v1/admin/orders/")
+        .and_then(|rest| rest.split('/').next())
         .map(|id| ("id".to_owned(), id.into()));
     let asked: Map<String, Value> = parameters.chain(id).collect();
     detail(Value::Object(asked).to_string().as_bytes())
@@ -188,6 +189,13 @@ mod tests {
             (Method::GET, "/v1/admin/orders/{id}", "orders.read"),
         ] {
             assert_eq!(action(&method, pattern), expected);
+        }
+    }
+
+    #[test]
+    fn the_order_of_a_request_is_its_id_alone() {
+        for path in ["/v1/admin/orders/7", "/v1/admin/orders/7/payments"] {
+            assert_eq!(asked(path, "").get("id"), Some(&"7".into()), "{path}");
         }
     }
 

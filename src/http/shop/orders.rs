@@ -5,7 +5,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::{CancelOutcome, Order};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
 use crate::domain::purchase_token::Bound;
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale::Sale;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::http::Api;
@@ -120,7 +120,7 @@ async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, 
     let shared = Arc::clone(&api.shared);
     let outcome = api
         .for_shopper(|app| async move {
-            let refused_by = |guards: &SaleGuards| proofs.refused_by(guards, &shared.token_keys, sale, &request);
+            let refused_by = |sale: &Sale| proofs.refused_by(sale, &shared.token_keys, &request);
             flow::sell::purchase::purchase(&app, sale, &request, refused_by).await
         })
         .await;
@@ -136,15 +136,9 @@ async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, 
 
 impl PurchaseProofs {
     /// The refusal for a proof that the sale requires and the request lacks, if any.
-    fn refused_by(
-        &self,
-        guards: &SaleGuards,
-        keys: &TokenKeys,
-        sale: SaleId,
-        request: &PurchaseRequest,
-    ) -> Option<Refusal> {
+    fn refused_by(&self, sale: &Sale, keys: &TokenKeys, request: &PurchaseRequest) -> Option<Refusal> {
         let now = Utc::now().timestamp();
-        let user = &request.user;
+        let (guards, sale, user) = (&sale.guards, sale.id, &request.user);
         let admission = self.admission.as_deref().unwrap_or_default();
         if guards.waiting_room && !keys.is_admitted(admission, sale, user, now) {
             return Some(Refusal::AdmissionRequired);
