@@ -1,8 +1,9 @@
--- The shard's last drained event when its server got the name in run_id. Later events are of that server. A trigger
--- notes it, so that processes of an earlier version do too.
+-- The shard's last drained event when its server got the name in run_id. Later events were drained from that server. A
+-- trigger notes it, so that processes of an earlier version do too.
 alter table shards
     add column named_epoch bigint not null default 0,
     add column named_seq bigint not null default 0;
+update shards set named_epoch = drained_epoch, named_seq = drained_seq;
 
 create function note_naming() returns trigger language plpgsql as $$
 begin

@@ -19,26 +19,27 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 /// is closed, the report panics and ends the thread, with the request that it answers.
 const TELLS_OF_ITSELF: bool = false;
 
-/// What a pipe takes at once if it takes anything, in bytes.
+/// What an unshared pipe takes at once if it takes anything, in bytes.
 const PIPE_PAGE: usize = 4096;
 
+/// Lines that nobody has taken since the start, and how many of them the log has reported.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+static REPORTED: AtomicU64 = AtomicU64::new(0);
 /// Whether the last line that was written lacks its end.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
-/// Standard error, for lines of the log. A reader that stalls, as of a full pipe, must not stop the sale: what it does
-/// not take at once is dropped.
+/// Standard error, for lines of the log. The reader of a pipe that stalls must not stop the sale: what it does not take
+/// at once is dropped.
 struct Lines;
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        // Under the lock, nothing of this process fills the pipe between the question and the write.
+        // Under the lock, nothing of this process fills the pipe between the poll and the write.
         let mut stderr = std::io::stderr().lock();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         for (number, part) in line.chunks(PIPE_PAGE - 1).enumerate() {
-            let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
-            // If the question fails, the write does, too.
-            if poll(&mut asked, Some(&now)) == Ok(0) {
+            let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
+            if poll(&mut polled, Some(&now)) != Ok(1) {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
                 IS_CUT.fetch_or(number > 0, Ordering::Relaxed);
                 break;
@@ -56,11 +57,19 @@ impl Write for Lines {
     }
 }
 
-/// Logs how many lines nobody has taken since the last call, if any.
-pub fn tell_dropped() {
-    let lines = DROPPED.swap(0, Ordering::Relaxed);
-    if lines > 0 {
-        tracing::warn!(lines, "the reader of the log had stalled; lines were dropped");
+/// Logs how many lines nobody has taken since the start, if there are more than at the last report.
+pub fn report_dropped() {
+    let lines = DROPPED.load(Ordering::Relaxed);
+    if lines == REPORTED.load(Ordering::Relaxed) {
+        return;
+    }
+    tracing::warn!(
+        lines,
+        "the reader of the log had stalled; so many lines were dropped since the start"
+    );
+    // This line may have been dropped, too.
+    if DROPPED.load(Ordering::Relaxed) == lines {
+        REPORTED.store(lines, Ordering::Relaxed);
     }
 }
 
@@ -97,6 +106,8 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
     let json = json || !std::io::stderr().is_terminal();
+    // The usual hook waits for the reader of standard error.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
     if let Some(export) = export {
         return exporting(filter, json, export);
     }

@@ -154,7 +154,7 @@ pub struct Accepted {
     pub order: Order,
     /// The event's position in its shard's stream.
     pub event: Position,
-    /// The server of that event, if the ledger still has it for the shard, under a name of this version.
+    /// The server that the event was drained from, if the ledger still has it for the shard, under a name of this version.
     pub by: Option<ReplicationId>,
 }
 

@@ -165,7 +165,7 @@ impl Ledger {
 fn with_contents(message: Option<Message>, unread: RefusedMessage) -> RefusedMessage {
     match message {
         None => unread,
-        Some(Message::State {}) => RefusedMessage {
+        Some(Message::State) => RefusedMessage {
             kind: Some("state"),
             ..unread
         },

@@ -14,12 +14,13 @@ use std::collections::{BTreeMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// A message to a shard. A member that this version does not know makes it one of a newer version.
+/// A message to a shard. Earlier versions ignore a new member, and postpone a new kind. They do not count its units, so
+/// a version writes a new kind that moves units only if the version before it reads that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Message {
-    /// The sale's state or times have changed: follow them. Without braces, unknown members would be accepted.
-    State {},
+    /// The sale's state or times have changed: follow them.
+    State,
     /// An order has left `reserved`.
     Resolve {
         order: Uuid,
@@ -75,7 +76,7 @@ impl Message {
         let user = |it: &str| it.parse::<UserId>().map_err(|error| error.to_string());
         let sku = |it: &str| it.parse::<Sku>().map_err(|error| error.to_string());
         match self {
-            Self::State {} | Self::Withdrawn { .. } => {}
+            Self::State | Self::Withdrawn { .. } => {}
             Self::Resolve {
                 user: its_user,
                 sku: its_sku,

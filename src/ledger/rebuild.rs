@@ -574,7 +574,7 @@ impl RebuildClaim {
         )
         .execute(&mut *self.tx)
         .await?;
-        let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State {})).collect();
+        let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State)).collect();
         send_all(&mut self.tx, self.sale, &messages).await?;
         commit(self.tx).await
     }

@@ -109,10 +109,10 @@ impl Ledger {
         Ok((row.restock_id, state))
     }
 
-    /// The ids of undecided restocks, oldest first.
+    /// The ids of undecided restocks, in no order: those that wait for silent shards keep no other from its turn.
     pub async fn pending_restocks(&self, max: i64) -> Result<Vec<Uuid>, Fault> {
         let ids = sqlx::query_scalar!(
-            "select restock_id from restocks where state = 'pending' order by created_at limit $1",
+            "select restock_id from restocks where state = 'pending' order by random() limit $1",
             max
         );
         ids.fetch_all(&self.jobs).await.map_err(Fault::from)

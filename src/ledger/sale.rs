@@ -624,7 +624,7 @@ async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: Da
     )
     .execute(&mut **tx)
     .await?;
-    let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State {})).collect();
+    let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State)).collect();
     send_all(tx, sale.id, &messages).await.map_err(Fault::from)
 }
 

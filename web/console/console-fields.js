@@ -24,10 +24,7 @@ export function localTime(instant) {
 
 // Parses a typed text into the API's value, with null for empty, or into an error text.
 const KINDS = {
-    text({ max = 200, mayLack }, text) {
-        if (mayLack && text.trim() === '') {
-            return { value: null };
-        }
+    text({ max = 200 }, text) {
         if (text.trim() === '') {
             return { wrong: say('wrongEmpty') };
         }
@@ -128,8 +125,7 @@ export function begunIn(name) {
 }
 
 // `field` has `id`, `label`, `kind`, and what the kind needs:
-// - numbers: `min` and `max`;
-// - numbers and texts: `mayLack` if the field may stay empty;
+// - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
 // - choices: `options`, and the `prefix` of their texts;
 // - texts: `max`, and `isExact` for an identifier, which the browser must not spell-check.
 /** @type {(field: FieldDefinition) => Field} */

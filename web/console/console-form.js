@@ -38,8 +38,7 @@ function newSale() {
 
 /** @typedef {{ items: Record<string, string>[], [name: string]: any }} Texts the texts of all fields, by name */
 
-// The API leaves out a term that is not set.
-const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value ?? ''));
+const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value));
 
 /** Turns a sale from the API into field texts. @type {(sale: AdminSale) => Texts} */
 function textsOf(sale) {

@@ -270,10 +270,7 @@ export function saleView(view, id) {
     function renderDetails(sale) {
         const facts = [
             ['saleId', id],
-            ...TERMS.filter((term) => !ABOVE.includes(term.name) && termOf(term, sale) !== undefined).map((term) => [
-                term.label,
-                termText(term, termOf(term, sale)),
-            ]),
+            ...TERMS.filter(({ name }) => !ABOVE.includes(name)).map((term) => [term.label, termText(term, termOf(term, sale))]),
             ['theGuards', guardsText(sale.guards)],
             ...sale.items.map((item) => [null, itemText(item)]),
         ];

@@ -15,7 +15,7 @@ use crate::domain::time::Millis;
 use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};
 use crate::flow::settle::release::release_of;
-use crate::flow::{App, RunTotals, rotate_start, sale_book};
+use crate::flow::{App, RunTotals, sale_book};
 use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
@@ -319,9 +319,7 @@ pub async fn give_back_orphans(app: &App, sale: &Sale, age: Millis) -> Result<us
 
 pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
-    let mut pending = app.ledger.pending_restocks(PENDING_MAX).await?;
-    // Those that wait for silent shards must not keep the others from their turn.
-    rotate_start(&mut pending);
+    let pending = app.ledger.pending_restocks(PENDING_MAX).await?;
     let began = Instant::now();
     for id in pending {
         if began.elapsed() >= SETTLE_MAX {

@@ -380,7 +380,7 @@ fn applied(shard: u16, others: &OtherShards, claim: &RebuildClaim) -> Vec<Uuid> 
         Message::Restock { id, .. } if *of == shard => Some(*id),
         Message::GiveBack { .. }
         | Message::Restock { .. }
-        | Message::State {}
+        | Message::State
         | Message::Resolve { .. }
         | Message::Ban { .. }
         | Message::Withdrawn { .. } => None,

@@ -379,7 +379,7 @@ impl Delivery {
 async fn deliver_to_shard(app: &App, outgoing: &Outgoing, epochs: &HashMap<ShardKey, i64>) -> Result<Delivery, Fault> {
     let shard = shard_of(outgoing);
     match &outgoing.message {
-        Message::State {} => {
+        Message::State => {
             let Some(sale) = app.ledger.sale(outgoing.sale).await? else {
                 return Ok(gone(outgoing.sale));
             };

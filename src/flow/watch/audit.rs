@@ -438,7 +438,7 @@ fn ungranted(sku: &Sku, waiting: &[Message], transfers: &[&Transfer]) -> i64 {
             -withdrawn.map(|it| it.units).sum::<i64>()
         }
         Message::Restock { .. }
-        | Message::State {}
+        | Message::State
         | Message::Resolve { .. }
         | Message::Ban { .. }
         | Message::GiveBack { .. } => 0,
@@ -486,6 +486,6 @@ impl Findings {
 fn transfer_of(message: &Message) -> Option<Uuid> {
     match message {
         Message::Withdrawn { transfer } | Message::GiveBack { transfer, .. } => Some(*transfer),
-        Message::State {} | Message::Resolve { .. } | Message::Ban { .. } | Message::Restock { .. } => None,
+        Message::State | Message::Resolve { .. } | Message::Ban { .. } | Message::Restock { .. } => None,
     }
 }

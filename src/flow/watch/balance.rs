@@ -54,7 +54,7 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
                 withdrawn.insert(*transfer);
             }
             Message::Restock { .. }
-            | Message::State {}
+            | Message::State
             | Message::Resolve { .. }
             | Message::Ban { .. }
             | Message::GiveBack { .. } => {}
@@ -129,7 +129,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTre
                     // The ledger has taken these units off the sale's books already.
                     Message::Withdrawn { transfer } => _ = withdrawn.insert(*transfer),
                     Message::Restock { .. }
-                    | Message::State {}
+                    | Message::State
                     | Message::Resolve { .. }
                     | Message::Ban { .. }
                     | Message::GiveBack { .. } => {}
@@ -192,7 +192,7 @@ async fn settled(
     });
     let due = owned.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),
-        Message::State {}
+        Message::State
         | Message::Resolve { .. }
         | Message::Ban { .. }
         | Message::Withdrawn { .. }

@@ -14,7 +14,7 @@ const SALES_MAX: i64 = 40;
 
 /// Measures this process's own values: whether its servers answer, its connections, the shards that it lets sell.
 pub async fn measure_process(app: &App) {
-    telemetry::tell_dropped();
+    telemetry::report_dropped();
     let metrics = &app.metrics;
     let health = health(app).await;
     for (server, health) in [("redis", health.redis), ("postgres", health.postgres)] {

@@ -288,7 +288,7 @@ async fn a_rebuild_leaves_the_row_of_a_newer_version_to_a_newer_worker() {
     world.settled(&sale).await;
 }
 
-/// A message with a kind, a name or a member that this version does not know is postponed. After an hour it is listed as refused, and a worker
+/// A message whose kind or names this version does not know is postponed. After an hour it is listed as refused, and a worker
 /// that can read it delivers it all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_after_an_hour() {
@@ -299,13 +299,12 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     let unknown = "insert into outbox (sale_id, shard, message, created_at) \
          select $1, 0, message::jsonb, now() - age from (values ('{\"kind\": \"split\"}'), \
              ('{\"kind\": \"resolve\", \"order\": \"00000000-0000-0000-0000-000000000000\", \"user\": \"u\", \
-                \"sku\": \"phone\", \"quantity\": 1, \"state\": \"exchanged\", \"at\": 1}'), \
-             ('{\"kind\": \"ban\", \"user\": \"u\", \"until\": 1}'), ('{\"kind\": \"state\", \"at\": 1}')) as messages (message), \
+                \"sku\": \"phone\", \"quantity\": 1, \"state\": \"exchanged\", \"at\": 1}')) as messages (message), \
              (values (interval '0'), (interval '61 minutes')) as ages (age)";
-    assert_eq!(world.execute(unknown, sale.id).await.unwrap(), 8);
+    assert_eq!(world.execute(unknown, sale.id).await.unwrap(), 4);
     let postponed = world.app.metrics.releases.of(["postponed"]).get();
     cancel(&world.app, order.id, "u").await;
-    let left = "select count(*) from outbox where sale_id = $1 and message = '{\"kind\": \"state\"}' \
+    let left = "select count(*) from outbox where sale_id = $1 and message ->> 'kind' = 'state' \
          or sale_id = $1 and message ->> 'state' = 'cancelled'";
     poll::within(PATIENCE, "readable messages are delivered", async || {
         flow::settle::release::release_waiting(&world.app).await.unwrap();
@@ -315,11 +314,11 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     let of_state = |condition| world.number(condition, sale.id);
     let refused = "select count(*) from outbox where sale_id = $1 and failure like 'no message: %' \
          and created_at < now() - interval '1 hour'";
-    assert_eq!(of_state(refused).await, 4);
+    assert_eq!(of_state(refused).await, 2);
     let waits = "select count(*) from outbox where sale_id = $1 and failure is null and attempts > 0 \
          and not_before > created_at";
-    assert_eq!(of_state(waits).await, 4);
-    assert!(world.app.metrics.releases.of(["postponed"]).get() >= postponed + 8);
+    assert_eq!(of_state(waits).await, 2);
+    assert!(world.app.metrics.releases.of(["postponed"]).get() >= postponed + 4);
 
     // The messages of the newer version cannot be read; this stands for a version that reads one of the listed ones.
     let readable = "update outbox set message = '{\"kind\": \"state\"}', not_before = now() \
@@ -328,7 +327,7 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
     poll::within(PATIENCE, "it is delivered", async || {
         world.app.ledger.retry_unreadable().await.unwrap();
         flow::settle::release::release_waiting(&world.app).await.unwrap();
-        of_state(refused).await == 3
+        of_state(refused).await == 1
     })
     .await;
     assert_eq!(of_state(left).await, 0);

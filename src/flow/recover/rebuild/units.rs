@@ -109,7 +109,7 @@ async fn settled(
     }
     ids.extend(claim.waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),
-        Message::State {}
+        Message::State
         | Message::Resolve { .. }
         | Message::Ban { .. }
         | Message::Withdrawn { .. }
@@ -130,7 +130,7 @@ fn account(
         .iter()
         .filter_map(|(_, message)| match message {
             Message::Withdrawn { transfer } => Some(*transfer),
-            Message::State {}
+            Message::State
             | Message::Resolve { .. }
             | Message::Ban { .. }
             | Message::Restock { .. }
