@@ -396,6 +396,21 @@ impl Cluster {
         self.owner_of(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"))
     }
 
+    /// The primary that can give this slot away: nodes hear of an earlier move at different times.
+    fn giver_of(&self, slot: u16) -> &TcpRedis {
+        let mut found = None;
+        eventually("the slot has an owner who knows it", || {
+            let knows = |node: &&TcpRedis| {
+                let view: String = node.raw().call(redis::cmd("CLUSTER").arg("NODES"));
+                let own = view.lines().find(|line| line.contains("myself"));
+                own.is_some_and(|line| is_owner(line, slot))
+            };
+            found = self.owner_of(slot).filter(knows);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     /// The primary that has this slot, as the first running node sees it.
     fn owner_of(&self, slot: u16) -> Option<&TcpRedis> {
         let view: String = self
@@ -404,15 +419,7 @@ impl Cluster {
             .unwrap()
             .raw()
             .call(redis::cmd("CLUSTER").arg("NODES"));
-        let has = |line: &&str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let ranges = words.get(8..).unwrap_or_default();
-            let is_in = |range: &&str| {
-                let (from, to) = range.split_once('-').unwrap_or((range, range));
-                matches!((from.parse::<u16>(), to.parse::<u16>()), (Ok(from), Ok(to)) if (from..=to).contains(&slot))
-            };
-            words[2].contains("master") && !words[2].contains("fail") && ranges.iter().any(is_in)
-        };
+        let has = |line: &&str| is_owner(line, slot);
         let line = view.lines().find(has)?;
         let address = line.split(' ').nth(1).unwrap().split('@').next().unwrap();
         let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -572,12 +579,12 @@ impl Cluster {
 
     /// Moves a slot with its keys to the node that was added last.
     pub fn move_slot_to_newest(&self, slot: u16) {
-        self.move_slot_between(slot, self.primary_of(slot), self.nodes.last().unwrap());
+        self.move_slot_between(slot, self.giver_of(slot), self.nodes.last().unwrap());
     }
 
     /// Moves a slot with its keys to another primary.
     pub fn move_slot(&self, slot: u16) {
-        let from = self.primary_of(slot);
+        let from = self.giver_of(slot);
         let to = [0, 6000, 12000].map(|slot| self.primary_of(slot));
         let to = to.into_iter().find(|node| node.port != from.port).unwrap();
         self.move_slot_between(slot, from, to);
@@ -585,7 +592,7 @@ impl Cluster {
 
     /// Begins to move a slot to another primary, which has no script. New keys are made there from now on.
     pub fn begin_to_move_slot(&self, slot: u16) {
-        let from = self.primary_of(slot);
+        let from = self.giver_of(slot);
         let to = [0, 6000, 12000].map(|slot| self.primary_of(slot));
         let to = to.into_iter().find(|node| node.port != from.port).unwrap();
         let _ok: String = to.raw().call(redis::cmd("SCRIPT").arg("FLUSH"));
@@ -615,6 +622,17 @@ impl Cluster {
         set_slot(slot, to, "NODE", to);
         set_slot(slot, from, "NODE", to);
     }
+}
+
+/// Whether a line of `CLUSTER NODES` is of the primary that has this slot.
+fn is_owner(line: &str, slot: u16) -> bool {
+    let words: Vec<&str> = line.split(' ').collect();
+    let ranges = words.get(8..).unwrap_or_default();
+    let is_in = |range: &&str| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        matches!((from.parse::<u16>(), to.parse::<u16>()), (Ok(from), Ok(to)) if (from..=to).contains(&slot))
+    };
+    words[2].contains("master") && !words[2].contains("fail") && ranges.iter().any(is_in)
 }
 
 /// Sets the new state of a slot that `at` shares with `other`.
