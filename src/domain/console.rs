@@ -18,8 +18,10 @@ use uuid::Uuid;
 
 /// How long an operator stays signed in, in seconds: twelve hours.
 pub const SESSION_SECONDS: i64 = 12 * 3600;
+/// A session that sent no request for so long ends, in seconds: one hour. An open page sends requests all the time.
+pub const IDLE_SECONDS: i64 = 3600;
 /// The most sessions at once. Beyond that, the oldest end.
-pub const SESSIONS_MAX: i64 = 1000;
+pub const SESSIONS_MAX: i64 = 100;
 
 /// The bytes of a session's secret, and of the check that follows it in the cookie and shows that we made it.
 const SECRET_LENGTH: usize = 32;
@@ -121,6 +123,26 @@ pub struct Session {
     /// The name that the operator gave at sign-in.
     pub operator: Option<OperatorName>,
     /// When the session ends by itself.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// A session of the console in a list of all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ListedSession {
+    /// The session's id. The audit log has it beside each of the session's actions.
+    pub session_id: Uuid,
+    /// The name that the operator gave at sign-in.
+    pub name: Option<String>,
+    /// The address that signed in.
+    pub address: String,
+    /// When the operator signed in.
+    #[serde(serialize_with = "time::serialize")]
+    pub created_at: DateTime<Utc>,
+    /// When the session last sent a request, within a minute.
+    #[serde(serialize_with = "time::serialize")]
+    pub last_used_at: DateTime<Utc>,
+    /// When the session ends by itself, unless it is idle before.
+    #[serde(serialize_with = "time::serialize")]
     pub expires_at: DateTime<Utc>,
 }
 

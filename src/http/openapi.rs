@@ -15,7 +15,9 @@ use crate::http::problem::ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
 pub use curl::{VARIABLES, command};
 pub use guide::chapters;
-pub use operation::{Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, Who};
+pub use operation::{
+    Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, SESSION_ID, Who,
+};
 use operation::{OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER, Undescribed};
 pub use schemas::Schemas;
 use serde_json::{Map, Value, json};

@@ -73,6 +73,7 @@ assets! {
         "console-plot.js"
         "console-sale.js"
         "console-sales.js"
+        "console-sessions.js"
         "console-sign-in.js"
         "console-table.js"
         "console-terms.js"

@@ -1,9 +1,10 @@
 //! The sessions of operators at the console.
 
 use super::{Ledger, begin, commit, word};
-use crate::domain::console::{OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
+use crate::domain::console::{IDLE_SECONDS, ListedSession, OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
 use crate::domain::fault::Fault;
 use std::net::IpAddr;
+use uuid::Uuid;
 
 impl Ledger {
     /// Begins a session. Beyond [`SESSIONS_MAX`], the oldest sessions end.
@@ -39,11 +40,17 @@ impl Ledger {
         })
     }
 
-    /// The session of this digest, if it exists and has not ended.
+    /// The session of this digest, if it exists and has not ended. Notes, once a minute, that it is in use.
     pub async fn session(&self, digest: &[u8; 32]) -> Result<Option<Session>, Fault> {
         let row = sqlx::query!(
-            "select session_id, operator, expires_at from console_sessions where digest = $1 and expires_at > now()",
-            digest.as_slice()
+            "with used as (\
+                 update console_sessions set last_used_at = now() \
+                 where digest = $1 and last_used_at < now() - interval '1 minute' \
+                 and last_used_at > now() - $2 * interval '1 second') \
+             select session_id, operator, expires_at from console_sessions \
+             where digest = $1 and expires_at > now() and last_used_at > now() - $2 * interval '1 second'",
+            digest.as_slice(),
+            IDLE_SECONDS as f64
         )
         .fetch_optional(&self.api)
         .await?;
@@ -65,11 +72,43 @@ impl Ledger {
         Ok(())
     }
 
-    /// Deletes expired sessions.
+    /// The sessions that have not ended, the newest first.
+    pub async fn sessions(&self) -> Result<Vec<ListedSession>, Fault> {
+        let sessions = sqlx::query_as!(
+            ListedSession,
+            "select session_id, operator as name, address, created_at, last_used_at, expires_at from console_sessions \
+             where expires_at > now() and last_used_at > now() - $1 * interval '1 second' \
+             order by created_at desc, session_id limit $2",
+            IDLE_SECONDS as f64,
+            SESSIONS_MAX
+        )
+        .fetch_all(&self.api)
+        .await?;
+        Ok(sessions)
+    }
+
+    /// Ends the session of this id, and returns it as it was. None if there is none.
+    pub async fn end_listed_session(&self, id: Uuid) -> Result<Option<ListedSession>, Fault> {
+        let session = sqlx::query_as!(
+            ListedSession,
+            "delete from console_sessions where session_id = $1 \
+             returning session_id, operator as name, address, created_at, last_used_at, expires_at",
+            id
+        )
+        .fetch_optional(&self.api)
+        .await?;
+        Ok(session)
+    }
+
+    /// Deletes the sessions that have ended by themselves.
     pub async fn forget_sessions(&self) -> Result<(), Fault> {
-        sqlx::query!("delete from console_sessions where expires_at < now()")
-            .execute(&self.jobs)
-            .await?;
+        sqlx::query!(
+            "delete from console_sessions \
+             where expires_at < now() or last_used_at < now() - $1 * interval '1 second'",
+            IDLE_SECONDS as f64
+        )
+        .execute(&self.jobs)
+        .await?;
         Ok(())
     }
 }

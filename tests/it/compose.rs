@@ -217,7 +217,7 @@ impl Drop for Served {
     }
 }
 
-fn start_redis(service: &Value, secrets: &Path, data: &Path, port: u16) -> Served {
+fn start_redis(service: &Value, secrets: &Path, data: &Path, host: &str, port: u16) -> Served {
     let more = service["environment"]["REDIS_MORE"].as_str().unwrap_or_default();
     let mut command = Command::new("setpriv");
     command
@@ -225,13 +225,14 @@ fn start_redis(service: &Value, secrets: &Path, data: &Path, port: u16) -> Serve
         .arg(shell_script(&service["command"], secrets))
         .env(
             "REDIS_MORE",
-            format!("{more} --port {port} --bind 127.0.0.1 --logfile {}/log", data.display()),
+            format!("{more} --port {port} --bind {host} --logfile {}/log", data.display()),
         )
         .current_dir(data);
     let redis = Served(spawn(command));
     let health = service["healthcheck"]["test"].as_array().unwrap();
     assert_eq!(health[0], "CMD-SHELL");
-    let health = written(health[1].as_str().unwrap(), secrets).replace("redis-cli", &format!("redis-cli -p {port}"));
+    let here = format!("redis-cli -h {host} -p {port}");
+    let health = written(health[1].as_str().unwrap(), secrets).replace("redis-cli", &here);
     eventually("the Redis is healthy", || {
         Command::new("sh")
             .args(["-c", &health])
@@ -243,13 +244,109 @@ fn start_redis(service: &Value, secrets: &Path, data: &Path, port: u16) -> Serve
     redis
 }
 
+/// The settings in the command of Postgres, by name.
+fn settings(command: &Value) -> Vec<(String, String)> {
+    let words: Vec<&str> = command
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap())
+        .collect();
+    assert_eq!(words[0], "postgres");
+    let pairs = words[1..].chunks(2).map(|pair| {
+        assert_eq!(pair[0], "-c");
+        pair[1].split_once('=').unwrap()
+    });
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The six nodes of the file, at the addresses that this prefix begins.
+fn start_nodes(prefix: &str, port: u16, secrets: &Path, data: &[tempfile::TempDir]) -> Vec<Served> {
+    let services = services();
+    let start = |(number, data): (usize, &tempfile::TempDir)| {
+        let (name, host) = (format!("redis-{}", number + 1), format!("{prefix}{}", number + 1));
+        start_redis(&services[&name], secrets, data.path(), &host, port)
+    };
+    data.iter().enumerate().map(start).collect()
+}
+
+/// Runs the command of the service `redis-cluster` for nodes at these addresses.
+fn make_cluster(prefix: &str, port: u16, secrets: &Path) {
+    // Names and addresses stand for those of the containers.
+    let script = shell_script(&services()["redis-cluster"]["command"], secrets)
+        .replace("getent hosts redis-", &format!("echo {prefix}"))
+        .replace("redis-cli -h redis-", &format!("redis-cli -p {port} -h {prefix}"))
+        .replace("6379", &port.to_string());
+    let ran = Command::new("sh").args(["-euc", &script]).output().unwrap();
+    let said = [ran.stdout, ran.stderr].concat();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
+async fn the_six_redis_services_become_a_cluster_that_sells_also_at_other_addresses() {
+    let secrets = empty_secrets();
+    draw_secrets(secrets.path());
+    let passwords = secrets.path().join("redis");
+    let password = fs::read_to_string(passwords.join("password")).unwrap();
+    let toml = fs::read_to_string(secrets.path().join("app/cluster/flashsale.toml")).unwrap();
+    let (data, port) = ([(); 6].map(|()| own_folder()), free_port());
+    // The whole of 127.0.0.0/8 is this machine.
+    let block = rand::random_range(1..250);
+    let ask = |prefix: &str, question: &[&str]| {
+        let mut asked = Command::new("redis-cli");
+        asked
+            .args(["-h", &format!("{prefix}1"), "-p", &port.to_string()])
+            .args(question);
+        String::from_utf8(asked.env("REDISCLI_AUTH", &password).output().unwrap().stdout).unwrap()
+    };
+    let is_whole = |prefix: &str| {
+        let nodes = ask(prefix, &["cluster", "nodes"]);
+        let are_here = nodes.matches(&format!(" {prefix}")).count() == 6;
+        let replicas = nodes
+            .lines()
+            .filter(|node| node.contains("slave") && node.contains("connected"));
+        are_here && replicas.count() == 3 && ask(prefix, &["cluster", "info"]).contains("cluster_state:ok")
+    };
+    let place = |prefix: &str| {
+        let mut url = value(&toml, "redis_url");
+        for number in 1..=3 {
+            url = url.replace(&format!("redis-{number}:6379"), &format!("{prefix}{number}:{port}"));
+        }
+        url
+    };
+
+    let first = format!("127.{block}.1.");
+    let nodes = start_nodes(&first, port, &passwords, &data);
+    make_cluster(&first, port, &passwords);
+    eventually("the cluster is whole", || is_whole(&first));
+    let postgres = FreshPostgres::start().await;
+    let instance = Instance::start(&environment(&place(&first), &postgres.url()), "all");
+    let id = instance.load_sale(&sale()).await;
+    let order = instance.buy("ada", &id, "k", 1).await.ok(201);
+    // A node that already belongs to the cluster changes nothing.
+    make_cluster(&first, port, &passwords);
+    assert!(is_whole(&first));
+    drop((instance, nodes));
+
+    // The containers come back with other addresses.
+    let second = format!("127.{block}.2.");
+    let _nodes = start_nodes(&second, port, &passwords, &data);
+    make_cluster(&second, port, &passwords);
+    eventually("the cluster is whole at its new addresses", || is_whole(&second));
+    let instance = Instance::start(&environment(&place(&second), &postgres.url()), "all");
+    assert_eq!(instance.order("ada", &order.id()).await.ok(200).text("id"), order.id());
+    instance.buy("bob", &id, "k", 1).await.ok(201);
+    instance.assert_balanced(&id).await;
+}
+
 #[tokio::test]
 async fn the_services_work_together_with_their_own_passwords_and_roles() {
     let (secrets, data) = (empty_secrets(), own_folder());
     draw_secrets(secrets.path());
     let services = services();
     let port = free_port();
-    let _redis = start_redis(&services["redis"], &secrets.path().join("redis"), data.path(), port);
+    let redis_secrets = secrets.path().join("redis");
+    let _redis = start_redis(&services["redis"], &redis_secrets, data.path(), "127.0.0.1", port);
     let ping = Command::new("redis-cli")
         .args(["-p", &port.to_string(), "ping"])
         .output();
@@ -259,12 +356,24 @@ async fn the_services_work_together_with_their_own_passwords_and_roles() {
     // The superuser's name is that of our own servers; all others have to show their password.
     let rules = data.path().join("pg_hba.conf");
     fs::write(&rules, "local all flashsale trust\nlocal all all scram-sha-256\n").unwrap();
+    let service = &services["postgres"];
+    let mut settings = settings(&service["command"]);
+    settings.push(("hba_file".to_owned(), rules.display().to_string()));
     let options = PostgresOptions {
         durable: false,
-        settings: vec![("hba_file".to_owned(), rules.display().to_string())],
+        settings,
         ..PostgresOptions::default()
     };
     let postgres = PostgresServer::start(data.path(), &options).unwrap();
+    let mut superuser = PgConnection::connect(&as_role(&postgres.url(), "flashsale"))
+        .await
+        .unwrap();
+    let as_asked = "select current_setting('max_wal_size') || ' ' || current_setting('data_checksums') || ' ' || datcollate \
+                    from pg_database where datname = current_database()";
+    let as_asked: String = sqlx::query_scalar(as_asked).fetch_one(&mut superuser).await.unwrap();
+    assert_eq!(as_asked, "4GB on C.UTF-8");
+    let arguments = service["environment"]["POSTGRES_INITDB_ARGS"].as_str().unwrap();
+    assert_eq!(arguments, "--data-checksums --locale=C.UTF-8", "what initdb got here");
     make_roles(&postgres.url(), &secrets.path().join("postgres"));
 
     let toml = |file: &str| fs::read_to_string(secrets.path().join(file)).unwrap();

@@ -21,6 +21,8 @@ const DECIDED_CODES = ['insufficient_stock', 'idempotency_key_reused'];
 let token = null;
 /** @type {string | null} */
 let operator = null;
+/** @type {string | null} */
+let session = null;
 let changed = () => {};
 
 // Calls `listener` after each sign-in and sign-out.
@@ -33,10 +35,14 @@ export const isSignedIn = () => token !== null;
 // The name that the operator gave at sign-in; empty if none was given.
 export const operatorName = () => operator ?? '';
 
+// The id of this browser's session; null without one.
+export const sessionId = () => session;
+
 function hear(answer) {
     const before = token;
     token = answer.isOk && answer.body.signed_in ? String(answer.body.request_token) : null;
     operator = token === null ? null : answer.body.name;
+    session = token === null ? null : answer.body.session_id;
     if (before !== token) {
         changed();
     }

@@ -1,7 +1,8 @@
-// The audit log: who did what, when, from which address, and the outcome.
+// The audit log: who did what, when, from which address, and the outcome. Below it, who is signed in.
 
 import { requestText } from './console-asked.js';
-import { listTable, word } from './console-table.js';
+import { sessionsPart } from './console-sessions.js';
+import { listsOf, listTable, word } from './console-table.js';
 import { element } from './dom.js';
 import { momentExact } from './format.js';
 import { plainly, say } from './language.js';
@@ -55,8 +56,10 @@ export function auditLogTable(sale) {
 }
 
 export function auditLogView(view) {
+    const sessions = sessionsPart();
     const table = auditLogTable(null);
-    view.append(word('h1', 'audit-log'), word('p', 'auditLogHint', { class: 'muted' }), table.node);
-    table.read();
-    return table;
+    view.append(word('h1', 'audit-log'), word('p', 'auditLogHint', { class: 'muted' }), table.node, sessions.node);
+    const lists = listsOf(table, sessions.table);
+    lists.read();
+    return lists;
 }

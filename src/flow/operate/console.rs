@@ -4,11 +4,12 @@
 //! outcome is written afterwards. A crash in between leaves an action whose outcome is unknown. The audit log never
 //! changes what an action does. The process's own log has the same lines, for collectors out of the operators' reach.
 
-use crate::domain::console::{Action, NewAction, OperatorName, Session, SessionSecret};
+use crate::domain::console::{Action, ListedSession, NewAction, OperatorName, Session, SessionSecret};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::App;
 use std::net::IpAddr;
+use uuid::Uuid;
 
 /// The target of the lines about operators' actions in the process's own log.
 const AUDIT_LOG: &str = "flashsale::audit_log";
@@ -34,6 +35,16 @@ pub async fn session(app: &App, admin_key: &str, secret: &SessionSecret) -> Resu
 /// Ends the session that a cookie belongs to, on every instance. Ending it twice is no error.
 pub async fn sign_out(app: &App, admin_key: &str, secret: &SessionSecret) -> Result<(), Fault> {
     app.ledger.end_session(&secret.digest(admin_key)).await
+}
+
+/// The sessions that have not ended, the newest first.
+pub async fn sessions(app: &App) -> Result<Vec<ListedSession>, Fault> {
+    app.ledger.sessions().await
+}
+
+/// Ends the session of this id on every instance, and returns it as it was. None if there is none.
+pub async fn end_session(app: &App, id: Uuid) -> Result<Option<ListedSession>, Fault> {
+    app.ledger.end_listed_session(id).await
 }
 
 /// Writes to the audit log that an action begins, and then the same to the process's own log; returns the action's

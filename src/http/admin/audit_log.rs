@@ -186,6 +186,7 @@ mod tests {
             (Method::POST, "/v1/admin/payments/settle", "payments.settle"),
             (Method::PATCH, "/v1/admin/guards", "guards.change"),
             (Method::DELETE, "/v1/admin/session", "session.delete"),
+            (Method::POST, "/v1/admin/sessions/end", "sessions.end"),
             (Method::GET, "/v1/admin/orders/{id}", "orders.read"),
         ] {
             assert_eq!(action(&method, pattern), expected);

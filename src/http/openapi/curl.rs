@@ -1,6 +1,6 @@
 //! Each route's example as a curl command. It runs in a shell that has the variables of [`VARIABLES`].
 
-use super::operation::{EVENT_STREAM, KEY, ORDER_ID, Operation, SALE_ID, Who};
+use super::operation::{EVENT_STREAM, KEY, ORDER_ID, Operation, SALE_ID, SESSION_ID, Who};
 use crate::http::admin::operator::{REQUEST_TOKEN, SESSION_COOKIE};
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ export FLASHSALE_URL=http://127.0.0.1:8080
 export FLASHSALE_ADMIN_KEY=…                      # operators
 export TOKEN=$(flashsale token --user ada)        # shoppers
 export FLASHSALE_WEBHOOK_SECRET=whsec_…           # the payment provider
-export SALE_ID=… ORDER_ID=…                       # from other answers
+export SALE_ID=… ORDER_ID=… SESSION_ID=…          # from other answers
 export SESSION=… CONSOLE_TOKEN=…                  # the cookie and the token of a session of the console";
 
 /// The shell lines that sign a payment.
@@ -85,6 +85,7 @@ fn quoted(body: &Value) -> String {
     let text = text
         .replace(SALE_ID, "'\"$SALE_ID\"'")
         .replace(ORDER_ID, "'\"$ORDER_ID\"'")
+        .replace(SESSION_ID, "'\"$SESSION_ID\"'")
         .replace(KEY, "'\"$FLASHSALE_ADMIN_KEY\"'");
     format!("'{text}'")
 }

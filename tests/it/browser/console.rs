@@ -749,6 +749,34 @@ async fn names_from_outside_are_text_in_the_console_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_ends_the_session_of_another() {
+    let app = TestApp::start_api_only().await;
+    let body = json!({"key": ADMIN_KEY, "name": "<b>bob</b>"});
+    let lost = app.request(Method::POST, Who::Nobody, "/v1/admin/session").json(&body);
+    app.send(lost).await.ok(201);
+    let window = Window::open(&app).await;
+    window.open_console("/console/audit-log").await;
+    let sessions = "[aria-labelledby=table-sessions] tbody";
+    window.sees(sessions, "<b>bob</b>").await;
+    // Its own session has no button.
+    window.sees(&format!("{sessions} tr:first-child"), "You").await;
+    let buttons = format!("return document.querySelectorAll('{sessions} button').length");
+    assert_eq!(window.run(&buttons, &[]).await, 1);
+    window.click(&format!("{sessions} button")).await;
+    window.sees("dialog h2", "End the session of <b>bob</b>?").await;
+    window.click("dialog .strong").await;
+    window.sees(RESULT, "The session has ended").await;
+    poll::within(PATIENCE, "one session is left", async || {
+        window.run(&buttons, &[]).await == 0
+    })
+    .await;
+    window
+        .sees("[aria-labelledby=table-audit-log] tbody", "End session")
+        .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_name_turns_what_stands_around_it() {
     let app = TestApp::start().await;
     let (turning, from_right) = ("ada\u{202e}nimda", "\u{5d0}\u{5d3}\u{5d4}");

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SESSION: &str = "/v1/admin/session";
+const SESSIONS: &str = "/v1/admin/sessions";
 
 /// A signed-in operator.
 struct Operator {
@@ -147,6 +148,78 @@ async fn a_session_outlives_restarts_and_ends_with_its_time_or_the_key() {
         .unwrap();
     ledger.forget_sessions().await.unwrap();
     assert_eq!(count(&mut app.database().await, "console_sessions").await, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_idle_for_an_hour_ends() {
+    let app = TestApp::start_api_only().await;
+    let mut database = app.database().await;
+    let (ada, bob) = (Operator::sign_in(&app).await, Operator::sign_in(&app).await);
+    let last_used = async |database: &mut PgConnection, ago: &str| {
+        let query = format!("update console_sessions set last_used_at = now() - interval '{ago}'");
+        sqlx::query(sqlx::AssertSqlSafe(query)).execute(database).await.unwrap();
+    };
+    last_used(&mut database, "59 minutes").await;
+    assert!(ada.is_signed_in(&app).await);
+    // A request puts the end off.
+    let recent = "console_sessions where last_used_at > now() - interval '1 minute'";
+    assert_eq!(count(&mut database, recent).await, 1, "one of two");
+    sqlx::query("update console_sessions set last_used_at = last_used_at - interval '2 minutes'")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    assert!(ada.is_signed_in(&app).await);
+    assert!(!bob.is_signed_in(&app).await);
+    let asks = bob.asks(&app, Method::GET, "/v1/admin/sales");
+    app.send(asks).await.no(401, "unauthenticated");
+    let listed = app.get(Who::Operator, SESSIONS).await.ok(200);
+    assert_eq!(listed.body["data"].as_array().unwrap().len(), 1);
+    // Asking has not revived it, and the next clean-up deletes it.
+    assert!(!bob.is_signed_in(&app).await);
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"]).await;
+    ledger.unwrap().forget_sessions().await.unwrap();
+    assert_eq!(count(&mut database, "console_sessions").await, 1);
+}
+
+#[tokio::test]
+async fn one_session_of_several_is_ended_by_another_operator() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let (ada, bob) = (Operator::sign_in(&app).await, Operator::sign_in(&other).await);
+    let list = async || app.send(ada.asks(&app, Method::GET, SESSIONS)).await.ok(200).body;
+    let listed = list().await;
+    let bobs = app.send(bob.with_cookie(&app, Method::GET, SESSION)).await.ok(200);
+    let entries = listed["data"].as_array().unwrap();
+    assert_eq!((entries.len(), &listed["has_more"]), (2, &json!(false)));
+    // The newest is the first.
+    let entry = &entries[0];
+    assert_eq!(entry["session_id"], bobs.body["session_id"]);
+    assert_eq!((&entry["name"], &entry["address"]), (&json!(null), &json!("127.0.0.1")));
+    assert_eq!(entry["expires_at"], bobs.body["expires_at"]);
+    assert!(!listed.to_string().contains(&bob.token), "{listed}");
+
+    let end = |by: &Operator| by.asks(&app, Method::POST, "/v1/admin/sessions/end");
+    let id = json!({"session_id": entry["session_id"]});
+    // A page of another site cannot, and nobody without a session.
+    let forged = ada.with_cookie(&app, Method::POST, "/v1/admin/sessions/end");
+    app.send(forged.json(&id)).await.no(403, "console_token_required");
+    let nobody = app.request(Method::POST, Who::Nobody, "/v1/admin/sessions/end");
+    app.send(nobody.json(&id)).await.no(401, "unauthenticated");
+    app.get(Who::Nobody, SESSIONS).await.no(401, "unauthenticated");
+    assert!(bob.is_signed_in(&other).await);
+    let ended = app.send(end(&ada).json(&id)).await.ok(200);
+    assert_eq!(ended.body["session_id"], id["session_id"]);
+    assert!(!bob.is_signed_in(&other).await && !bob.is_signed_in(&app).await);
+    assert!(ada.is_signed_in(&other).await);
+    assert_eq!(list().await["data"].as_array().unwrap().len(), 1);
+    app.send(end(&ada).json(&id)).await.no(404, "not_found");
+    let wrong = json!({"session_id": "bob"});
+    app.send(end(&ada).json(&wrong)).await.no(400, "invalid_request");
+    let done = actions(&app, "?limit=3").await;
+    let done: Vec<_> = done.iter().map(|it| json!([it["action"], it["outcome"]])).collect();
+    for outcome in ["done", "not_found"] {
+        assert!(done.contains(&json!(["sessions.end", outcome])), "{done:?}");
+    }
 }
 
 async fn count(database: &mut PgConnection, table: &str) -> i64 {

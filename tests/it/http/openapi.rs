@@ -399,6 +399,11 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     variables.insert("SESSION", cookie.to_owned());
     variables.insert("CONSOLE_TOKEN", session.text("request_token").to_owned());
     assert_eq!(expect("signOut", &variables), json!({"signed_in": false}));
+    let session = expect("signIn", &variables);
+    variables.insert("SESSION_ID", session["session_id"].as_str().unwrap().to_owned());
+    for id in ["listSessions", "endSession"] {
+        expect(id, &variables);
+    }
     let all: BTreeSet<_> = REFERENCE.operations.iter().map(|it| it.id).collect();
     assert_eq!(ran, all);
 }

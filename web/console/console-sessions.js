@@ -1,0 +1,48 @@
+// Who is signed in at the console, each session with a button to end it.
+
+import { call, sessionId } from './console-api.js';
+import { resultLine, sure } from './console-dialog.js';
+import { listTable, rowButton, word } from './console-table.js';
+import { element } from './dom.js';
+import { momentExact } from './format.js';
+import { plainly, say } from './language.js';
+
+const EVERY_MS = 10_000;
+const SESSIONS = '/v1/admin/sessions';
+
+export function sessionsPart() {
+    const result = resultLine();
+
+    /** @param {ListedSession} session */
+    async function end({ session_id, name, address }, button) {
+        if (await sure(say('endSession', { who: name ?? address }), say('endSessionHint'), say('end'))) {
+            const send = () => call('POST', `${SESSIONS}/end`, { body: { session_id } });
+            await result.run(button, send, () => say('sessionIsEnded'), () => table.read());
+        }
+    }
+
+    const table = listTable({
+        caption: 'sessions',
+        columns: ['who', 'fromWhere', 'since', 'lastUsed', 'until', 'action'],
+        path: () => SESSIONS,
+        idOf: (entry) => entry.session_id,
+        /** @param {ListedSession} entry */
+        row(entry) {
+            const label = say('endSession', { who: entry.name ?? entry.address });
+            const isMine = entry.session_id === sessionId();
+            return [
+                element('span', {}, element('bdi', {}, plainly(entry.name ?? '')), ` ${entry.session_id.slice(0, 8)}`),
+                element('span', { class: 'address' }, entry.address),
+                momentExact(entry.created_at),
+                momentExact(entry.last_used_at),
+                momentExact(entry.expires_at),
+                isMine ? say('thisSession') : rowButton('end', label, (button) => end(entry, button)),
+            ];
+        },
+        empty: 'noSessions',
+        every: EVERY_MS,
+        mayGrow: false,
+    });
+    const node = element('section', {}, word('h2', 'sessions'), result.node, table.node);
+    return { node, table };
+}
