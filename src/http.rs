@@ -273,6 +273,7 @@ const SHOPPERS: Tables = &[
 ];
 const OPERATORS: Tables = &[
     admin::sales::ROUTES,
+    admin::sessions::ROUTES,
     admin::stock::ROUTES,
     admin::live::ROUTES,
     admin::audits::ROUTES,

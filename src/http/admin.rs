@@ -15,4 +15,5 @@ pub mod orders;
 pub mod payments;
 pub mod sales;
 pub mod session;
+pub mod sessions;
 pub mod stock;

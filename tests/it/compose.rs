@@ -4,7 +4,7 @@ use crate::observe::yaml;
 use crate::support::app::{Instance, Ran, environment, program, sale};
 use crate::support::crowd::spawn;
 use crate::support::poll::eventually;
-use crate::support::servers::{as_role, free_port, make_roles, own_folder, run_script};
+use crate::support::servers::{FreshPostgres, as_role, free_port, make_roles, own_folder, run_script};
 use flashsale::embedded::{PostgresOptions, PostgresServer};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -225,7 +225,10 @@ fn start_redis(service: &Value, secrets: &Path, data: &Path, host: &str, port: u
         .arg(shell_script(&service["command"], secrets))
         .env(
             "REDIS_MORE",
-            format!("{more} --port {port} --bind {host} --logfile {}/log", data.display()),
+            format!(
+                "{more} --port {port} --bind {host} --bind-source-addr {host} --logfile {}/log",
+                data.display()
+            ),
         )
         .current_dir(data);
     let redis = Served(spawn(command));
@@ -277,7 +280,10 @@ fn make_cluster(prefix: &str, port: u16, secrets: &Path) {
         .replace("getent hosts redis-", &format!("echo {prefix}"))
         .replace("redis-cli -h redis-", &format!("redis-cli -p {port} -h {prefix}"))
         .replace("6379", &port.to_string());
-    let ran = Command::new("sh").args(["-euc", &script]).output().unwrap();
+    let ran = Command::new("timeout")
+        .args(["60", "sh", "-euc", &script])
+        .output()
+        .unwrap();
     let said = [ran.stdout, ran.stderr].concat();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&said));
 }

@@ -70,6 +70,10 @@ interface ItemRequest {
     per_user_limit: number;
 }
 
+interface EndBody {
+    session_id: string;
+}
+
 interface RestockBody {
     sku: string;
     quantity: number;
@@ -300,6 +304,15 @@ interface ShardStats {
     received: Record<string, number>;
     in_transit: Record<string, number>;
     undrained_events: number;
+}
+
+interface ListedSession {
+    session_id: string;
+    name: string | null;
+    address: string;
+    created_at: string;
+    last_used_at: string;
+    expires_at: string;
 }
 
 type RebuildAnswer = Rebuilt | RebuildPreview;

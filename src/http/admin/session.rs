@@ -1,10 +1,7 @@
-//! Sessions of the console: sign in, show, sign out, list, end. The session is in Postgres before the browser gets its
-//! cookie.
+//! The session of one console: sign in, show, sign out. The session is in Postgres before the browser gets its cookie.
 
 use crate::domain::code::Code;
-use crate::domain::console::{
-    Actor, ListedSession, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session, SessionSecret,
-};
+use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow;
@@ -14,18 +11,17 @@ use crate::http::admin::operator::{
     REQUEST_TOKEN, SECURE_SESSION_COOKIE, cookie_name, identify, is_from_here, secret_of, to_the_end, wrong_key,
 };
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Json, OpenSession, Operator, parsed};
+use crate::http::extract::{Json, OpenSession, parsed};
 use crate::http::gateway;
 use crate::http::openapi::{Header, KEY, SESSION_ID, Who};
 use crate::http::problem::Problem;
-use crate::http::views::Page;
 use actix_web::http::header::{CACHE_CONTROL, SET_COOKIE};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use std::net::IpAddr;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
@@ -58,18 +54,6 @@ pub const ROUTES: &[Endpoint] = &[
             .with_header(Header::COOKIE)
             .refuses(&[Code::Unauthenticated, Code::ConsoleTokenRequired, Code::InvalidRequest])
     }),
-    Endpoint::get("/v1/admin/sessions", handler!(list_sessions), |it| {
-        it.of_operators("listSessions", "List the console's sessions")
-            .says("The newest first. A session that sent no request for an hour has ended.")
-            .answers_page::<ListedSession>("All sessions.", example())
-    }),
-    Endpoint::post("/v1/admin/sessions/end", handler!(end_listed), |it| {
-        it.of_operators("endSession", "End a session of the console")
-            .says("It ends on every instance. Its streams end within ten seconds.")
-            .reads::<EndBody>(json!({"session_id": SESSION_ID}))
-            .answers::<ListedSession>(200, "The session as it was.", example())
-            .refuses(&[Code::NotFound])
-    }),
 ];
 
 /// How often a stream checks whether its session has ended.
@@ -86,14 +70,6 @@ pub struct SignInBody {
     /// The operator's name for the audit log. It is not verified.
     #[schemars(length(min = 1, max = OPERATOR_MAX), regex(pattern = PLAIN_PATTERN))]
     name: Option<String>,
-}
-
-/// The session to end.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EndBody {
-    /// The session's id.
-    session_id: Uuid,
 }
 
 /// Whether the browser is signed in, and what the console's pages need for it.
@@ -221,26 +197,6 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
         .map_or_else(|problem| problem.code().as_str(), |()| "done");
     note(&api, id, outcome, None).await;
     ended
-}
-
-async fn list_sessions(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
-    let sessions = api
-        .for_operator(|app| async move { flow::operate::console::sessions(&app).await })
-        .await?;
-    let all = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
-    Ok(HttpResponse::Ok().json(Page::of(sessions, all)))
-}
-
-async fn end_listed(api: Data<Api>, _: Operator, Json(body): Json<EndBody>) -> Result<HttpResponse, Problem> {
-    let ended = api
-        .for_operator(move |app| async move { flow::operate::console::end_session(&app, body.session_id).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(ended.ok_or_else(|| Problem::not_found("session of this id"))?))
-}
-
-fn example() -> Value {
-    json!({"session_id": SESSION_ID, "name": "ada", "address": "192.0.2.7", "created_at": "2026-11-22T09:00:00.000Z",
-        "last_used_at": "2026-11-22T10:30:00.000Z", "expires_at": "2026-11-22T21:00:00.000Z"})
 }
 
 /// Whether a session has ended. While Postgres does not answer, the session lasts until its `expires_at`.

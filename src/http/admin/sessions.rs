@@ -1,0 +1,60 @@
+//! The sessions of all consoles: list them, and end one.
+
+use crate::domain::code::Code;
+use crate::domain::console::{ListedSession, SESSIONS_MAX};
+use crate::flow;
+use crate::http::Api;
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Json, Operator};
+use crate::http::openapi::SESSION_ID;
+use crate::http::problem::Problem;
+use crate::http::views::Page;
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+pub const ROUTES: &[Endpoint] = &[
+    Endpoint::get("/v1/admin/sessions", handler!(list_sessions), |it| {
+        it.of_operators("listSessions", "List the console's sessions")
+            .says("The newest first. A session that sent no request for an hour has ended.")
+            .answers_page::<ListedSession>("All sessions.", example())
+    }),
+    Endpoint::post("/v1/admin/sessions/end", handler!(end_listed), |it| {
+        it.of_operators("endSession", "End a session of the console")
+            .says("It ends on every instance. Its streams end within ten seconds.")
+            .reads::<EndBody>(json!({"session_id": SESSION_ID}))
+            .answers::<ListedSession>(200, "The session as it was.", example())
+            .refuses(&[Code::NotFound])
+    }),
+];
+
+/// The session to end.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndBody {
+    /// The session's id.
+    session_id: Uuid,
+}
+
+async fn list_sessions(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
+    let sessions = api
+        .for_operator(|app| async move { flow::operate::console::sessions(&app).await })
+        .await?;
+    let all = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
+    Ok(HttpResponse::Ok().json(Page::of(sessions, all)))
+}
+
+async fn end_listed(api: Data<Api>, _: Operator, Json(body): Json<EndBody>) -> Result<HttpResponse, Problem> {
+    let ended = api
+        .for_operator(move |app| async move { flow::operate::console::end_session(&app, body.session_id).await })
+        .await?;
+    Ok(HttpResponse::Ok().json(ended.ok_or_else(|| Problem::not_found("session of this id"))?))
+}
+
+fn example() -> Value {
+    json!({"session_id": SESSION_ID, "name": "ada", "address": "192.0.2.7", "created_at": "2026-11-22T09:00:00.000Z",
+        "last_used_at": "2026-11-22T10:30:00.000Z", "expires_at": "2026-11-22T21:00:00.000Z"})
+}
