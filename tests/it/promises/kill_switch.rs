@@ -191,7 +191,7 @@ async fn a_scheduled_sale_that_is_paused_does_not_open_by_itself() {
 #[tokio::test]
 async fn a_scheduled_sale_that_is_resumed_is_scheduled_again_and_opens_at_its_start() {
     let app = TestApp::start().await;
-    let starts_at = Utc::now() + TimeDelta::seconds(4);
+    let starts_at = Utc::now() + TimeDelta::seconds(8);
     let id = app
         .load_sale(&sale_with(&json!({"starts_at": rfc3339(starts_at)})))
         .await;
