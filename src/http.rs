@@ -273,7 +273,6 @@ const SHOPPERS: Tables = &[
 ];
 const OPERATORS: Tables = &[
     admin::sales::ROUTES,
-    admin::sessions::ROUTES,
     admin::stock::ROUTES,
     admin::live::ROUTES,
     admin::audits::ROUTES,
@@ -284,6 +283,7 @@ const OPERATORS: Tables = &[
     admin::bans::ROUTES,
     admin::guards::ROUTES,
     admin::actions::ROUTES,
+    admin::sessions::ROUTES,
 ];
 
 /// Every route, in the order of the API document, which describes all but pages and development mode.

@@ -7,7 +7,7 @@ use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{IsTerminal as _, Write};
+use std::io::{IsTerminal as _, StderrLock, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tracing::Span;
 use tracing::span::Id;
@@ -28,8 +28,8 @@ static REPORTED: AtomicU64 = AtomicU64::new(0);
 /// Whether the last line that was written lacks its end.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
-/// Standard error, for lines of the log. The reader of a pipe that stalls must not stop the sale: what it does not take
-/// at once is dropped.
+/// Standard error, for lines of the log. A reader of a pipe that stalls must not stop the sale. So a line is dropped if
+/// standard error does not take it at once, or refuses it.
 struct Lines;
 
 impl Write for Lines {
@@ -39,15 +39,20 @@ impl Write for Lines {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         for (number, part) in line.chunks(PIPE_PAGE - 1).enumerate() {
             let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
-            if poll(&mut polled, Some(&now)) != Ok(1) {
+            let is_ready = poll(&mut polled, Some(&now)) == Ok(1);
+            let ends_line = if IS_CUT.load(Ordering::Relaxed) { "\n" } else { "" };
+            let write = |stderr: &mut StderrLock<'_>| {
+                stderr.write_all(ends_line.as_bytes())?;
+                IS_CUT.store(false, Ordering::Relaxed);
+                stderr.write_all(part)
+            };
+            let is_written = is_ready && write(&mut stderr).is_ok();
+            if !is_written {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
-                IS_CUT.fetch_or(number > 0, Ordering::Relaxed);
+                // A refused write may have written a part.
+                IS_CUT.fetch_or(number > 0 || is_ready, Ordering::Relaxed);
                 break;
             }
-            if IS_CUT.swap(false, Ordering::Relaxed) {
-                stderr.write_all(b"\n")?;
-            }
-            stderr.write_all(part)?;
         }
         Ok(line.len())
     }
@@ -65,7 +70,7 @@ pub fn report_dropped() {
     }
     tracing::warn!(
         lines,
-        "the reader of the log had stalled; so many lines were dropped since the start"
+        "lines of the log were dropped since the start: its reader had stalled, or its disk was full"
     );
     // This line may have been dropped, too.
     if DROPPED.load(Ordering::Relaxed) == lines {
@@ -106,11 +111,20 @@ pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Res
     );
     let filter = EnvFilter::try_new(filter).context("FLASHSALE_LOG is not a tracing filter")?;
     let json = json || !std::io::stderr().is_terminal();
+    let telemetry = match export {
+        Some(export) => exporting(filter, json, export)?,
+        None => plain(filter, json)?,
+    };
     // The usual hook waits for the reader of standard error.
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
-    if let Some(export) = export {
-        return exporting(filter, json, export);
-    }
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(thread = thread.name(), %backtrace, %panic, "a thread panicked");
+    }));
+    Ok(telemetry)
+}
+
+fn plain(filter: EnvFilter, json: bool) -> anyhow::Result<Telemetry> {
     // One filter for the whole subscriber, and none on a layer: a line that it drops then costs a purchase nothing.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

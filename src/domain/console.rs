@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 /// How long an operator stays signed in, in seconds: twelve hours.
 pub const SESSION_SECONDS: i64 = 12 * 3600;
-/// A session that sent no request for so long ends, in seconds: one hour. An open page sends requests all the time.
+/// A session without a request or an open stream for so long ends, in seconds: one hour.
 pub const IDLE_SECONDS: i64 = 3600;
 /// The most sessions at once. Beyond that, the oldest end.
 pub const SESSIONS_MAX: i64 = 100;
@@ -126,7 +126,7 @@ pub struct Session {
     pub expires_at: DateTime<Utc>,
 }
 
-/// A session of the console in a list of all.
+/// What other operators see of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListedSession {
     /// The session's id. The audit log has it beside each of the session's actions.
@@ -138,7 +138,7 @@ pub struct ListedSession {
     /// When the operator signed in.
     #[serde(serialize_with = "time::serialize")]
     pub created_at: DateTime<Utc>,
-    /// When the session last sent a request, within a minute.
+    /// When the session last sent a request or had a stream open, within about a minute.
     #[serde(serialize_with = "time::serialize")]
     pub last_used_at: DateTime<Utc>,
     /// When the session ends by itself, unless it is idle before.

@@ -308,10 +308,13 @@ async fn the_six_redis_services_become_a_cluster_that_sells_also_at_other_addres
     let is_whole = |prefix: &str| {
         let nodes = ask(prefix, &["cluster", "nodes"]);
         let are_here = nodes.matches(&format!(" {prefix}")).count() == 6;
-        let replicas = nodes
-            .lines()
-            .filter(|node| node.contains("slave") && node.contains("connected"));
-        are_here && replicas.count() == 3 && ask(prefix, &["cluster", "info"]).contains("cluster_state:ok")
+        let nodes: Vec<Vec<&str>> = nodes.lines().map(|node| node.split(' ').collect()).collect();
+        let replicas = nodes.iter().filter(|node| ["slave", "myself,slave"].contains(&node[2]));
+        let are_reached = nodes.iter().all(|node| node[7] == "connected");
+        are_here
+            && are_reached
+            && replicas.count() == 3
+            && ask(prefix, &["cluster", "info"]).contains("cluster_state:ok")
     };
     let place = |prefix: &str| {
         let mut url = value(&toml, "redis_url");

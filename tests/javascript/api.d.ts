@@ -70,10 +70,6 @@ interface ItemRequest {
     per_user_limit: number;
 }
 
-interface EndBody {
-    session_id: string;
-}
-
 interface RestockBody {
     sku: string;
     quantity: number;
@@ -112,6 +108,10 @@ interface GuardChanges {
     browsing_alert_above?: number;
     browsing_ban_above?: number;
     browsing_ban_seconds?: number;
+}
+
+interface EndBody {
+    session_id: string;
 }
 
 interface SignInBody {
@@ -304,15 +304,6 @@ interface ShardStats {
     received: Record<string, number>;
     in_transit: Record<string, number>;
     undrained_events: number;
-}
-
-interface ListedSession {
-    session_id: string;
-    name: string | null;
-    address: string;
-    created_at: string;
-    last_used_at: string;
-    expires_at: string;
 }
 
 type RebuildAnswer = Rebuilt | RebuildPreview;
@@ -620,6 +611,15 @@ interface Action {
     sale_id: string | null;
     detail: Record<string, unknown>;
     outcome: string | null;
+}
+
+interface ListedSession {
+    session_id: string;
+    name: string | null;
+    address: string;
+    created_at: string;
+    last_used_at: string;
+    expires_at: string;
 }
 
 interface SessionView {

@@ -36,7 +36,7 @@ export function sessionsPart() {
                 momentExact(entry.created_at),
                 momentExact(entry.last_used_at),
                 momentExact(entry.expires_at),
-                isMine ? say('thisSession') : rowButton('end', label, (button) => end(entry, button)),
+                isMine ? say('thisSession') : rowButton('end', label, (button) => end(entry, button), `end-${entry.session_id}`),
             ];
         },
         empty: 'noSessions',

@@ -37,9 +37,9 @@ pub async fn sign_out(app: &App, admin_key: &str, secret: &SessionSecret) -> Res
     app.ledger.end_session(&secret.digest(admin_key)).await
 }
 
-/// The sessions that have not ended, the newest first.
-pub async fn sessions(app: &App) -> Result<Vec<ListedSession>, Fault> {
-    app.ledger.sessions().await
+/// Up to `max` sessions that have not ended, the newest first.
+pub async fn sessions(app: &App, max: i64) -> Result<Vec<ListedSession>, Fault> {
+    app.ledger.sessions(max).await
 }
 
 /// Ends the session of this id on every instance, and returns it as it was. None if there is none.

@@ -27,8 +27,8 @@ pub(super) const SHOPPERS_DATA: [&str; 7] = [
     "/v1/admin/sales/{id}/dead-letters",
     "/v1/admin/sales/{id}/refused-messages",
 ];
-/// Actions that the limit on refused actions never blocks: they stop a sale.
-pub(super) const STOPS: [&str; 2] = ["sales.pause", "sales.close"];
+/// Actions that the limit on refused actions never blocks: they stop a sale, or a thief of a session.
+pub(super) const STOPS: [&str; 3] = ["sales.pause", "sales.close", "sessions.end"];
 /// The outcome of an action that was not refused.
 pub(super) const DONE: &str = "done";
 /// How long the answer to an action waits for its outcome to be recorded.

@@ -19,12 +19,12 @@ use uuid::Uuid;
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/admin/sessions", handler!(list_sessions), |it| {
         it.of_operators("listSessions", "List the console's sessions")
-            .says("The newest first. A session that sent no request for an hour has ended.")
-            .answers_page::<ListedSession>("All sessions.", example())
+            .says("The newest first. A session without a request or an open stream for an hour has ended.")
+            .answers_page::<ListedSession>("The 100 newest sessions.", example())
     }),
     Endpoint::post("/v1/admin/sessions/end", handler!(end_listed), |it| {
         it.of_operators("endSession", "End a session of the console")
-            .says("It ends on every instance. Its streams end within ten seconds.")
+            .says("It ends on every instance. While Postgres answers, its streams end within about ten seconds.")
             .reads::<EndBody>(json!({"session_id": SESSION_ID}))
             .answers::<ListedSession>(200, "The session as it was.", example())
             .refuses(&[Code::NotFound])
@@ -35,13 +35,13 @@ pub const ROUTES: &[Endpoint] = &[
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndBody {
-    /// The session's id.
+    /// As the list and the audit log name it.
     session_id: Uuid,
 }
 
 async fn list_sessions(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
     let sessions = api
-        .for_operator(|app| async move { flow::operate::console::sessions(&app).await })
+        .for_operator(|app| async move { flow::operate::console::sessions(&app, SESSIONS_MAX + 1).await })
         .await?;
     let all = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
     Ok(HttpResponse::Ok().json(Page::of(sessions, all)))

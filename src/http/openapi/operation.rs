@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The ids of a sale and an order in examples.
+/// The ids of a sale, an order and a session in examples.
 pub const SALE_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 pub const ORDER_ID: &str = "00000001-a3f7-8c21-8e55-0d9b4c6f1a37";
 pub const SESSION_ID: &str = "019ac1f2-9a10-7c55-8d02-61f3c0a7be42";

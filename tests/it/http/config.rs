@@ -525,7 +525,7 @@ async fn a_log_whose_reader_stalls_loses_lines_and_says_so_once_it_is_read() {
     let (report, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(reader).lines().map_while(Result::ok) {
-            if line.contains("lines were dropped since the start") {
+            if line.contains("lines of the log were dropped since the start") {
                 let _heard = report.send(line);
             }
         }

@@ -302,6 +302,9 @@ async fn a_message_of_a_newer_version_waits_for_a_newer_worker_and_is_listed_aft
                 \"sku\": \"phone\", \"quantity\": 1, \"state\": \"exchanged\", \"at\": 1}')) as messages (message), \
              (values (interval '0'), (interval '61 minutes')) as ages (age)";
     assert_eq!(world.execute(unknown, sale.id).await.unwrap(), 4);
+    // A member that this version does not know changes nothing of a message.
+    let longer = "insert into outbox (sale_id, shard, message) values ($1, 0, '{\"kind\": \"state\", \"at\": 1}')";
+    assert_eq!(world.execute(longer, sale.id).await.unwrap(), 1);
     let postponed = world.app.metrics.releases.of(["postponed"]).get();
     cancel(&world.app, order.id, "u").await;
     let left = "select count(*) from outbox where sale_id = $1 and message ->> 'kind' = 'state' \
