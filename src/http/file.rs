@@ -1,21 +1,32 @@
-//! Files that are part of the program and the same for every client: pages, scripts and styles. A client asks by a
-//! file's `ETag` whether its copy is current. The file's headers limit what a browser may do with it.
+//! Files that are part of the program and the same for every client: pages, scripts and styles. A client keeps a file
+//! for ever under a path that changes with its content. Elsewhere it asks by the file's `ETag` whether its copy is
+//! current. The file's headers limit what a browser may do with it.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETag, EntityTag, Header as _, IfNoneMatch, REFERRER_POLICY,
+    AcceptEncoding, CACHE_CONTROL, CONTENT_SECURITY_POLICY, ContentEncoding, ETag, Encoding, EntityTag, Header as _,
+    IfNoneMatch, REFERRER_POLICY, VARY,
 };
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
+use std::io::Write as _;
 
+/// Clients keep a copy but ask each time.
+const ASK: &str = "no-cache";
+/// Clients keep a copy, here for a year, and do not ask.
+const KEEP: &str = "public, max-age=31536000, immutable";
 /// Browser features that no page of ours uses.
 const UNUSED: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
 
 pub struct File {
     text: Bytes,
+    /// The text as gzip.
+    compressed: Bytes,
     kind: &'static str,
     policy: &'static str,
     tag: EntityTag,
@@ -26,43 +37,65 @@ impl File {
     #[must_use]
     pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: &'static str) -> Self {
         let text = text.into();
-        // Half of the digest is enough to distinguish versions.
-        let tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(&text)[..16]);
         Self {
+            // Compressed and not, it is the same file.
+            tag: EntityTag::new_weak(version([text.as_ref()])),
+            compressed: gzip(&text),
             text,
             kind,
             policy,
-            tag: EntityTag::new_strong(tag),
         }
     }
 
     /// Answers with the file, or 304 if the client's copy is current.
     #[must_use]
     pub fn answer(&self, request: &HttpRequest) -> HttpResponse {
+        self.answer_with(request, ASK)
+    }
+
+    /// The same under a path that changes with the content.
+    #[must_use]
+    pub fn answer_for_ever(&self, request: &HttpRequest) -> HttpResponse {
+        self.answer_with(request, KEEP)
+    }
+
+    fn answer_with(&self, request: &HttpRequest, caching: &'static str) -> HttpResponse {
         let is_known = match IfNoneMatch::parse(request) {
             Ok(IfNoneMatch::Any) => true,
             Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
             Err(_) => false,
         };
         if is_known {
-            self.head(StatusCode::NOT_MODIFIED).finish()
+            self.head(StatusCode::NOT_MODIFIED, caching).finish()
         } else {
-            self.answer_as(StatusCode::OK)
+            self.send(request, StatusCode::OK, caching)
         }
     }
 
     /// Answers with the file and this status, even if the client's copy is current.
     #[must_use]
-    pub fn answer_as(&self, status: StatusCode) -> HttpResponse {
-        self.head(status).content_type(self.kind).body(self.text.clone())
+    pub fn answer_as(&self, request: &HttpRequest, status: StatusCode) -> HttpResponse {
+        self.send(request, status, ASK)
     }
 
-    fn head(&self, status: StatusCode) -> HttpResponseBuilder {
+    fn send(&self, request: &HttpRequest, status: StatusCode, caching: &'static str) -> HttpResponse {
+        let mut answer = self.head(status, caching);
+        answer.content_type(self.kind);
+        if takes_gzip(request) {
+            answer
+                .insert_header(ContentEncoding::Gzip)
+                .body(self.compressed.clone())
+        } else {
+            answer.body(self.text.clone())
+        }
+    }
+
+    fn head(&self, status: StatusCode, caching: &'static str) -> HttpResponseBuilder {
         let mut answer = HttpResponse::build(status);
         answer
             .insert_header(ETag(self.tag.clone()))
-            // Clients keep a copy but ask each time: files of two versions do not work together.
-            .insert_header((CACHE_CONTROL, "no-cache"))
+            .insert_header((CACHE_CONTROL, caching))
+            .insert_header((VARY, "Accept-Encoding"))
             .insert_header((CONTENT_SECURITY_POLICY, self.policy))
             // Pages that open this one, or that it opens, get no handle on its window.
             .insert_header(("Cross-Origin-Opener-Policy", "same-origin"))
@@ -71,4 +104,26 @@ impl File {
             .insert_header((REFERRER_POLICY, "no-referrer"));
         answer
     }
+}
+
+/// A short text that changes with these contents. Half of a digest is enough to distinguish versions.
+pub fn version<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let digest = contents.into_iter().fold(Sha256::new(), |digest, content| {
+        digest.chain_update(Sha256::digest(content))
+    });
+    URL_SAFE_NO_PAD.encode(&digest.finalize()[..16])
+}
+
+/// Once for each file, so it may take a while.
+fn gzip(text: &[u8]) -> Bytes {
+    let mut into = GzEncoder::new(Vec::new(), Compression::best());
+    // A vector takes all that is written.
+    let written = into.write_all(text).and_then(|()| into.finish());
+    written.unwrap_or_default().into()
+}
+
+fn takes_gzip(request: &HttpRequest) -> bool {
+    let supported = [Encoding::gzip(), Encoding::identity()];
+    let taken = AcceptEncoding::parse(request).ok();
+    taken.and_then(|taken| taken.negotiate(supported.iter())) == Some(Encoding::gzip())
 }

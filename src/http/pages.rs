@@ -5,7 +5,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::shop_link::ShopLinks;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::file::File;
+use crate::http::file::{File, version};
 use crate::http::problem::Problem;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
@@ -88,7 +88,7 @@ pub const PEOPLE_ROUTES: &[Endpoint] = &[
     Endpoint::page("/", handler!(sales)),
     Endpoint::page("/sales/{id}", handler!(sale)),
 ];
-pub const ASSET_ROUTES: &[Endpoint] = &[Endpoint::page("/assets/{name}", handler!(asset))];
+pub const ASSET_ROUTES: &[Endpoint] = &[Endpoint::page("/assets/{version}/{name}", handler!(asset))];
 pub const CONSOLE_ROUTES: &[Endpoint] = &[
     Endpoint::page("/console", handler!(console)),
     Endpoint::page("/console/{view}", handler!(console)),
@@ -133,9 +133,14 @@ impl Pages {
     }
 }
 
+/// A page that loads its files by their present version. Scripts name each other without the folder.
 fn page(text: impl Into<String>) -> File {
-    File::new(text.into(), "text/html; charset=utf-8", POLICY)
+    let text = text.into().replace("\"/assets/", &format!("\"/assets/{}/", *VERSION));
+    File::new(text, "text/html; charset=utf-8", POLICY)
 }
+
+/// The version of all files together, because they work only together.
+static VERSION: LazyLock<String> = LazyLock::new(|| version(ASSETS.iter().map(|(_, text)| text.as_bytes())));
 
 static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     let file = |(name, text): &(&'static str, &'static str)| {
@@ -176,7 +181,7 @@ fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
     if is_there {
         CONSOLE.answer(request)
     } else {
-        CONSOLE.answer_as(StatusCode::NOT_FOUND)
+        CONSOLE.answer_as(request, StatusCode::NOT_FOUND)
     }
 }
 
@@ -191,12 +196,17 @@ async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     if request.match_info().query("id").parse::<SaleId>().is_ok() {
         page.answer(&request)
     } else {
-        page.answer_as(StatusCode::NOT_FOUND)
+        page.answer_as(&request, StatusCode::NOT_FOUND)
     }
 }
 
 async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let file = FILES.get(request.match_info().query("name"));
     let file = file.ok_or_else(|| Problem::not_found("such file"))?;
-    Ok(file.answer(&request))
+    if request.match_info().query("version") == *VERSION {
+        Ok(file.answer_for_ever(&request))
+    } else {
+        // A page of another version must not keep this file.
+        Ok(file.answer(&request))
+    }
 }

@@ -1,7 +1,7 @@
 // Solves a proof of work in worker threads, so that the page stays responsive.
 
 const WORKERS_MAX = 4;
-const WORKER = '/assets/proof-worker.js';
+const WORKER = new URL('./proof-worker.js', import.meta.url).href;
 
 // The pages' Trusted Types policy forbids turning text into code. This policy may name one script URL only.
 const named = /** @type {any} */ (window).trustedTypes?.createPolicy('proof', { createScriptURL: () => WORKER });

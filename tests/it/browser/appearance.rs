@@ -95,7 +95,7 @@ async fn the_apis_own_detail_stands_beside_a_vague_code() {
     let own = "items[0].sku: wrong";
     let explain = |code: &str| {
         format!(
-            "return import('/assets/problem.js').then(({{ explained, write }}) => {{
+            "return import(new URL('problem.js', document.querySelector('script[type=module]').src)).then(({{ explained, write }}) => {{
                 const node = document.createElement('p');
                 write(node, explained({{ code: '{code}', body: {{ detail: '{own}' }} }}));
                 return [node.textContent, node.querySelector('[lang=en]')?.textContent ?? ''];

@@ -1272,7 +1272,7 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
     window.open_console("/console").await;
     let shown = |sale: &Value| {
         format!(
-            "return import('/assets/console-units.js').then(({{ unitsOf }}) => {{
+            "return import(new URL('console-units.js', document.querySelector('script[type=module]').src)).then(({{ unitsOf }}) => {{
                 const units = unitsOf();
                 units.update({sale});
                 const bars = units.node.querySelectorAll('.columns rect').length;
@@ -1324,7 +1324,7 @@ async fn the_page_shows_units_on_their_way_at_the_shard_that_sent_them() {
     let show = |shards: &[Value]| {
         let sale = json!({"state": "open", "items": [item], "shards": shards});
         format!(
-            "return import('/assets/console-units.js').then(async ({{ unitsOf }}) => {{
+            "return import(new URL('console-units.js', document.querySelector('script[type=module]').src)).then(async ({{ unitsOf }}) => {{
                 const units = unitsOf();
                 const node = document.getElementById('view').appendChild(units.node);
                 units.update({sale});
@@ -1362,7 +1362,8 @@ async fn a_repeated_announcement_is_read_out_twice() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
-    let twice = "return import('/assets/dom.js').then(({ announce }) => {
+    let twice =
+        "return import(new URL('dom.js', document.querySelector('script[type=module]').src)).then(({ announce }) => {
         const live = document.getElementById('live');
         announce('Done.');
         announce('Done.');

@@ -126,7 +126,7 @@ async fn every_item_of_a_sale_is_among_its_details() {
 
 /// Draws a plot with so many lines, of which the last ones are the highest. Returns the strokes and names of its legend,
 /// and the strokes of its lines.
-const DRAW: &str = "return import('/assets/console-plot.js').then(({ plotOf }) => {
+const DRAW: &str = "return import(new URL('console-plot.js', document.querySelector('script[type=module]').src)).then(({ plotOf }) => {
     const plot = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: (it) => it, first: 1 });
     document.getElementById('view').append(plot.node);
     const keys = Array.from({ length: Number(arguments[0]) }, (_none, at) => `line ${at}`);

@@ -1647,7 +1647,7 @@ async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
     let app = TestApp::with("api", &[("FLASHSALE_ADMIN_LISTEN", &*admin)]).await;
     let operators = Client::at(&format!("http://{admin}"));
     let id = operators.load_sale(&sale()).await;
-    for path in ["/healthz", "/readyz", "/assets/base.css"] {
+    for path in ["/healthz", "/readyz", "/assets/-/base.css"] {
         app.get(Who::Nobody, path).await.ok(200);
         operators.get(Who::Nobody, path).await.ok(200);
     }

@@ -8,6 +8,7 @@ use flashsale::domain::guard::Layer;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
 use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
+use flate2::read::GzDecoder;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +67,7 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
     let app = TestApp::start_api_only().await;
     let kinds = [("js", "text/javascript"), ("css", "text/css"), ("svg", "image/svg+xml")];
     for (name, text) in assets() {
-        let path = format!("/assets/{name}");
+        let path = format!("/assets/another/{name}");
         let served = app.get(Who::Nobody, &path).await.ok(200);
         is_guarded(&served);
         assert_eq!(served.text, text, "{name}");
@@ -77,6 +78,16 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
                 .any(|(end, it)| name.ends_with(end) && kind.starts_with(it)),
             "{name}: {kind}"
         );
+        let packed = app
+            .request(Method::GET, Who::Nobody, &path)
+            .header("Accept-Encoding", "br, gzip");
+        let packed = packed.send().await.unwrap();
+        assert_eq!(packed.headers()["content-encoding"], "gzip");
+        let mut unpacked = String::new();
+        let bytes = packed.bytes().await.unwrap();
+        assert!(bytes.len() < text.len(), "{name}");
+        GzDecoder::new(&bytes[..]).read_to_string(&mut unpacked).unwrap();
+        assert_eq!(unpacked, text, "{name}");
         let tag = served.header("etag").unwrap();
         for (known, status) in [(tag, 304), ("*", 304), ("\"other\"", 200), ("nonsense", 200)] {
             let request = app
@@ -90,12 +101,30 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
         assert_eq!((head.text.as_str(), head.header("etag")), ("", Some(tag)), "{name}");
     }
     for nothing in [
-        "/assets/nothing.js",
-        "/assets/",
-        "/assets/..%2Fsale.html",
-        "/assets/sale.html",
+        "/assets/-/nothing.js",
+        "/assets/base.css",
+        "/assets/-/",
+        "/assets/-/..%2Fsale.html",
+        "/assets/-/sale.html",
     ] {
         app.get(Who::Nobody, nothing).await.no(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn browsers_keep_the_files_that_a_page_names_and_ask_for_no_other() {
+    let app = TestApp::start_api_only().await;
+    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3", "/console"] {
+        let page = app.get(Who::Nobody, path).await.ok(200);
+        assert_eq!(page.header("vary"), Some("Accept-Encoding"));
+        for rest in page.text.split("\"/assets/").skip(1) {
+            let file = rest.split('"').next().unwrap();
+            let file = app.get(Who::Nobody, &format!("/assets/{file}")).await.ok(200);
+            assert_eq!(
+                file.header("cache-control"),
+                Some("public, max-age=31536000, immutable")
+            );
+        }
     }
 }
 
@@ -170,7 +199,7 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
     let assets = assets();
     let mut named = BTreeSet::new();
     for (name, text) in assets.iter().chain(&pages()) {
-        for (start, end) in [("\"/assets/", '"'), ("'/assets/", '\''), ("from './", '\'')] {
+        for (start, end) in [("\"/assets/", '"'), ("URL('./", '\''), ("from './", '\'')] {
             for rest in text.split(start).skip(1) {
                 let file = rest.split(end).next().unwrap();
                 assert!(assets.contains_key(file), "{name} names {file}");
