@@ -127,7 +127,7 @@ pub struct LetterEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// The note is recorded, now or by the same request before.
-    Noted(Box<DeadLetter>),
+    Noted(DeadLetter),
     /// Another note was recorded before.
     NotedAs(String),
     NoLetter,

@@ -119,7 +119,7 @@ pub struct RecordedPayment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refund {
     /// The refund is recorded, now or by the same request before.
-    Settled(Box<RecordedPayment>),
+    Settled(RecordedPayment),
     /// Another refund is recorded for this payment.
     SettledAs(String),
     /// None of this payment must be paid back.

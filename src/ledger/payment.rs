@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 #[derive(Debug, Clone)]
 pub enum Settlement {
     /// The payment is recorded with this outcome. If it has paid a reserved order, the decision comes with it.
-    Settled(PaymentOutcome, Option<Box<Decided>>),
+    Settled(PaymentOutcome, Option<Decided>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
     /// Another transaction has locked the order or its grant for long, or had locked the sale a moment ago. Nothing was
@@ -105,7 +105,7 @@ impl Ledger {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
         commit(tx).await?;
-        Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
+        Ok(Settlement::Settled(decision.outcome, decision.decided))
     }
 
     /// Records a payment whose order is not in the ledger: pending while an event may still bring the order, else
@@ -251,7 +251,7 @@ impl Ledger {
         Ok(match &payment.settled_reference {
             None => Refund::NotDue(payment.outcome),
             Some(other) if other != reference.as_str() => Refund::SettledAs(other.clone()),
-            Some(_) => Refund::Settled(Box::new(payment)),
+            Some(_) => Refund::Settled(payment),
         })
     }
 
@@ -289,7 +289,7 @@ impl Ledger {
         .execute(&mut *tx)
         .await?;
         commit(tx).await?;
-        Ok(Settlement::Settled(decision.outcome, decision.decided.map(Box::new)))
+        Ok(Settlement::Settled(decision.outcome, decision.decided))
     }
 }
 

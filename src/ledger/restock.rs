@@ -52,7 +52,7 @@ pub struct PendingRestock {
 /// The outcome of taking a restock.
 pub enum TakenRestock {
     /// The caller decides it.
-    Pending(Box<PendingRestock>),
+    Pending(PendingRestock),
     /// Another process is deciding it.
     Busy,
     Decided {
@@ -145,7 +145,7 @@ impl Ledger {
             sku,
             quantity: row.quantity,
         };
-        Ok(TakenRestock::Pending(Box::new(PendingRestock { tx, restock })))
+        Ok(TakenRestock::Pending(PendingRestock { tx, restock }))
     }
 
     /// The transfers out of a sale, given with their restocks, that are no longer needed: their restock is decided, and

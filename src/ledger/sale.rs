@@ -20,7 +20,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone)]
 pub enum TransitionOutcome {
     /// The sale is now, or was already, in the state asked for.
-    Done(Box<Sale>),
+    Done(Sale),
     /// A sale in this state cannot make the transition.
     Invalid(SaleState),
     /// There is no such sale.
@@ -45,7 +45,7 @@ pub enum ChangeOutcome {
     /// The draft has none of the given versions.
     Stale,
     /// The sale is no draft any more; this is how it is stored.
-    NoDraft(Box<Sale>),
+    NoDraft(Sale),
     /// There is no such sale.
     NotFound,
 }
@@ -55,7 +55,7 @@ pub enum ChangeOutcome {
 pub enum DeleteOutcome {
     Deleted,
     /// The sale is no draft any more; this is how it is stored.
-    NoDraft(Box<Sale>),
+    NoDraft(Sale),
     /// There is no such sale.
     NotFound,
 }
@@ -217,7 +217,7 @@ impl Ledger {
             return Ok(ChangeOutcome::NotFound);
         };
         if sale.lifecycle != Lifecycle::Draft {
-            return Ok(ChangeOutcome::NoDraft(Box::new(sale)));
+            return Ok(ChangeOutcome::NoDraft(sale));
         }
         if versions.is_some_and(|versions| !versions.contains(&sale.version())) {
             return Ok(ChangeOutcome::Stale);
@@ -261,7 +261,7 @@ impl Ledger {
             return Ok(DeleteOutcome::NotFound);
         };
         if sale.lifecycle != Lifecycle::Draft {
-            return Ok(DeleteOutcome::NoDraft(Box::new(sale)));
+            return Ok(DeleteOutcome::NoDraft(sale));
         }
         sqlx::query!("delete from items where sale_id = $1", id.0)
             .execute(&mut *tx)
@@ -400,7 +400,7 @@ impl Ledger {
         let seen = sale.state_at(now);
         match transition.from(seen) {
             Step::Invalid => return Ok(TransitionOutcome::Invalid(seen)),
-            Step::Already => return Ok(TransitionOutcome::Done(Box::new(sale))),
+            Step::Already => return Ok(TransitionOutcome::Done(sale)),
             Step::To(lifecycle) => {
                 // Opening ahead of time moves the start: it stays the moment from which the sale sells.
                 let early = transition == Transition::Open && from_millis(now) < sale.starts_at;
@@ -410,7 +410,7 @@ impl Ledger {
         }
         commit(tx).await?;
         match self.sale(id).await? {
-            Some(sale) => Ok(TransitionOutcome::Done(Box::new(sale))),
+            Some(sale) => Ok(TransitionOutcome::Done(sale)),
             None => Ok(TransitionOutcome::NotFound),
         }
     }

@@ -139,7 +139,7 @@ async fn decide(app: &App, sale: &Sale, id: Uuid) -> Result<bool, Fault> {
     let applied = if pending.restock.quantity > 0 {
         pending.add(sale).await?
     } else {
-        withdraw(app, sale, *pending).await?
+        withdraw(app, sale, pending).await?
     };
     crash::point("restock.after_decision");
     Ok(applied)
@@ -344,7 +344,7 @@ async fn settle_one(app: &App, id: Uuid) -> Result<usize, Fault> {
         pending.add(&sale).await?;
     } else {
         app.permits.need(sale.id);
-        withdraw(app, &sale, *pending).await?;
+        withdraw(app, &sale, pending).await?;
     }
     Ok(1)
 }

@@ -32,7 +32,7 @@ pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result
     crash::point("transition.after_commit");
     if let TransitionOutcome::Done(sale) = &outcome {
         let delivered = deliver_state(app, sale).await;
-        app.sales.changed(&Arc::new((**sale).clone())).await;
+        app.sales.changed(&Arc::new(sale.clone())).await;
         delivered?;
     }
     Ok(outcome)

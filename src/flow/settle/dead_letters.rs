@@ -43,7 +43,7 @@ pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Resul
     Ok(match letter.map(|it| read(&sale, it)) {
         None => Settled::NoLetter,
         Some(DeadLetter { note: Some(other), .. }) if other != note.as_str() => Settled::NotedAs(other),
-        Some(letter) => Settled::Noted(Box::new(letter)),
+        Some(letter) => Settled::Noted(letter),
     })
 }
 

@@ -303,7 +303,7 @@ async fn transition(
         .for_operator(move |app| async move { flow::operate::transition::transition(&app, id, to).await })
         .await?
     {
-        TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(&api, *sale).await)),
+        TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(&api, sale).await)),
         TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
         TransitionOutcome::NotFound => Err(Problem::not_found("such sale")),
     }

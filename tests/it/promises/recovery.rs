@@ -303,7 +303,7 @@ async fn patient_take(world: &World, id: Uuid) -> PendingRestock {
     let patience = Patience::of(PATIENCE);
     loop {
         match world.app.ledger.take_restock(id).await.unwrap() {
-            TakenRestock::Pending(pending) => return *pending,
+            TakenRestock::Pending(pending) => return pending,
             TakenRestock::Busy => patience.pause("the restock is free").await,
             TakenRestock::Decided { applied } => panic!("it is decided: {applied}"),
         }
@@ -312,7 +312,7 @@ async fn patient_take(world: &World, id: Uuid) -> PendingRestock {
 
 async fn take(world: &World, id: Uuid) -> PendingRestock {
     match world.app.ledger.take_restock(id).await.unwrap() {
-        TakenRestock::Pending(pending) => *pending,
+        TakenRestock::Pending(pending) => pending,
         _ => panic!("the restock is not there"),
     }
 }
