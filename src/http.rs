@@ -5,7 +5,7 @@ pub mod admin;
 mod counts;
 pub mod docs;
 pub mod endpoint;
-mod explain;
+pub mod explain;
 pub mod extract;
 pub mod file;
 pub mod gateway;
