@@ -28,6 +28,7 @@ pub mod rebuild;
 pub mod refunds;
 pub mod sale;
 mod sale_file;
+mod sale_ref;
 pub mod serve;
 mod setting;
 pub mod token;

@@ -2,9 +2,9 @@
 
 use super::answer::{Column, show_list, text};
 use super::client::ApiArgs;
-use super::{Failure, pages, sale};
+use super::sale_ref::SaleRef;
+use super::{Failure, pages};
 use serde_json::Value;
-use uuid::Uuid;
 
 /// The most actions on one result page of the server.
 const PAGE: u32 = 100;
@@ -34,19 +34,20 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
     /// Only actions on this sale.
-    #[arg(long, value_name = "SALE_ID", value_parser = sale::sale_id)]
-    sale: Option<Uuid>,
+    #[arg(long, value_name = "SALE_ID")]
+    sale: Option<SaleRef>,
     /// The most actions to print.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.api.operator()?;
     let mut path = format!("/v1/admin/actions?limit={}", args.limit.min(PAGE));
-    if let Some(sale) = args.sale {
-        path += &format!("&sale_id={sale}");
+    if let Some(sale) = &args.sale {
+        path += &format!("&sale_id={}", sale.whole(&operator)?);
     }
-    let actions = pages::newest(&args.api.operator()?, &path, "id", args.limit as usize)?;
+    let actions = pages::newest(&operator, &path, "id", args.limit as usize)?;
     show_list(actions, args.api.json, &COLUMNS, detail)
 }
 

@@ -34,8 +34,9 @@ pub struct Args {
 /// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator_within(AUDIT_LIMIT)?;
+    let path = sale_path(args.sale.id.whole(&operator)?, "/audit");
     let progress = Progress::of("counting every unit");
-    let body = audited(&operator, &sale_path(args.sale.id, "/audit"));
+    let body = audited(&operator, &path);
     drop(progress);
     let body = body?;
     if args.api.json {

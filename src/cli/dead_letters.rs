@@ -78,13 +78,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
         Verb::List { sale, settled } => {
-            let path = sale_path(sale.id, &format!("/dead-letters?settled={settled}"));
+            let path = sale_path(sale.id.whole(&operator)?, &format!("/dead-letters?settled={settled}"));
             let letters = pages::all(&operator, &path, "position")?;
             show_list(letters, args.api.json, &COLUMNS, |_, _| None)
         }
         Verb::Settle { sale, position, note } => {
             let body = json!({"position": position.to_string(), "note": note.as_str()}).to_string();
-            let settled = operator.post(&sale_path(sale.id, "/dead-letters/settle"), &body);
+            let settled = operator.post(&sale_path(sale.id.whole(&operator)?, "/dead-letters/settle"), &body);
             let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
             show(&settled.body, args.api.json, |_: Value| {
                 format!("{position} is dealt with: {}\n", output::one_line(note.as_str()))

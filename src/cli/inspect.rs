@@ -1,6 +1,6 @@
 //! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
-use super::{Failure, output, sale};
+use super::{Failure, output, sale_ref};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::domain::redis_certificates::RedisCertificates;
@@ -21,7 +21,7 @@ Examples:
 )]
 pub struct Args {
     /// The sale's id.
-    #[arg(value_name = "SALE_ID", value_parser = sale::sale_id)]
+    #[arg(value_name = "SALE_ID", value_parser = sale_ref::whole_id)]
     id: Uuid,
     /// Also print this shopper's rate window and orders.
     #[arg(long, value_name = "ID")]

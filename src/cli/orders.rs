@@ -2,7 +2,8 @@
 
 use super::answer::{Column, cell, show, show_list, table};
 use super::client::ApiArgs;
-use super::{Failure, output, pages, sale};
+use super::sale_ref::SaleRef;
+use super::{Failure, output, pages};
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
 use clap::Subcommand;
@@ -58,8 +59,8 @@ Examples:
     #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["sale", "user"]))]
     List {
         /// Only orders of this sale.
-        #[arg(long, value_name = "SALE_ID", value_parser = sale::sale_id)]
-        sale: Option<Uuid>,
+        #[arg(long, value_name = "SALE_ID")]
+        sale: Option<SaleRef>,
         /// Only orders of this account: the `sub` of its tokens.
         #[arg(long, value_name = "ACCOUNT")]
         user: Option<String>,
@@ -94,7 +95,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
         Verb::List { sale, user, state } => {
-            let path = format!("{PATH}?{}", query(*sale, user.as_deref(), *state));
+            let sale = sale.as_ref().map(|sale| sale.whole(&operator)).transpose()?;
+            let path = format!("{PATH}?{}", query(sale, user.as_deref(), *state));
             let mut orders = pages::all(&operator, &path, "id")?;
             // RFC 3339 in UTC, all of one length: the texts sort as the times do.
             orders.sort_by_cached_key(|order| Reverse(order["created_at"].as_str().map(str::to_owned)));

@@ -32,7 +32,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator_within(REBUILD_LIMIT)?;
-    let sale = &args.sale.id;
+    let sale = args.sale.id.whole(&operator)?;
     if args.dry_run {
         let progress = Progress::of("comparing both sides");
         let answer = operator.post(&sale_path(sale, "/rebuild?dry_run=true"), "");

@@ -223,7 +223,12 @@ per_user_limit = 1
             ("\"+24h\"", "\"+24w\"", 3, "is not a duration"),
             ("\"+24h\"", "\"now\"", 3, "later than"),
             ("stock = 5", "stok = 5", 10, "items[0].stok is unknown; known are "),
-            ("stock = 5", "stock = \"5\"", 10, "items[0].stock must be an integer from 0 to "),
+            (
+                "stock = 5",
+                "stock = \"5\"",
+                10,
+                "items[0].stock must be an integer from 0 to ",
+            ),
             ("price_minor = 1", "price_minor = 499.00", 8, "49900 is 499.00 EUR"),
             ("stock = 5", "stock = ", 10, ""),
             ("ends_at", "end_at", 3, "end_at is unknown; known are "),
