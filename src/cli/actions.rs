@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         path += &format!("&sale_id={}", sale.whole(&operator)?);
     }
     let actions = pages::newest(&operator, &path, "id", args.limit as usize)?;
-    show_list(actions, args.api.json, &COLUMNS, detail)
+    show_list(actions, args.api.form(), &COLUMNS, detail)
 }
 
 /// The parameters of an action as words: `sku phone, quantity 5`.

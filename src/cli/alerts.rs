@@ -1,6 +1,6 @@
 //! `flashsale alerts`: lists guard warnings, or prints new ones as they come.
 
-use super::answer::{Column, cell, show_list};
+use super::answer::{Column, Form, cell, show_list};
 use super::client::{ApiArgs, Client};
 use super::events::EventStream;
 use super::output::Reader;
@@ -56,8 +56,8 @@ enum Verb {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match args.verb {
-        Verb::List => show_list(pages::all(&operator, PATH, "id")?, args.api.json, &COLUMNS, given_up),
-        Verb::Follow => follow(&operator, args.api.json, RETRY),
+        Verb::List => show_list(pages::all(&operator, PATH, "id")?, args.api.form(), &COLUMNS, given_up),
+        Verb::Follow => follow(&operator, args.api.form() == Form::Json, RETRY),
     }
 }
 

@@ -18,13 +18,37 @@ pub fn read<T: DeserializeOwned>(body: &Value) -> Result<T, Failure> {
     Ok(read)
 }
 
-/// Prints an answer: as JSON, or as `text` shows it.
-pub fn show<T: DeserializeOwned>(body: &Value, json: bool, text: impl FnOnce(T) -> String) -> Result<(), Failure> {
-    if json {
-        output::print_json(body)
-    } else {
-        output::print(&text(read(body)?))
+/// The form in which a command prints an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// As the server sent it.
+    Json,
+    /// The id of each thing in it, one a line. An answer about no such thing is printed as text.
+    Ids,
+}
+
+/// What identifies a thing in an answer. The first that the answer has counts.
+const IDS: [&str; 4] = ["id", "payment_id", "position", "user"];
+
+/// Prints an answer in this form; `text` is the form for people.
+pub fn show<T: DeserializeOwned>(body: &Value, form: Form, text: impl FnOnce(T) -> String) -> Result<(), Failure> {
+    match (form, ids(body)) {
+        (Form::Json, _) => output::print_json(body),
+        (Form::Ids, Some(ids)) => output::print(&ids),
+        (Form::Text | Form::Ids, _) => output::print(&text(read(body)?)),
     }
+}
+
+/// The ids in an answer: of the thing itself, or of the entries of a list.
+fn ids(body: &Value) -> Option<String> {
+    let entries = body.as_array().map_or(std::slice::from_ref(body), Vec::as_slice);
+    let id = |entry: &Value| IDS.iter().find_map(|member| entry.get(member)).map(text);
+    entries
+        .iter()
+        .map(|entry| id(entry).map(|id| output::one_line(&id) + "\n"))
+        .collect()
 }
 
 /// A sale, as far as the commands show it.
@@ -39,14 +63,14 @@ pub struct ShownSale {
 /// A column of a list: its heading, and the member that it shows, such as `event/user`.
 pub type Column = (&'static str, &'static str);
 
-/// Prints the entries of a list: as a JSON array, or as a table. `instead` may replace the text of a member.
+/// Prints the entries of a list: as a JSON array, as a table, or as ids. `instead` may replace the text of a member.
 pub fn show_list(
     entries: Vec<Value>,
-    json: bool,
+    form: Form,
     columns: &[Column],
     instead: impl Fn(&Value, &str) -> Option<String>,
 ) -> Result<(), Failure> {
-    show(&Value::Array(entries), json, |entries: Vec<Value>| {
+    show(&Value::Array(entries), form, |entries: Vec<Value>| {
         table(&entries, columns, instead)
     })
 }
@@ -82,6 +106,14 @@ pub fn text(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_ids_of_an_answer_are_those_of_its_things() {
+        assert_eq!(ids(&json!({"id": "a", "user": "ada"})).unwrap(), "a\n");
+        assert_eq!(ids(&json!([{"payment_id": "p"}, {"id": 7}])).unwrap(), "p\n7\n");
+        assert_eq!(ids(&json!([])).unwrap(), "");
+        assert_eq!(ids(&json!({"shards": 3})), None);
+    }
 
     #[test]
     fn a_member_that_is_missing_is_named() {

@@ -1,7 +1,7 @@
 //! `flashsale audit`: runs the stock audit of a sale and prints where every unit is, in Redis and in Postgres, and
 //! what does not agree.
 
-use super::answer::{cell, text};
+use super::answer::{Form, cell, text};
 use super::client::{ApiArgs, Client, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let body = audited(&operator, &path);
     drop(progress);
     let body = body?;
-    if args.api.json {
+    if args.api.form() == Form::Json {
         output::print_json(&body)?
     } else {
         output::print(&report(&body))?

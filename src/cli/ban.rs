@@ -65,7 +65,12 @@ enum Verb {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List => show_list(pages::all(&operator, PATH, "user")?, args.api.json, &COLUMNS, for_ever),
+        Verb::List => show_list(
+            pages::all(&operator, PATH, "user")?,
+            args.api.form(),
+            &COLUMNS,
+            for_ever,
+        ),
         Verb::Add {
             user,
             reason,
@@ -75,11 +80,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let until = lasts.map(|lasts| time::format(&(Utc::now() + lasts)));
             let body = json!({"user": user, "reason": reason, "until": until, "end_sessions": end_sessions});
             let ban = operator.post(PATH, &body.to_string())?.body;
-            show(&ban, args.api.json, |ban: Value| table(&[ban], &COLUMNS, for_ever))
+            show(&ban, args.api.form(), |ban: Value| table(&[ban], &COLUMNS, for_ever))
         }
         Verb::Lift { user } => {
             let lifted = operator.post(&format!("{PATH}/lift"), &json!({"user": user}).to_string())?;
-            show(&lifted.body, args.api.json, |_: Value| {
+            show(&lifted.body, args.api.form(), |_: Value| {
                 format!("{} may buy again\n", output::one_line(user))
             })
         }

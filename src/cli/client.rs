@@ -2,6 +2,7 @@
 //! refusal into one line `code: detail`.
 
 use super::Failure;
+use super::answer::Form;
 use super::output::one_line;
 use super::setting;
 use crate::config::ADMIN_KEY;
@@ -56,10 +57,21 @@ pub struct ApiArgs {
     operator: Option<String>,
     /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
-    pub json: bool,
+    json: bool,
+    /// Print ids alone, one a line.
+    #[arg(short, long, global = true, conflicts_with = "json")]
+    quiet: bool,
 }
 
 impl ApiArgs {
+    pub fn form(&self) -> Form {
+        match (self.json, self.quiet) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Ids,
+            (false, false) => Form::Text,
+        }
+    }
+
     /// A client that speaks as the operator.
     ///
     /// # Errors

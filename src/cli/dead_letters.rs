@@ -80,13 +80,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::List { sale, settled } => {
             let path = sale_path(sale.id.whole(&operator)?, &format!("/dead-letters?settled={settled}"));
             let letters = pages::all(&operator, &path, "position")?;
-            show_list(letters, args.api.json, &COLUMNS, |_, _| None)
+            show_list(letters, args.api.form(), &COLUMNS, |_, _| None)
         }
         Verb::Settle { sale, position, note } => {
             let body = json!({"position": position.to_string(), "note": note.as_str()}).to_string();
             let settled = operator.post(&sale_path(sale.id.whole(&operator)?, "/dead-letters/settle"), &body);
             let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
-            show(&settled.body, args.api.json, |_: Value| {
+            show(&settled.body, args.api.form(), |_: Value| {
                 format!("{position} is dealt with: {}\n", output::one_line(note.as_str()))
             })
         }

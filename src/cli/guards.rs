@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             operator.send("PATCH", PATH, &[], &Value::Object(changes).to_string())?
         }
     };
-    show(&answer.body, args.api.json, |guards: Value| table(&guards))
+    show(&answer.body, args.api.form(), |guards: Value| table(&guards))
 }
 
 fn table(guards: &Value) -> String {

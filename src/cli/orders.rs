@@ -100,11 +100,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let mut orders = pages::all(&operator, &path, "id")?;
             // RFC 3339 in UTC, all of one length: the texts sort as the times do.
             orders.sort_by_cached_key(|order| Reverse(order["created_at"].as_str().map(str::to_owned)));
-            show_list(orders, args.api.json, &COLUMNS, payment_ids)
+            show_list(orders, args.api.form(), &COLUMNS, payment_ids)
         }
         Verb::Show { id } => {
             let order = operator.get(&format!("{PATH}/{id}"))?.body;
-            show(&order, args.api.json, |order: Value| describe(&order))
+            show(&order, args.api.form(), |order: Value| describe(&order))
         }
     }
 }

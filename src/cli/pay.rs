@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let provider = args.api.client(None)?.proven_by(WEBHOOK_SECRET);
     let answer = deliver(&provider, &secret, &payment, Utc::now())?;
-    answer::show(&answer, args.api.json, |answer: PaymentAnswer| {
+    answer::show(&answer, args.api.form(), |answer: PaymentAnswer| {
         format!("{}  payment {}\n", answer.outcome.as_str(), payment.id)
     })?;
     let PaymentAnswer { outcome } = answer::read(&answer)?;

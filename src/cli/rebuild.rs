@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let progress = Progress::of("comparing both sides");
         let answer = operator.post(&sale_path(sale, "/rebuild?dry_run=true"), "");
         drop(progress);
-        return show(&answer?.body, args.api.json, |preview: RebuildPreview| {
+        return show(&answer?.body, args.api.form(), |preview: RebuildPreview| {
             changes(&preview)
         });
     }
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     });
     let answer = operator.post(&sale_path(sale, "/rebuild"), "");
     drop(progress);
-    show(&answer?.body, args.api.json, |rebuilt: Rebuilt| {
+    show(&answer?.body, args.api.form(), |rebuilt: Rebuilt| {
         format!(
             "rebuilt {} shards with {} orders; {} orders that Redis had accepted are lost\n",
             rebuilt.shards, rebuilt.orders, rebuilt.lost_orders

@@ -76,13 +76,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
             // RFC 3339 in UTC, all of one length: the texts sort as the times do.
             payments.sort_by_cached_key(|payment| Reverse(payment["received_at"].as_str().map(str::to_owned)));
-            show_list(payments, args.api.json, &COLUMNS, why)
+            show_list(payments, args.api.form(), &COLUMNS, why)
         }
         Verb::Settle { payment_id, reference } => {
             let body = json!({"payment_id": payment_id, "reference": reference.as_str()}).to_string();
             let settled = operator.post(&format!("{PATH}/settle"), &body);
             let settled = settled.map_err(|error| error.with_advice("it is safe to repeat the command"))?;
-            show(&settled.body, args.api.json, |_: Value| {
+            show(&settled.body, args.api.form(), |_: Value| {
                 let line = format!("{payment_id} was paid back as {}", reference.as_str());
                 format!("{}\n", output::one_line(&line))
             })

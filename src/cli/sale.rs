@@ -1,6 +1,6 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
-use super::answer::{self, ShownSale, show, text};
+use super::answer::{self, Form, ShownSale, show, text};
 use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
@@ -61,7 +61,7 @@ If the outcome stays unknown, it prints the key. Repeat the command with that ke
 the time in the key, so that the request is for the same sale.
 
 Example:
-  ID=$(flashsale sale create sale.example.toml --json | jq -r .id)")]
+  ID=$(flashsale sale create sale.example.toml -q)")]
     Create {
         /// The sale file; - is standard input.
         file: PathBuf,
@@ -144,23 +144,23 @@ Examples:
 /// # Errors
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let json = args.api.json;
+    let form = args.api.form();
     let client = &args.api.operator()?;
     let id = |sale: &SaleArg| sale.id.whole(client);
     match &args.action {
         Action::Create { file, key } => {
             let key = key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
-            create(client, file, &key, RETRY, json)
+            create(client, file, &key, RETRY, form)
         }
-        Action::Change { sale, file, if_version } => change(client, &id(sale)?, file, if_version.as_deref(), json),
-        Action::List => list(client, json),
-        Action::Show(sale) => show_sale(&client.get(&sale_path(id(sale)?, ""))?, json, ""),
-        Action::Preload(sale) => preload(client, &id(sale)?, json),
-        Action::Open(sale) => transition(client, &id(sale)?, "open", json),
-        Action::Pause(sale) => transition(client, &id(sale)?, "pause", json),
-        Action::Resume(sale) => transition(client, &id(sale)?, "resume", json),
-        Action::Close(sale) => transition(client, &id(sale)?, "close", json),
-        Action::Delete(sale) => delete(client, &id(sale)?, json),
+        Action::Change { sale, file, if_version } => change(client, &id(sale)?, file, if_version.as_deref(), form),
+        Action::List => list(client, form),
+        Action::Show(sale) => show_sale(&client.get(&sale_path(id(sale)?, ""))?, form, ""),
+        Action::Preload(sale) => preload(client, &id(sale)?, form),
+        Action::Open(sale) => transition(client, &id(sale)?, "open", form),
+        Action::Pause(sale) => transition(client, &id(sale)?, "pause", form),
+        Action::Resume(sale) => transition(client, &id(sale)?, "resume", form),
+        Action::Close(sale) => transition(client, &id(sale)?, "close", form),
+        Action::Delete(sale) => delete(client, &id(sale)?, form),
         Action::Restock {
             sale,
             sku,
@@ -168,15 +168,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             key,
         } => {
             let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-            restock(client, &id(sale)?, sku, *quantity, &key, json)
+            restock(client, &id(sale)?, sku, *quantity, &key, form)
         }
         Action::Watch(sale) => watch::run(&args.api, &id(sale)?),
     }
 }
 
 /// Prints a sale in detail, with its version, and then the `next` command for it.
-fn show_sale(answer: &Answer, json: bool, next: &str) -> Result<(), Failure> {
-    show(&answer.body, json, |sale: ShownSale| {
+fn show_sale(answer: &Answer, form: Form, next: &str) -> Result<(), Failure> {
+    show(&answer.body, form, |sale: ShownSale| {
         let text = describe(&sale, answer.etag.as_deref());
         match next {
             "" => text,
@@ -185,11 +185,11 @@ fn show_sale(answer: &Answer, json: bool, next: &str) -> Result<(), Failure> {
     })
 }
 
-fn create(client: &Client, file: &Path, key: &str, retry: Duration, json: bool) -> Result<(), Failure> {
+fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) -> Result<(), Failure> {
     let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
     let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
     let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
-    show_sale(&accepted(created, &file, &advice)?, json, "preload")
+    show_sale(&accepted(created, &file, &advice)?, form, "preload")
 }
 
 /// The answer to a sale file. A refusal of the file names its line.
@@ -208,7 +208,7 @@ fn time_of(key: &str) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
 }
 
-fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: bool) -> Result<(), Failure> {
+fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, form: Form) -> Result<(), Failure> {
     let file = sale_file::read(file, Utc::now())?;
     let etag = match version {
         Some(version) => format!("\"{}\"", bare(version)),
@@ -219,7 +219,7 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, json: 
     };
     let changed = client.send("PUT", &sale_path(id, ""), &[("if-match", &etag)], &file.body);
     let advice = format!("`flashsale sale show {id}` shows whether it changed");
-    show_sale(&accepted(changed, &file, &advice)?, json, "")
+    show_sale(&accepted(changed, &file, &advice)?, form, "")
 }
 
 /// The version in an ETag, without quotes and the mark of a weak ETag.
@@ -227,23 +227,23 @@ fn bare(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
 
-fn transition(client: &Client, id: &Uuid, verb: &str, json: bool) -> Result<(), Failure> {
+fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> Result<(), Failure> {
     let sale = client.post(&sale_path(id, &format!("/{verb}")), "")?.body;
-    show(&sale, json, |sale: ShownSale| format!("sale {id} is {}\n", sale.state))
+    show(&sale, form, |sale: ShownSale| format!("sale {id} is {}\n", sale.state))
 }
 
-fn delete(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
+fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
     let deleted = client.send("DELETE", &sale_path(id, ""), &[], "");
     let advice = "repeat it; \"no such sale\" then says that it is deleted";
     let deleted = deleted.map_err(|error| error.with_advice(advice))?.body;
-    show(&deleted, json, |_: Value| format!("the draft {id} is deleted\n"))
+    show(&deleted, form, |_: Value| format!("the draft {id} is deleted\n"))
 }
 
-fn preload(client: &Client, id: &Uuid, json: bool) -> Result<(), Failure> {
+fn preload(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
     let progress = Progress::of("putting the stock into Redis");
     let answer = client.post(&sale_path(id, "/preload"), "");
     drop(progress);
-    show(&answer?.body, json, |loaded: Loaded| loaded.describe(id))
+    show(&answer?.body, form, |loaded: Loaded| loaded.describe(id))
 }
 
 /// A sale after its preload. A sale that was preloaded long ago may be closed.
@@ -280,7 +280,7 @@ impl Loaded {
     }
 }
 
-fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json: bool) -> Result<(), Failure> {
+fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, form: Form) -> Result<(), Failure> {
     let request = json!({"sku": sku, "quantity": quantity}).to_string();
     let again = format!("to retry, repeat the command with --key {}", output::one_line(key));
     let (answered, answer) = mpsc::channel::<()>();
@@ -296,15 +296,17 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, json
     drop(answered);
     let body = outcome.map_err(|error| error.with_advice(&again))?.body;
     let verb = if quantity < 0 { "taken back" } else { "added" };
-    show(&body, json, |_: Value| {
+    show(&body, form, |_: Value| {
         format!("{}: {verb} {}\n", output::one_line(sku), quantity.unsigned_abs())
     })
 }
 
-fn list(client: &Client, json: bool) -> Result<(), Failure> {
+fn list(client: &Client, form: Form) -> Result<(), Failure> {
     let sales = pages::all(client, "/v1/admin/sales", "id")?;
-    if json {
-        return output::print_json(&json!({"data": sales, "has_more": false}));
+    match form {
+        Form::Json => return output::print_json(&json!({"data": sales, "has_more": false})),
+        Form::Ids => return show(&Value::Array(sales), form, |_: Value| String::new()),
+        Form::Text => {}
     }
     let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
     for ShownSale { id, state, terms } in answer::read::<Vec<_>>(&Value::Array(sales))? {
@@ -414,7 +416,10 @@ mod tests {
             let Action::Restock { quantity, key, .. } = args.action else {
                 panic!("not restock")
             };
-            assert_eq!((quantity, key.as_deref(), args.api.json), (-20, Some("k"), true));
+            assert_eq!(
+                (quantity, key.as_deref(), args.api.form()),
+                (-20, Some("k"), Form::Json)
+            );
         }
     }
 

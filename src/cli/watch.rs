@@ -6,7 +6,7 @@ mod frame;
 mod history;
 mod screen;
 
-use super::answer::{self, ShownSale};
+use super::answer::{self, Form, ShownSale};
 use super::client::{ApiArgs, CallError, Client, sale_path};
 use super::events::{Event, EventStream};
 use super::output::Reader;
@@ -68,7 +68,7 @@ const KEYS_EVERY: Duration = Duration::from_millis(50);
 /// `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
 /// it is retried without end.
 pub fn run(api: &ApiArgs, id: &Uuid) -> Result<(), Failure> {
-    let style = match (api.json, std::io::stdout().is_terminal()) {
+    let style = match (api.form() == Form::Json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,
         (false, true) => Style::Redraw,
         (false, false) => Style::Lines,
