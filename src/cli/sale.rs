@@ -443,7 +443,7 @@ mod tests {
         let sale = draft().to_string();
         let made = (201, sale.as_str());
         let server = MockServer::answering(&[(503, ""), (502, "<html>"), made]);
-        create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap();
         let requests = server.requests();
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
@@ -451,21 +451,21 @@ mod tests {
         // A repeated command with the printed key sends the same body: its times count from the time in the key.
         let printed = Uuid::now_v7().to_string();
         let server = MockServer::answering(&[made]);
-        create(&server.client(), &example(), &printed, Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
         let first = server.requests();
         thread::sleep(Duration::from_millis(2));
         let server = MockServer::answering(&[made]);
-        create(&server.client(), &example(), &printed, Duration::ZERO, false).unwrap();
+        create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
         assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
         // The attempts end, and the error says how to retry.
         let server = MockServer::answering(&[(503, "")]);
-        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap_err();
         assert!(failure.to_string().contains("with --key key-1"), "{failure}");
         assert_eq!(server.requests().len(), 3);
         // A permanent refusal is not repeated.
         let server =
             MockServer::answering(&[(400, r#"{"code":"invalid_request","detail":"shards must be 1 to 256"}"#)]);
-        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, false).unwrap_err();
+        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap_err();
         assert!(
             matches!(&failure, Failure::Usage(line) if line.contains("sale.example.toml:")),
             "{failure}"
@@ -476,8 +476,8 @@ mod tests {
     #[test]
     fn a_draft_is_changed_only_as_the_version_that_was_seen() {
         let server = MockServer::answering(&[(200, &draft().to_string())]);
-        change(&server.client(), &ID, &example(), None, false).unwrap();
-        change(&server.client(), &ID, &example(), Some("older"), false).unwrap();
+        change(&server.client(), &ID, &example(), None, Form::Text).unwrap();
+        change(&server.client(), &ID, &example(), Some("older"), Form::Text).unwrap();
         let requests = server.requests();
         assert!(
             requests[0].starts_with(&format!("GET /v1/admin/sales/{ID} ")),
@@ -495,7 +495,7 @@ mod tests {
         let problem = |status| (status, r#"{"code":"c","detail":"d"}"#);
         for (status, may_help) in [(503, true), (429, true), (404, false), (409, false), (422, false)] {
             let server = MockServer::answering(&[problem(status)]);
-            let failure = restock(&server.client(), &ID, "phone", 5, "key-1", false).unwrap_err();
+            let failure = restock(&server.client(), &ID, "phone", 5, "key-1", Form::Text).unwrap_err();
             assert_eq!(
                 failure.to_string().contains("--key key-1"),
                 may_help,
