@@ -12,6 +12,7 @@ use crate::stderr;
 use serde_json::Value;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Once;
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -58,7 +59,7 @@ pub struct ApiArgs {
     /// Print JSON: the server's answer, or all entries of a list as one array.
     #[arg(long, global = true)]
     json: bool,
-    /// Print ids alone, one a line.
+    /// Print ids alone, one a line; nothing if the answer has none. Views and reports ignore it.
     #[arg(short, long, global = true, conflicts_with = "json")]
     quiet: bool,
 }
@@ -100,10 +101,14 @@ impl ApiArgs {
         let uri = self.url().parse::<Uri>().unwrap_or_default();
         let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
         if bearer.is_some() && is_open {
-            stderr::line(format_args!(
-                "flashsale: warning: {} gets a key or token unencrypted; use https where others can read the network",
-                self.url()
-            ));
+            // A command may need two clients.
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| {
+                stderr::line(format_args!(
+                    "flashsale: warning: {} gets a key or token unencrypted; use https where others can read the network",
+                    self.url()
+                ));
+            });
         }
         let tls = match self.cacert.as_deref().filter(|file| !file.is_empty()) {
             Some(file) => TlsConfig::builder()

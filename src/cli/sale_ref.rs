@@ -1,4 +1,4 @@
-//! A sale's id as operators type it: whole, or its beginning.
+//! A sale's id as operators type it: whole, or a prefix of it.
 
 use super::client::Client;
 use super::{Failure, pages};
@@ -6,17 +6,17 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The fewest characters of a beginning.
+/// The fewest characters of a prefix.
 const CHARACTERS_MIN: usize = 4;
 /// How many ids a message lists.
 const LISTED_MAX: usize = 3;
 
-/// A sale's id, or at least four characters that it begins with.
+/// A sale's id, or a prefix of it with at least four characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaleRef {
     Id(Uuid),
     /// In lower case, with dashes.
-    Beginning(String),
+    Prefix(String),
 }
 
 /// Reads a whole id, for a command that cannot look up others.
@@ -43,7 +43,7 @@ impl FromStr for SaleRef {
             (given == '-') == (place == '-') && (given == '-' || given.is_ascii_hexdigit())
         };
         if (CHARACTERS_MIN..pattern.len()).contains(&text.len()) && text.chars().zip(pattern.chars()).all(fits) {
-            return Ok(Self::Beginning(text));
+            return Ok(Self::Prefix(text));
         }
         Err(
             "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, or its first characters, at least four: \
@@ -57,20 +57,20 @@ impl fmt::Display for SaleRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Id(id) => id.fmt(f),
-            Self::Beginning(text) => f.write_str(text),
+            Self::Prefix(text) => f.write_str(text),
         }
     }
 }
 
 impl SaleRef {
-    /// The whole id. A beginning costs a list of all sales.
+    /// The whole id. A prefix costs a list of all sales.
     ///
     /// # Errors
-    /// `No` if no sale's id begins like this, or those of several do.
+    /// `No` if no sale's id has this prefix, or several have it.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
         let text = match self {
             Self::Id(id) => return Ok(*id),
-            Self::Beginning(text) => text,
+            Self::Prefix(text) => text,
         };
         let sales = pages::all(client, "/v1/admin/sales", "id")?;
         let ids = sales.iter().filter_map(|sale| sale["id"].as_str());
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn an_id_is_whole_or_begins_with_four_characters() {
         assert_eq!(ID.parse(), Ok(SaleRef::Id(ID.parse().unwrap())));
-        for beginning in ["0190", "0190A5C8-", "0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b2"] {
-            let read: SaleRef = beginning.parse().unwrap();
-            assert_eq!(read, SaleRef::Beginning(beginning.to_lowercase()));
+        for prefix in ["0190", "0190A5C8-", "0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b2"] {
+            let read: SaleRef = prefix.parse().unwrap();
+            assert_eq!(read, SaleRef::Prefix(prefix.to_lowercase()));
         }
         for wrong in ["", "019", "nope", "0190a5c82-f", "0190-a5c8", &format!("{ID}0")] {
             let said = wrong.parse::<SaleRef>().unwrap_err();
@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_stands_for_the_one_sale_whose_id_begins_so() {
+    fn a_prefix_stands_for_the_one_sale_that_has_it() {
         let other = "0190a5c8-2f3d-7d11-9c5b-6a1f0e7d4b21";
         let page = json!({"data": [{"id": ID}, {"id": other}], "has_more": false});
-        let whole = |beginning: &str| {
+        let whole = |prefix: &str| {
             let server = MockServer::answering(&[(200, &page.to_string())]);
             let client = server.client();
             prefix.parse::<SaleRef>().unwrap().whole(&client)

@@ -140,7 +140,11 @@ fn page(text: impl Into<String>) -> File {
 }
 
 /// The version of all files together, because they work only together.
-static VERSION: LazyLock<String> = LazyLock::new(|| version(ASSETS.iter().map(|(_, text)| text.as_bytes())));
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let texts = ASSETS.iter().map(|(_, text)| text.as_bytes());
+    // A worker has the policy of its own file.
+    version(texts.chain([POLICY.as_bytes()]))
+});
 
 static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     let file = |(name, text): &(&'static str, &'static str)| {
