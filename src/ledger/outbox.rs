@@ -442,11 +442,11 @@ impl OutgoingBatch {
         .execute(&mut *self.tx)
         .instrument(step("postpone undelivered messages"))
         .await?;
-        // A second, doubled with every attempt up to a minute. At most two for a state, because other shards may
-        // already sell by it.
+        // A second, doubled with every attempt up to a minute. At most two for states and units that operators move:
+        // other shards may already sell by a state, and an instance without permits may spend the attempts of a restock.
         sqlx::query!(
             "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
-                 least(case message ->> 'kind' when 'state' then 2 else 60 end, power(2, least(attempts, 6))) \
+                 least(case when message ->> 'kind' in ('resolve', 'ban') then 60 else 2 end, power(2, least(attempts, 6))) \
              where outbox_id = any($1)",
             &later
         )

@@ -496,6 +496,24 @@ async fn a_restock_is_answered_once_its_units_are_there() {
     world.settled(&sale).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_an_instance_without_permits_could_not_bring_are_tried_again_soon() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
+    let other = world.another().await;
+    let unknown = flow::operate::restock::restock(&other, sale.id, &key, &sku, 4).await;
+    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    // As after several restarts of Redis in a row.
+    let tried = "update outbox set attempts = 6, not_before = now() where sale_id = $1";
+    assert_eq!(world.execute(tried, sale.id).await.unwrap(), 2);
+    flow::settle::release::release_of(&other, sale.id).await.unwrap();
+    let again = "select count(*) from outbox where sale_id = $1 and attempts = 7";
+    assert_eq!(world.number(again, sale.id).await, 2);
+    let put_off = "select count(*) from outbox where sale_id = $1 and not_before > now() + interval '3 seconds'";
+    assert_eq!(world.number(put_off, sale.id).await, 0);
+}
+
 /// A sale with an undelivered message about an order that was cancelled.
 async fn with_a_decision(world: &World) -> Arc<Sale> {
     let sale = world.sale(&Terms::of(10, 1)).await;
