@@ -2,7 +2,6 @@
 
 use super::client::Client;
 use super::{Failure, pages};
-use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
@@ -50,15 +49,6 @@ impl FromStr for SaleRef {
              the `id` that `flashsale sale create` prints, and `flashsale sale list`"
                 .to_owned(),
         )
-    }
-}
-
-impl fmt::Display for SaleRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id(id) => id.fmt(f),
-            Self::Prefix(text) => f.write_str(text),
-        }
     }
 }
 
