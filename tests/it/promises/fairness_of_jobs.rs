@@ -12,9 +12,9 @@ use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::sale::{Item, NewSale, PurchaseRate, Sale, SaleState};
-use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::settle::drain::drain_to_now;
+use flashsale::flow::{self, App};
 use flashsale::ledger::drain::Drained;
 use flashsale::ledger::outbox::{Message, Outgoing};
 use flashsale::ledger::rebuild::{NotedServer, WholeShard};
@@ -473,15 +473,22 @@ async fn a_restock_does_not_queue_up_behind_a_wave_of_orders_that_ended() {
     assert_eq!(world.settled(&sale).await.stock.available, 14);
 }
 
+/// Asks an instance for four units, under the key `more`. It keeps no permits, so it does not know the epoch of the
+/// shards, and cannot bring the units. Returns it.
+async fn restock_without_permits(world: &World, sale: &Sale) -> Arc<App> {
+    let other = world.another().await;
+    let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
+    let unknown = flow::operate::restock::restock(&other, sale.id, &key, &sku, 4).await;
+    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    other
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restock_is_answered_once_its_units_are_there() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
     let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
-    // Another instance that keeps no permits does not know the epoch of the shards.
-    let other = world.another().await;
-    let unknown = flow::operate::restock::restock(&other, sale.id, &key, &sku, 4).await;
-    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    restock_without_permits(&world, &sale).await;
     assert_eq!(free(&world, &sale).await, 10);
     within(PATIENCE, "the same request finds them there", async || {
         let outcome = flow::operate::restock::restock(&world.app, sale.id, &key, &sku, 4).await;
@@ -500,10 +507,7 @@ async fn a_restock_is_answered_once_its_units_are_there() {
 async fn units_that_an_instance_without_permits_could_not_bring_are_tried_again_soon() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 2)).await;
-    let (key, sku) = ("more".parse().unwrap(), SKU.parse().unwrap());
-    let other = world.another().await;
-    let unknown = flow::operate::restock::restock(&other, sale.id, &key, &sku, 4).await;
-    assert!(matches!(&unknown, Err(fault) if fault.is_passing()), "{unknown:?}");
+    let other = restock_without_permits(&world, &sale).await;
     // As after several restarts of Redis in a row.
     let tried = "update outbox set attempts = 6, not_before = now() where sale_id = $1";
     assert_eq!(world.execute(tried, sale.id).await.unwrap(), 2);
