@@ -38,7 +38,7 @@ enum Command {
     /// Measure what the parts can do at most, and what share of that the whole program reaches.
     #[command(after_help = "Example:\n  flashsale-bench ceiling --seconds 10 --rounds 5")]
     Ceiling(Measuring),
-    /// Run one load on four ways to sell: the speed of each, and the state of its stock after parts are killed.
+    /// Run one load on five ways to sell: the speed of each, and the state of its stock after parts are killed.
     #[command(after_help = "Example:\n  flashsale-bench compare --clients 256 --out loadtest/results")]
     Compare(Measuring),
     /// Measure the cost of a purchase as items, shards, sales and holds grow, and estimate a million purchases a

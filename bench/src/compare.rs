@@ -1,4 +1,4 @@
-//! `bench compare` puts one load on four ways to sell. The first part has a unit for every shopper, and measures speed.
+//! `bench compare` puts one load on five ways to sell. The first part has a unit for every shopper, and measures speed.
 //! The second part is a scarce sale. It kills the application and Redis in the middle, and then checks the stock.
 
 mod promises;
@@ -34,7 +34,8 @@ enum Kind {
 }
 
 /// The ways to sell, in the order of the table.
-const WAYS: [(&str, &str, Kind); 4] = [
+const WAYS: [(&str, &str, Kind); 5] = [
+    ("read, check, write", "no_lock", Kind::Rival(Way::NoLock)),
     ("database only", "database_only", Kind::Rival(Way::DatabaseOnly)),
     ("basic script", "basic_script", Kind::Rival(Way::BasicScript)),
     ("full", "ours", Kind::Ours("redis")),
@@ -76,6 +77,7 @@ impl<'a> Contender<'a> {
             Kind::Rival(way) => {
                 bench.wait_for(rivals::prepare(&database))?;
                 let name = match way {
+                    Way::NoLock => "no-lock",
                     Way::DatabaseOnly => "database-only",
                     Way::BasicScript => "basic-script",
                 };
@@ -142,7 +144,7 @@ pub fn run(options: Options) -> Result<(Report, Vec<String>)> {
     let rounds = options.rounds(3);
     let window = options.window(5.0);
     let bench = Bench::new(options, 1 + WAYS.len() * rounds * 2)?;
-    let (world, report) = World::begin(&bench, "compare", "Four ways to sell")?;
+    let (world, report) = World::begin(&bench, "compare", "Five ways to sell")?;
     let stock = bench.options.size(500, 10_000);
     let wanted = bench.options.shoppers(window, RATE_MAX).max(stock * (DEMAND + 1));
     let stage = Stage {

@@ -1,10 +1,11 @@
-//! Two rivals: other ways to sell that articles on this subject propose, written with usual care.
+//! Three rivals: other ways to sell that articles on this subject propose, written with usual care.
 //!
 //! They share our HTTP server, replies, shopper routes, and checks of tokens, keys and bodies. They keep no holds: a
 //! written order is sold.
 
 mod basic_script;
 mod database_only;
+mod no_lock;
 
 use actix_web::http::header::LOCATION;
 use actix_web::middleware::from_fn;
@@ -24,6 +25,7 @@ use flashsale::http::health::healthz;
 use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
+use no_lock::NoLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -52,8 +54,7 @@ const CALL_MAX: Duration = Duration::from_millis(1500);
 /// The time that a shopper has to pay an order.
 const PAYMENT_WINDOW: TimeDelta = TimeDelta::days(1);
 
-/// The rivals' tables. Both rivals have the same ones; the basic script keeps stock and limits in Redis, so those
-/// tables stay empty.
+/// The rivals' tables. All rivals have the same ones, and use those that they need.
 const SCHEMA: &str = "
 create table items (
     sale_id uuid not null,
@@ -133,6 +134,8 @@ $$;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
+    /// Statements of Postgres that read the stock, check it and write it back, without a lock.
+    NoLock,
     /// One transaction of Postgres a purchase.
     DatabaseOnly,
     /// A script in Redis counts, and the application writes the order afterwards.
@@ -143,7 +146,7 @@ impl Way {
     const fn connections(self) -> u32 {
         match self {
             Self::DatabaseOnly => CONNECTIONS_TO_ONE_ROW,
-            Self::BasicScript => CONNECTIONS,
+            Self::NoLock | Self::BasicScript => CONNECTIONS,
         }
     }
 }
@@ -183,7 +186,7 @@ fn no_answer(error: impl std::fmt::Display) -> Fault {
     Fault::Unavailable(error.to_string())
 }
 
-/// The orders in Postgres, which both rivals keep.
+/// The orders in Postgres, which all rivals keep.
 struct Books {
     pool: PgPool,
     listed: RefCell<HashMap<(Uuid, String), Listed>>,
@@ -263,6 +266,27 @@ impl Books {
             paid_at: None,
         })))
     }
+
+    /// Stores an order unless its key already has one; `true` if it did.
+    async fn insert(&self, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
+        let done = sqlx::query(
+            "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
+             created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing",
+        )
+        .bind(order.id.0)
+        .bind(order.sale_id.0)
+        .bind(order.sku.as_str())
+        .bind(wanted.user.as_str())
+        .bind(wanted.key.as_str())
+        .bind(wanted.quantity)
+        .bind(order.amount_minor)
+        .bind(&order.currency)
+        .bind(order.created_at)
+        .bind(order.expires_at)
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
 }
 
 /// An order, with the members of ours.
@@ -300,6 +324,7 @@ fn order(wanted: &Wanted, item: &Listed) -> Order {
 }
 
 enum Till {
+    NoLock(NoLock),
     DatabaseOnly(DatabaseOnly),
     BasicScript(BasicScript),
 }
@@ -337,6 +362,7 @@ async fn purchase(
     // As in our program, a purchase completes even if the client disconnects.
     let selling = actix_web::rt::spawn(async move {
         match till.get_ref() {
+            Till::NoLock(till) => till.sell(&wanted).await,
             Till::DatabaseOnly(till) => till.sell(&wanted).await,
             Till::BasicScript(till) => till.sell(&wanted).await,
         }
@@ -383,6 +409,7 @@ pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
                     async move {
                         let books = Books::connect(&database, way.connections()).await?;
                         Ok::<_, anyhow::Error>(match way {
+                            Way::NoLock => Till::NoLock(NoLock::over(books)),
                             Way::DatabaseOnly => Till::DatabaseOnly(DatabaseOnly::over(books)),
                             Way::BasicScript => Till::BasicScript(BasicScript::connect(books, &redis).await?),
                         })

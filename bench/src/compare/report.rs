@@ -84,7 +84,7 @@ fn share(rushes: &Rushes<'_>, count: usize) -> String {
 
 fn ways(steady: &[Vec<Steady>], scarce: &[Rushes<'_>]) -> Table {
     let mut table = Table::new(
-        "Four ways to sell",
+        "Five ways to sell",
         "Latencies in milliseconds; medians of the rounds, as is recovery: seconds from the kill of Redis to the next \
          new order; the database alone does not use it. What went wrong is the sum of all rushes.",
         &[
@@ -185,7 +185,7 @@ fn promise_goals(name: &str, rushes: &Rushes<'_>) -> impl Iterator<Item = Goal> 
 
 /// The speed of ours as a share of each rival's, by round.
 fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
-    let [database, basic, full, _] = steady else {
+    let [_, database, basic, full, _] = steady else {
         return Vec::new();
     };
     let goal = |name: &str, bound: f64, rival: &[Steady]| {

@@ -65,27 +65,6 @@ impl BasicScript {
             .map_err(no_answer)
     }
 
-    /// Stores an order unless its key already has one; `true` if it did.
-    async fn insert(&self, wanted: &Wanted, order: &Order) -> Result<bool, sqlx::Error> {
-        let done = sqlx::query(
-            "insert into orders (order_id, sale_id, sku, user_id, idempotency_key, quantity, amount_minor, currency, \
-             created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing",
-        )
-        .bind(order.id.0)
-        .bind(order.sale_id.0)
-        .bind(order.sku.as_str())
-        .bind(wanted.user.as_str())
-        .bind(wanted.key.as_str())
-        .bind(wanted.quantity)
-        .bind(order.amount_minor)
-        .bind(&order.currency)
-        .bind(order.created_at)
-        .bind(order.expires_at)
-        .execute(&self.books.pool)
-        .await?;
-        Ok(done.rows_affected() == 1)
-    }
-
     /// Sells, or gives the refusal; `None` if the item does not exist.
     pub(super) async fn sell(&self, wanted: &Wanted) -> Result<Option<Sold>, Fault> {
         let Some(item) = self.books.listed(wanted).await? else {
@@ -102,7 +81,7 @@ impl BasicScript {
             return Ok(Some(self.books.find(wanted).await?.unwrap_or(refusal)));
         }
         let order = order(wanted, &item);
-        match self.insert(wanted, &order).await {
+        match self.books.insert(wanted, &order).await {
             Ok(true) => Ok(Some(Sold::New(order))),
             Ok(false) => {
                 // The key already has its order, so this request must take no units.
