@@ -6,6 +6,7 @@ pub mod alerts;
 mod answer;
 pub mod audit;
 pub mod ban;
+pub mod buy;
 mod client;
 pub mod completions;
 pub mod config;
@@ -75,6 +76,8 @@ enum Command {
     Sale(sale::Args),
     /// Print a shopper's bearer token.
     Token(token::Args),
+    /// Buy as a shopper, with the sale's guards.
+    Buy(buy::Args),
     /// Act as the payment provider: send the signed webhook that marks an order as paid.
     Pay(pay::Args),
     /// List orders of a sale or an account, or show one order with its payments.
@@ -174,6 +177,7 @@ pub fn main() -> ExitCode {
         Command::Migrate(args) => migrate::run(&args),
         Command::Sale(args) => sale::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Buy(args) => buy::run(&args),
         Command::Pay(args) => pay::run(&args),
         Command::Orders(args) => orders::run(&args),
         Command::Refunds(args) => refunds::run(&args),

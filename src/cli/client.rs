@@ -301,10 +301,18 @@ impl Client {
     ///
     /// # Errors
     /// The error of the last attempt.
-    pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
+    pub fn post_once(
+        &self,
+        path: &str,
+        key: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        pause: Duration,
+    ) -> Result<Answer, CallError> {
+        let headers = [headers, &[("idempotency-key", key)]].concat();
         let mut tries = 1..TRIES;
         loop {
-            match self.send("POST", path, &[("idempotency-key", key)], body) {
+            match self.send("POST", path, &headers, body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
                     let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
                     stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
