@@ -1,6 +1,6 @@
 //! The operator's commands, end to end against an instance.
 
-use crate::support::app::{Ran, TestApp, Who, program, sale, token as shopper_token};
+use crate::support::app::{Ran, TestApp, Who, program, sale, sale_with, token as shopper_token};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -108,6 +108,46 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
             .ends_with(&format!("sale {id} is closed: it sells no more\n")),
         "{loaded:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
+    let app = TestApp::start().await;
+    let open = app.load_sale(&sale()).await;
+    let bought = app
+        .run(&["buy", &open, "--user", "ada", "--key", "k", "--json"])
+        .ended(0)
+        .json();
+    let again = app
+        .run(&["buy", &open, "--user", "ada", "--key", "k", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!((&bought["id"], &bought["state"]), (&again["id"], &json!("reserved")));
+    let order = bought["id"].as_str().unwrap();
+    let said = app.run(&["buy", &open, "--user", "bob"]).ended(0).stdout;
+    assert!(
+        said.contains("is reserved: 1 x ") && said.contains("next: flashsale pay "),
+        "{said}"
+    );
+    app.run(&["buy", &open, "pad", "--user", "bob"]).ended(2);
+    app.run(&["pay", order]).ended(0);
+
+    let guards = json!({"waiting_room": true, "purchase_token": true, "challenge": "proof_of_work", "proof_cost": 10});
+    let guarded = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    app.buy("ada", &guarded, "k", 1).await.no(403, "admission_required");
+    // The ids of both sales may begin alike, so the beginning is all but the last character.
+    let beginning = &guarded[..guarded.len() - 1];
+    let bought = app.run(&["buy", beginning, "--user", "ada", "--json"]).ended(0).json();
+    assert_eq!(bought["sale_id"], guarded.as_str());
+
+    let captcha = json!({"purchase_token": true, "challenge": "captcha"});
+    let captcha = app.load_sale(&sale_with(&json!({"guards": captcha}))).await;
+    let refused = app.run(&["buy", &captcha, "--user", "ada"]).ended(1);
+    assert!(refused.stderr.contains("buy on the sale's page"), "{refused:?}");
+    let closed = app.operate(&open, "close").await.ok(200);
+    assert_eq!(closed.body["state"], "closed");
+    let refused = app.run(&["buy", &open, "--user", "eve"]).ended(1);
+    assert!(refused.stderr.contains("sale_not_open"), "{refused:?}");
 }
 
 #[tokio::test]
