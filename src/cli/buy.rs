@@ -1,11 +1,14 @@
-//! `flashsale buy`: a purchase as a shopper makes it. It passes the guards of the sale: it waits in the waiting room,
-//! does a proof of work, and fetches a purchase token. Its one key makes sure that repeating it makes no second order.
+//! `flashsale buy`: a purchase as a shopper makes it. The command sends the purchase, and passes each guard that the
+//! refusal names: it waits in the waiting room, does a proof of work, and fetches a purchase token. All of it has one
+//! key, so that repeating it makes no second order.
 
 use super::answer::{read, show, text};
-use super::client::{Answer, ApiArgs, Client};
+use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
 use super::{Failure, output, setting, token};
 use crate::config::JWT_SECRET;
+use crate::domain::ids::IdempotencyKey;
+use crate::domain::purchase::QUANTITY_MAX;
 use crate::stderr;
 use altcha::{SolveChallengeOptions, solve_challenge};
 use anyhow::Context as _;
@@ -20,10 +23,14 @@ use uuid::Uuid;
 
 /// How long the shopper's token is valid: longer than most waiting rooms.
 const TOKEN_TTL: Duration = Duration::from_secs(12 * 3_600);
-/// The wait before the same purchase is sent again. The server has given up the attempt before by then.
+/// The least wait before the purchase is sent again: the server works on a lost one for up to two seconds.
 const RETRY: Duration = Duration::from_secs(3);
 /// The wait before asking for the place again, if the server names none.
-const ASK_AGAIN_SECONDS: u64 = 5;
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How many answers in a row may be missing. A restart of the server takes less.
+const MISSES_MAX: usize = 30;
+/// How many guards are passed for one purchase: an admission may end while a proof is computed.
+const GUARDS_MAX: usize = 5;
 /// The longest that a proof of work may take.
 const PROOF_MAX: Duration = Duration::from_secs(240);
 /// The sales that shoppers see.
@@ -46,14 +53,18 @@ pub struct Args {
     /// The item's SKU; default: the sale's only item.
     sku: Option<String>,
     /// How many units to buy.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(QUANTITY_MAX)))]
     quantity: u32,
     /// The shopper's id, 1 to 128 bytes.
     #[arg(long, value_name = "ID", value_parser = token::user_id)]
     user: String,
     /// Idempotency key; to retry after an unknown outcome, repeat the printed key, so that units are bought only once.
-    #[arg(long)]
-    key: Option<String>,
+    #[arg(long, value_parser = key)]
+    key: Option<IdempotencyKey>,
+}
+
+fn key(text: &str) -> Result<IdempotencyKey, String> {
+    text.parse().map_err(|wrong| format!("{wrong}"))
 }
 
 /// # Errors
@@ -62,139 +73,190 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let token = token::issue(&setting::jwt_secret()?, &args.user, TOKEN_TTL, Utc::now())?;
     let shopper = args.api.client(Some(token))?.proven_by(JWT_SECRET);
-    let key = args.key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-    let sale = args.sale.whole_of(&shopper, SALES)?;
-    let order = buy(&shopper, sale, args.sku.as_deref(), args.quantity, &key)?.body;
-    show(&order, args.api.json, |order: Value| describe(&order))
+    let key = match &args.key {
+        Some(key) => key.as_str().to_owned(),
+        None => Uuid::new_v4().to_string(),
+    };
+    // Without a token, a list is no shopper's page view.
+    let sale = args.sale.whole_of(&args.api.client(None)?, SALES)?;
+    let wish = Wish {
+        sale,
+        sku: sku(&shopper, sale, args.sku.as_deref())?,
+        quantity: args.quantity,
+        key,
+    };
+    let order = wish.buy(&shopper)?.body;
+    show(&order, args.api.form(), |order: Value| describe(&order))
 }
 
-/// A sale, as far as a purchase needs it.
+/// An item of a sale, as shoppers see it.
 #[derive(Deserialize)]
-struct Shown {
-    items: Vec<Item>,
-    guards: Guards,
-}
-
-#[derive(Deserialize)]
-struct Item {
+struct PublicItem {
     sku: String,
     availability: String,
 }
 
-#[derive(Deserialize)]
-struct Guards {
-    waiting_room: bool,
-    purchase_token: bool,
-    challenge: String,
-    captcha_proof: bool,
+/// The SKU to buy: the given one, else that of the sale's only item.
+fn sku(shopper: &Client, sale: Uuid, given: Option<&str>) -> Result<String, Failure> {
+    let items: Vec<PublicItem> = read(&shopper.get(&format!("{SALES}/{sale}"))?.body["items"])?;
+    let known = |sku: &str| items.iter().any(|item| item.sku == sku);
+    let named = match (given, items.as_slice()) {
+        (Some(sku), _) if known(sku) => return Ok(sku.to_owned()),
+        (None, [only]) => return Ok(only.sku.clone()),
+        (Some(sku), _) => format!("the sale has no item {}", output::one_line(sku)),
+        (None, _) => "the sale has several items: name one".to_owned(),
+    };
+    let with_stock = |item: &PublicItem| format!("{} ({})", item.sku, item.availability.replace('_', " "));
+    let items: Vec<String> = items.iter().map(with_stock).collect();
+    Err(Failure::Usage(format!(
+        "{named}; its items: {}",
+        output::one_line(&items.join(", "))
+    )))
 }
 
-impl Shown {
-    /// The SKU to buy: the given one, else that of the only item.
-    fn chosen(&self, sku: Option<&str>) -> Result<String, Failure> {
-        let known = |sku: &str| self.items.iter().any(|item| item.sku == sku);
-        let named = match (sku, self.items.as_slice()) {
-            (Some(sku), _) if known(sku) => return Ok(sku.to_owned()),
-            (None, [only]) => return Ok(only.sku.clone()),
-            (Some(sku), _) => format!("the sale has no item {}", output::one_line(sku)),
-            (None, _) => "the sale has several items: name one".to_owned(),
-        };
-        let free = |item: &Item| format!("{} ({})", item.sku, item.availability.replace('_', " "));
-        let items: Vec<String> = self.items.iter().map(free).collect();
-        Err(Failure::Usage(format!("{named}; its items: {}", items.join(", "))))
-    }
+/// What a shopper wants to buy.
+struct Wish {
+    sale: Uuid,
+    sku: String,
+    quantity: u32,
+    key: String,
 }
 
-fn buy(shopper: &Client, sale: Uuid, sku: Option<&str>, quantity: u32, key: &str) -> Result<Answer, Failure> {
-    let path = format!("{SALES}/{sale}");
-    let shown: Shown = read(&shopper.get(&path)?.body)?;
-    let body = json!({"sku": shown.chosen(sku)?, "quantity": quantity}).to_string();
-    let mut headers = Vec::new();
-    if shown.guards.waiting_room {
-        headers.push(("x-admission", admission(shopper, &path)?));
-    }
-    if shown.guards.purchase_token {
-        let answer = match shown.guards.challenge.as_str() {
-            "none" => None,
-            "captcha" if !shown.guards.captcha_proof => {
-                return Err(Failure::No(
-                    "the sale asks for a captcha, which needs a person: buy on the sale's page".to_owned(),
-                ));
+impl Wish {
+    /// Buys. A repeated key with an order gets that order, whatever its sale asks for meanwhile.
+    fn buy(&self, shopper: &Client) -> Result<Answer, Failure> {
+        let path = format!("{SALES}/{}/orders", self.sale);
+        let body = json!({"sku": self.sku, "quantity": self.quantity}).to_string();
+        let advice = format!("to retry, repeat the command with --key {}", self.key);
+        let (mut admission, mut token) = (None, None);
+        for _ in 0..=GUARDS_MAX {
+            let proofs = [("x-admission", &admission), ("x-purchase-token", &token)];
+            let headers: Vec<(&str, &str)> = proofs
+                .iter()
+                .filter_map(|(name, proof)| Some((*name, proof.as_deref()?)))
+                .collect();
+            let error = match shopper.post_once(&path, &self.key, &headers, &body, RETRY) {
+                Ok(order) => return Ok(order),
+                Err(error) => error,
+            };
+            match code(&error) {
+                "admission_required" => admission = Some(self.admission(shopper)?),
+                "purchase_token_required" => token = Some(self.token(shopper)?),
+                _ => return Err(error.with_advice(&advice)),
             }
-            _ => Some(proof(shopper, sale)?),
-        };
-        let request = json!({"idempotency_key": key, "challenge": answer}).to_string();
-        let issued = shopper.post(&format!("{path}/tokens"), &request)?.body;
-        headers.push(("x-purchase-token", text(&issued["token"])));
+        }
+        Err(Failure::No(format!(
+            "admissions or tokens ended too soon, {GUARDS_MAX} times; {advice}"
+        )))
     }
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let bought = shopper.post_once(&format!("{path}/orders"), key, &headers, &body, RETRY);
-    let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
-    bought.map_err(|error| error.with_advice(&advice))
+
+    /// Waits until the shopper is admitted. The wait ends at the latest with the sale.
+    fn admission(&self, shopper: &Client) -> Result<String, Failure> {
+        let (mut ticket, mut said) = (Value::Null, String::new());
+        loop {
+            let place = self.post(shopper, "waiting-room", &json!({"ticket": ticket}))?;
+            match place["state"].as_str() {
+                Some("admitted") => return member(&place, "admission"),
+                Some("closed") => return Err(Failure::No("the sale is over".to_owned())),
+                Some("sold_out") => {
+                    return Err(Failure::No(
+                        "sold_out: nothing is free now; held units may come back later".to_owned(),
+                    ));
+                }
+                _ => {}
+            }
+            let now = describe_place(&place);
+            if now != said {
+                stderr::line(format_args!("flashsale: {now}"));
+                said = now;
+            }
+            if place["ticket"].is_string() {
+                ticket = place["ticket"].clone();
+            }
+            let wait = place["ask_again_seconds"].as_u64();
+            thread::sleep(wait.map_or(ASK_AGAIN, Duration::from_secs));
+        }
+    }
+
+    /// A purchase token, for the answer to a challenge if the sale asks for one.
+    fn token(&self, shopper: &Client) -> Result<String, Failure> {
+        let path = format!("{SALES}/{}/tokens", self.sale);
+        let ask = |challenge: Option<Value>| {
+            let request = json!({"idempotency_key": self.key, "challenge": challenge}).to_string();
+            patiently(|| shopper.post(&path, &request))
+        };
+        let issued = match ask(None) {
+            Err(error) if code(&error) == "challenge_required" => ask(Some(self.proof(shopper)?)),
+            issued => issued,
+        };
+        member(&issued?.body, "token")
+    }
+
+    /// Does a proof of work of the sale, and returns the answer to it.
+    fn proof(&self, shopper: &Client) -> Result<Value, Failure> {
+        let captcha = "the sale asks for a captcha, which needs a person: buy on the sale's page";
+        let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
+        let posed = match patiently(|| shopper.post("/v1/challenges", &request)) {
+            Err(error) if code(&error) == "not_found" => return Err(Failure::No(captcha.to_owned())),
+            posed => posed?.body,
+        };
+        if posed["kind"] != "proof_of_work" {
+            return Err(Failure::No(captcha.to_owned()));
+        }
+        let challenge: altcha::Challenge = read(&posed["altcha"])?;
+        let solved = solve_challenge(SolveChallengeOptions {
+            timeout_ms: u64::try_from(PROOF_MAX.as_millis()).unwrap_or(u64::MAX),
+            ..SolveChallengeOptions::new(&challenge)
+        });
+        let solution = solved.ok().flatten();
+        let solution = solution.context("the proof of work has no solution: repeat the command")?;
+        let payload = json!({"challenge": challenge, "solution": solution});
+        Ok(json!({"id": member(&posed, "id")?, "answer": STANDARD.encode(payload.to_string())}))
+    }
+
+    fn post(&self, shopper: &Client, what: &str, body: &Value) -> Result<Value, CallError> {
+        let (path, body) = (format!("{SALES}/{}/{what}", self.sale), body.to_string());
+        Ok(patiently(|| shopper.post(&path, &body))?.body)
+    }
 }
 
-/// Waits until the shopper is admitted. It ends at the latest with the sale.
-fn admission(shopper: &Client, path: &str) -> Result<String, Failure> {
-    let (mut ticket, mut said) = (Value::Null, String::new());
+/// Sends a request that changes nothing if it is repeated, until it has an answer.
+fn patiently(send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, CallError> {
+    let mut misses = 1..MISSES_MAX;
     loop {
-        let place = shopper
-            .post(&format!("{path}/waiting-room"), &json!({"ticket": ticket}).to_string())?
-            .body;
-        match place["state"].as_str() {
-            Some("admitted") => return Ok(text(&place["admission"])),
-            Some("closed") => return Err(Failure::No("the sale is over".to_owned())),
-            _ => {}
+        match send() {
+            Err(error) if error.may_pass() && misses.next().is_some() => thread::sleep(error.pause(ASK_AGAIN)),
+            outcome => return outcome,
         }
-        let now = waits(&place);
-        if now != said {
-            stderr::line(format_args!("flashsale: {now}"));
-            said = now;
-        }
-        if place["ticket"].is_string() {
-            ticket = place["ticket"].clone();
-        }
-        thread::sleep(Duration::from_secs(
-            place["ask_again_seconds"].as_u64().unwrap_or(ASK_AGAIN_SECONDS),
-        ));
     }
+}
+
+/// The code of a refusal; empty if there is no answer.
+fn code(error: &CallError) -> &str {
+    match error {
+        CallError::Refused(refusal) => &refusal.code,
+        CallError::NoAnswer(_) => "",
+    }
+}
+
+fn member(of: &Value, name: &str) -> Result<String, Failure> {
+    let found = of[name].as_str().map(str::to_owned);
+    Ok(found.with_context(|| format!("the server's answer has no {name}: is it of the same version?"))?)
 }
 
 /// A place in the waiting room, in words.
-fn waits(place: &Value) -> String {
-    let number = |member: &str| place[member].as_u64();
-    let sold_out = if place["state"] == "sold_out" {
-        "nothing is free now; "
-    } else {
-        ""
-    };
+fn describe_place(place: &Value) -> String {
+    let number = |name: &str| place[name].as_u64();
     let at = match (number("position"), number("waiting")) {
         (Some(position), Some(waiting)) => format!("place {position} of {waiting} in the waiting room"),
         _ => "in the waiting room".to_owned(),
     };
     let wait = number("estimated_wait_seconds").map(|seconds| format!(", about {seconds} s"));
-    format!("{sold_out}{at}{}", wait.unwrap_or_default())
-}
-
-/// Does a proof of work of the sale, and returns the answer to it.
-fn proof(shopper: &Client, sale: Uuid) -> Result<Value, Failure> {
-    let request = json!({"sale_id": sale, "without_picture": true}).to_string();
-    let challenge = shopper.post("/v1/challenges", &request)?.body;
-    let posed: altcha::Challenge = read(&challenge["altcha"])?;
-    let solved = solve_challenge(SolveChallengeOptions {
-        timeout_ms: u64::try_from(PROOF_MAX.as_millis()).unwrap_or(u64::MAX),
-        ..SolveChallengeOptions::new(&posed)
-    });
-    let solution = solved
-        .ok()
-        .flatten()
-        .context("the proof of work has no solution: try again")?;
-    let payload =
-        json!({"challenge": posed, "solution": {"counter": solution.counter, "derivedKey": solution.derived_key}});
-    Ok(json!({"id": challenge["id"], "answer": STANDARD.encode(payload.to_string())}))
+    at + &wait.unwrap_or_default()
 }
 
 fn describe(order: &Value) -> String {
-    let of = |member: &str| text(&order[member]);
+    let of = |name: &str| output::one_line(&text(&order[name]));
     let next = match order["state"].as_str() {
         Some("reserved") => format!("next: flashsale pay {}, before {}\n", of("id"), of("expires_at")),
         _ => String::new(),
@@ -215,54 +277,104 @@ mod tests {
     use super::super::mock_server::MockServer;
     use super::*;
 
-    const SALE: &str = r#"{"items":[{"sku":"phone","availability":"low"},{"sku":"case","availability":"sold_out"}],
-        "guards":{"waiting_room":true,"purchase_token":true,"challenge":"none","captcha_proof":false}}"#;
     const ORDER: &str = r#"{"id":"o","state":"reserved","quantity":1,"sku":"phone","amount_minor":499,"currency":"EUR",
         "expires_at":"2026-11-27T20:15:00.000Z"}"#;
 
+    fn refused(code: &str) -> String {
+        json!({"code": code, "detail": "why"}).to_string()
+    }
+
+    fn buy(answers: &[(u16, &str)]) -> (Result<Answer, Failure>, Vec<String>) {
+        let server = MockServer::answering(answers);
+        let wish = Wish {
+            sale: Uuid::nil(),
+            sku: "phone".to_owned(),
+            quantity: 1,
+            key: "k".to_owned(),
+        };
+        (wish.buy(&server.client()), server.requests())
+    }
+
     #[test]
-    fn a_purchase_passes_the_guards_of_the_sale_with_one_key() {
-        let server = MockServer::answering(&[
-            (200, SALE),
+    fn a_purchase_passes_the_guards_that_its_refusals_name() {
+        let (bought, asked) = buy(&[
+            (403, &refused("admission_required")),
             (
                 200,
                 r#"{"state":"waiting","position":2,"waiting":9,"ticket":"t1","ask_again_seconds":0}"#,
             ),
             (200, r#"{"state":"admitted","admission":"a1"}"#),
+            (403, &refused("purchase_token_required")),
             (201, r#"{"token":"p1"}"#),
             (201, ORDER),
         ]);
-        let order = buy(&server.client(), Uuid::nil(), Some("phone"), 1, "k").unwrap();
-        assert!(describe(&order.body).contains("order o is reserved: 1 x phone, 499 EUR\nnext: flashsale pay o"));
-        let asked = server.requests();
+        let said = describe(&bought.unwrap().body);
+        assert!(
+            said.contains("order o is reserved: 1 x phone, 499 EUR\nnext: flashsale pay o"),
+            "{said}"
+        );
         assert!(asked[2].contains(r#""ticket":"t1""#), "{asked:?}");
-        assert!(asked[3].contains(r#""idempotency_key":"k""#), "{asked:?}");
-        let purchase = asked[4].to_lowercase();
+        assert!(asked[4].contains(r#""idempotency_key":"k""#), "{asked:?}");
+        let purchase = asked[5].to_lowercase();
         for header in ["x-admission: a1", "x-purchase-token: p1", "idempotency-key: k"] {
             assert!(purchase.contains(header), "{purchase}");
         }
     }
 
     #[test]
+    fn a_repeated_key_finds_its_order_without_any_guard() {
+        let (bought, asked) = buy(&[(200, ORDER)]);
+        assert_eq!((bought.unwrap().body["id"].as_str(), asked.len()), (Some("o"), 1));
+    }
+
+    #[test]
+    fn a_wait_or_a_purchase_that_can_only_fail_ends() {
+        for state in ["closed", "sold_out"] {
+            let place = json!({"state": state}).to_string();
+            let (outcome, _) = buy(&[(403, &refused("admission_required")), (200, &place)]);
+            assert!(matches!(outcome, Err(Failure::No(_))), "{state}: {outcome:?}");
+        }
+        let (outcome, _) = buy(&[(409, &refused("sold_out"))]);
+        assert!(
+            matches!(&outcome, Err(Failure::No(said)) if !said.contains("--key")),
+            "{outcome:?}"
+        );
+        let admitted = (200, r#"{"state":"admitted","admission":"a1"}"#);
+        let again = refused("admission_required");
+        let rounds: Vec<(u16, &str)> = [(403, again.as_str()), admitted].repeat(GUARDS_MAX + 1);
+        let (outcome, _) = buy(&rounds);
+        assert!(
+            matches!(&outcome, Err(Failure::No(said)) if said.contains("--key k")),
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn a_captcha_needs_a_person() {
+        for posed in [
+            (404, refused("not_found")),
+            (201, r#"{"kind":"captcha","id":"c"}"#.to_owned()),
+        ] {
+            let (outcome, _) = buy(&[
+                (403, &refused("purchase_token_required")),
+                (403, &refused("challenge_required")),
+                (posed.0, &posed.1),
+            ]);
+            assert!(matches!(outcome, Err(Failure::No(said)) if said.contains("sale's page")));
+        }
+    }
+
+    #[test]
     fn the_item_is_named_where_there_are_several() {
-        let shown: Shown = serde_json::from_str(SALE).unwrap();
-        assert_eq!(shown.chosen(Some("case")).unwrap(), "case");
-        for (sku, said) in [(None, "several items"), (Some("pad"), "no item pad")] {
-            let wrong = shown.chosen(sku).unwrap_err().to_string();
+        let sale = r#"{"items":[{"sku":"phone","availability":"low"},{"sku":"case","availability":"sold_out"}]}"#;
+        let chosen = |given| sku(&MockServer::answering(&[(200, sale)]).client(), Uuid::nil(), given);
+        assert_eq!(chosen(Some("case")).unwrap(), "case");
+        for (given, said) in [(None, "several items"), (Some("pad"), "no item pad")] {
+            let wrong = chosen(given).unwrap_err().to_string();
             assert!(
                 wrong.contains(said) && wrong.contains("phone (low), case (sold out)"),
                 "{wrong}"
             );
         }
-    }
-
-    #[test]
-    fn a_captcha_needs_a_person() {
-        let sale = SALE
-            .replace("none", "captcha")
-            .replace(r#""waiting_room":true"#, r#""waiting_room":false"#);
-        let server = MockServer::answering(&[(200, &sale)]);
-        let refused = buy(&server.client(), Uuid::nil(), Some("phone"), 1, "k");
-        assert!(matches!(refused, Err(Failure::No(said)) if said.contains("sale's page")));
     }
 }

@@ -203,6 +203,13 @@ impl CallError {
         }
     }
 
+    /// The wait before the next attempt: `pause`, or longer if the server asks for that.
+    #[must_use]
+    pub fn pause(&self, pause: Duration) -> Duration {
+        let asked = self.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
+        pause.max(asked)
+    }
+
     /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
     #[must_use]
     pub fn with_advice(self, advice: &str) -> Failure {
@@ -297,7 +304,7 @@ impl Client {
     }
 
     /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
-    /// up to [`TRIES`] attempts. The wait before each is the server's `Retry-After`, else `pause`.
+    /// up to [`TRIES`] attempts. Before each it waits for `pause`, or for the server's longer `Retry-After`.
     ///
     /// # Errors
     /// The error of the last attempt.
@@ -314,9 +321,9 @@ impl Client {
         loop {
             match self.send("POST", path, &headers, body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
-                    let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
-                    stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
-                    std::thread::sleep(pause);
+                    let key = one_line(key);
+                    stderr::line(format_args!("flashsale: {error}; trying again with the key {key}"));
+                    std::thread::sleep(error.pause(pause));
                 }
                 outcome => return outcome,
             }
