@@ -155,7 +155,9 @@ pub fn line_at(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::sale_guards::SaleGuards;
     use serde_json::json;
+    use std::collections::BTreeSet;
 
     const SMALL: &str = "\
 name = \"Launch\"
@@ -194,11 +196,12 @@ per_user_limit = 1
     }
 
     #[test]
-    fn the_example_has_every_key() {
+    fn the_example_has_every_key_and_the_defaults_of_guards() {
         let schema = serde_json::to_value(schemars::schema_for!(SaleRequest)).unwrap();
-        let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
         let example = body(include_str!("../../sale.example.toml"));
-        assert_eq!(example.as_object().unwrap().len(), known.len(), "{known:?}");
+        let keys = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(keys(&example), keys(&schema["properties"]));
+        assert_eq!(example["guards"], json!(SaleGuards::default()));
     }
 
     #[test]

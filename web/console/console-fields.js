@@ -24,9 +24,9 @@ export function localTime(instant) {
 
 // Parses a typed text into the API's value, with null for empty, or into an error text.
 const KINDS = {
-    text({ max = 200 }, text) {
+    text({ max = 200, mayLack }, text) {
         if (text.trim() === '') {
-            return { wrong: say('wrongEmpty') };
+            return mayLack ? { value: null } : { wrong: say('wrongEmpty') };
         }
         return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
     },

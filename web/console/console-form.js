@@ -38,7 +38,7 @@ function newSale() {
 
 /** @typedef {{ items: Record<string, string>[], [name: string]: any }} Texts the texts of all fields, by name */
 
-const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value));
+const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value ?? ''));
 
 /** Turns a sale from the API into field texts. @type {(sale: AdminSale) => Texts} */
 function textsOf(sale) {

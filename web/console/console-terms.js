@@ -30,7 +30,7 @@ export const ITEM_TERMS = [
 ];
 
 /** The value of a term, whose name may have parts. @param {{ name: string }} term @param {any} sale */
-export const termOf = ({ name }, sale) => name.split('.').reduce((inner, part) => inner[part], sale);
+export const termOf = ({ name }, sale) => name.split('.').reduce((inner, part) => inner?.[part], sale);
 
 export function timeText(value) {
     return Number.isNaN(Date.parse(value)) ? apart(value) : momentExact(value);
@@ -38,6 +38,9 @@ export function timeText(value) {
 
 /** A term's value in words. @param {{ kind: string, prefix?: string }} term @param {any} value */
 export function termText({ kind, prefix }, value) {
+    if (value === null || value === undefined) {
+        return '–';
+    }
     if (kind === 'time') {
         return timeText(value);
     }

@@ -4,6 +4,7 @@ use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{Sale, SaleRequest, Transition};
+use crate::domain::sale_guards::SaleGuards;
 use crate::flow;
 use crate::flow::operate::drafts::{ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
 use crate::flow::operate::transition::TransitionOutcome;
@@ -335,8 +336,7 @@ pub fn example(state: &str) -> Value {
     sale["payment_window_seconds"] = 900.into();
     sale["purchase_rate"] = json!({"limit": 5, "window_ms": 60000});
     sale["durability"] = "redis".into();
-    sale["guards"] = json!({"purchase_token": false, "challenge": "none", "proof_cost": 1000, "captcha_proof_cost": 0, "holds_max": 0,
-        "unpaid_cooldown_seconds": 0, "waiting_room": false, "admissions_per_second": 100, "admission_seconds": 300});
+    sale["guards"] = json!(SaleGuards::default());
     sale
 }
 

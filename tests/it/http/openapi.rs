@@ -9,6 +9,7 @@ use flashsale::http::openapi::REFERENCE;
 use flashsale::metrics::Metrics;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -298,15 +299,15 @@ async fn the_commands_of_the_page_run_as_they_stand() {
         .into();
     variables.insert("FLASHSALE_URL", app.url.clone());
     variables.insert("TOKEN", token("ada"));
-    let mut ran = BTreeSet::new();
-    let mut expect = |id: &'static str, variables: &BTreeMap<&str, String>| {
+    let ran = RefCell::new(BTreeSet::new());
+    let expect = |id: &'static str, variables: &BTreeMap<&str, String>| {
         let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
         let answers = operation["responses"].as_object().unwrap().keys();
         // The first time, and not again: 201 where there is one.
         let good: Vec<u16> = answers.map(|it| it.parse().unwrap()).filter(|it| *it < 300).collect();
         let (status, body) = run(id, variables);
         assert_eq!(Some(&status), good.iter().max(), "{id}: {body}");
-        ran.insert(id);
+        ran.borrow_mut().insert(id);
         body
     };
     let id_of = |body: &Value| body["id"].as_str().unwrap().to_owned();
@@ -352,7 +353,6 @@ async fn the_commands_of_the_page_run_as_they_stand() {
         "getStats",
         "listDeadLetters",
         "settleDeadLetter",
-        "listRefusedMessages",
         "auditSale",
         "pauseSale",
         "resumeSale",
@@ -364,29 +364,15 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     variables.insert("SALE_ID", app.create_sale(&sale_with(&json!({}))).await);
     expect("deleteSale", &variables);
     variables.insert("SALE_ID", guarded);
-    for id in ["askWaitingRoom", "followWaitingRoom", "askChallenge"] {
+    for id in ["askWaitingRoom", "followWaitingRoom", "askChallenge", "banAccount"] {
         expect(id, &variables);
     }
-    for id in [
-        "listPayments",
-        "settlePayment",
-        "listActions",
-        "listAlerts",
-        "followAlerts",
-        "banAccount",
-        "listBans",
-        "liftBan",
-        "showGuards",
-        "changeGuards",
-        "getHealth",
-        "getReadiness",
-        "getMetrics",
-        "getDocument",
-        "getReference",
-        "getReferenceStyle",
-        "explainProblem",
-    ] {
-        expect(id, &variables);
+    // The others need nothing but what exists by now.
+    let of_sessions = ["showSession", "signIn", "signOut", "listSessions", "endSession"];
+    for operation in &REFERENCE.operations {
+        if !ran.borrow().contains(operation.id) && !of_sessions.contains(&operation.id) {
+            expect(operation.id, &variables);
+        }
     }
     expect("showSession", &variables);
     expect("signIn", &variables);
@@ -406,7 +392,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
         expect(id, &variables);
     }
     let all: BTreeSet<_> = REFERENCE.operations.iter().map(|it| it.id).collect();
-    assert_eq!(ran, all);
+    assert_eq!(ran.into_inner(), all);
 }
 
 #[tokio::test]
