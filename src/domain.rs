@@ -13,6 +13,7 @@ pub mod guard;
 pub mod host;
 pub mod hs256;
 pub mod ids;
+pub mod keyed_hash;
 mod names;
 pub mod order;
 pub mod outage;

@@ -1,6 +1,7 @@
 //! Guard warnings to operators, and their delivery to a webhook.
 
 use super::ids::UserId;
+use super::names::names;
 use super::{time, webhook};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -25,23 +26,7 @@ pub enum AlertKind {
     BrowsingBan,
 }
 
-impl AlertKind {
-    /// The name in SQL and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Browsing => "browsing",
-            Self::BrowsingBan => "browsing_ban",
-        }
-    }
-
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Browsing, Self::BrowsingBan]
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-    }
-}
+names! { AlertKind: Browsing "browsing", BrowsingBan "browsing_ban" }
 
 /// A guard warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -1,6 +1,7 @@
 //! Bans: accounts that cannot buy. They keep the orders that they have.
 
 use super::ids::UserId;
+use super::names::names;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -16,23 +17,7 @@ pub enum BannedBy {
     Browsing,
 }
 
-impl BannedBy {
-    /// The name in SQL and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Operator => "operator",
-            Self::Browsing => "browsing",
-        }
-    }
-
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Operator, Self::Browsing]
-            .into_iter()
-            .find(|by| by.as_str() == name)
-    }
-}
+names! { BannedBy: Operator "operator", Browsing "browsing" }
 
 /// The ban of an account, in force or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

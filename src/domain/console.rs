@@ -1,18 +1,16 @@
 //! The operators' console: its sessions, and the entries of the audit log.
 
 use super::ids::SaleId;
-use super::plain::{NotPlain, plain};
+use super::keyed_hash;
+use super::plain::plain_text;
 use super::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
-use hmac::{Hmac, Mac as _};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sha2::Sha256;
 use std::fmt;
-use std::str::FromStr;
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
@@ -86,35 +84,16 @@ impl SessionSecret {
     }
 
     fn mac(&self, admin_key: &str, of: &[u8]) -> [u8; 32] {
-        // Infallible: HMAC takes a key of any length.
-        let mac = Hmac::<Sha256>::new_from_slice(admin_key.as_bytes()).map(|mut mac| {
-            mac.update(of);
-            mac.update(&self.0);
-            mac.finalize().into_bytes().into()
-        });
-        mac.unwrap_or_default()
+        keyed_hash::of(admin_key.as_bytes(), &[of, &self.0])
     }
 }
 
 /// The most characters of an operator's name.
 pub const OPERATOR_MAX: usize = 64;
 
-/// The name that an operator gives. Operators share one key, so it is not verified.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OperatorName(String);
-
-impl OperatorName {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for OperatorName {
-    type Err = NotPlain;
-    fn from_str(text: &str) -> Result<Self, NotPlain> {
-        Ok(Self(plain(text, OPERATOR_MAX)?.to_owned()))
-    }
+plain_text! {
+    /// The name that an operator gives. Operators share one key, so it is not verified.
+    OperatorName OPERATOR_MAX
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

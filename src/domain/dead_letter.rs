@@ -2,7 +2,7 @@
 //! and decisions of Postgres that a shard refuses.
 
 use super::event::Position;
-use super::plain::{NotPlain, plain};
+use super::plain::plain_text;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -57,22 +57,9 @@ impl FromStr for LetterId {
     }
 }
 
-/// An operator's words on what was done about a dead letter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note(String);
-
-impl Note {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Note {
-    type Err = NotPlain;
-    fn from_str(text: &str) -> Result<Self, NotPlain> {
-        Ok(Self(plain(text, NOTE_MAX)?.to_owned()))
-    }
+plain_text! {
+    /// An operator's words on what was done about a dead letter.
+    Note NOTE_MAX
 }
 
 /// A dead letter: an event that Postgres could not take.

@@ -1,10 +1,9 @@
 //! The key of development mode, which the program prints at its start. It is derived from the secret of shoppers'
 //! tokens: all instances have the same key, and a restart keeps it.
 
+use super::keyed_hash;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, Mac as _};
-use sha2::Sha256;
 
 /// The bytes of the key.
 const LENGTH: usize = 18;
@@ -12,13 +11,8 @@ const LENGTH: usize = 18;
 /// The key derived from the secret, which it does not reveal.
 #[must_use]
 pub fn key(jwt_secret: &str) -> String {
-    // Infallible: HMAC takes a key of any length. An empty key would be refused.
-    let mac = Hmac::<Sha256>::new_from_slice(jwt_secret.as_bytes()).map(|mut mac| {
-        mac.update(b"flashsale development mode");
-        mac.finalize().into_bytes()
-    });
-    mac.map(|bytes| URL_SAFE_NO_PAD.encode(&bytes[..LENGTH]))
-        .unwrap_or_default()
+    let hash = keyed_hash::of(jwt_secret.as_bytes(), &[b"flashsale development mode"]);
+    URL_SAFE_NO_PAD.encode(&hash[..LENGTH])
 }
 
 /// The address of a page with the key in its fragment, which browsers do not send.

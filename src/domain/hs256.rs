@@ -3,6 +3,7 @@
 //! The crate's own providers bring RSA and elliptic curves with them. Shoppers' tokens use only `HS256`, and `rsa` has
 //! a known weakness (RUSTSEC-2023-0071). So this provider refuses every other algorithm.
 
+use super::keyed_hash;
 use hmac::{Hmac, Mac as _};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -38,8 +39,7 @@ impl Hs256 {
         if algorithm != Algorithm::HS256 || family != AlgorithmFamily::Hmac {
             return Err(ErrorKind::InvalidAlgorithm.into());
         }
-        let mac = Hmac::new_from_slice(key).map_err(|_length| ErrorKind::InvalidKeyFormat)?;
-        Ok(Self(mac))
+        Ok(Self(keyed_hash::begin(key)))
     }
 }
 

@@ -1,9 +1,8 @@
 //! Ids and names, parsed once at the edge, so that no code inside has to check them again.
 
-use hmac::{Hmac, Mac};
+use super::keyed_hash;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 use siphasher::sip::SipHasher24;
 use std::borrow::Cow;
 use std::fmt;
@@ -31,22 +30,29 @@ fn canonical_uuid(text: &str) -> Result<Uuid, NotAName> {
     Uuid::try_parse(text).or(Err(NotAName("not a UUID")))
 }
 
+/// The texts of ids.
+macro_rules! uuid_texts {
+    ($($id:ident)*) => {$(
+        impl FromStr for $id {
+            type Err = NotAName;
+            fn from_str(text: &str) -> Result<Self, NotAName> {
+                canonical_uuid(text).map(Self)
+            }
+        }
+
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+uuid_texts! { SaleId OrderId }
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SaleId(pub Uuid);
-
-impl FromStr for SaleId {
-    type Err = NotAName;
-    fn from_str(text: &str) -> Result<Self, NotAName> {
-        canonical_uuid(text).map(Self)
-    }
-}
-
-impl fmt::Display for SaleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// An order's id. It is derived, not random (a UUID of version 8, RFC 9562). The first four bytes are the sale's
 /// number, and two are a keyed check of the others. The rest is a keyed hash of the shopper and the idempotency key.
@@ -61,17 +67,9 @@ impl OrderId {
     /// The id of the order of `user` under `key`, in the sale with this number and secret.
     #[must_use]
     pub fn derive(sale_number: u32, secret: &[u8; 32], user: &UserId, key: &IdempotencyKey) -> Self {
-        // Infallible: HMAC takes a key of any length.
-        let digest = Hmac::<Sha256>::new_from_slice(secret).map_or_else(
-            |_| Vec::new(),
-            |mut mac| {
-                // The user's length comes first, so no two pairs of user and key give the same message.
-                mac.update(&(user.0.len() as u64).to_be_bytes());
-                mac.update(user.0.as_bytes());
-                mac.update(key.0.as_bytes());
-                mac.finalize().into_bytes().to_vec()
-            },
-        );
+        // The user's length comes first, so no two pairs of user and key give the same message.
+        let length = (user.0.len() as u64).to_be_bytes();
+        let digest = keyed_hash::of(secret, &[&length, user.0.as_bytes(), key.0.as_bytes()]);
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&sale_number.to_be_bytes());
         for (byte, digested) in bytes[6..].iter_mut().zip(digest) {
@@ -126,19 +124,6 @@ fn check(secret: &[u8; 32], id: &[u8; 16]) -> [u8; 2] {
     hasher.write(b"order id");
     let [first, second, ..] = hasher.finish().to_le_bytes();
     [first, second]
-}
-
-impl FromStr for OrderId {
-    type Err = NotAName;
-    fn from_str(text: &str) -> Result<Self, NotAName> {
-        canonical_uuid(text).map(Self)
-    }
-}
-
-impl fmt::Display for OrderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// A shopper: 1 to 128 bytes from the token's `sub`, compared as bytes.

@@ -2,6 +2,23 @@
 
 /// Gives an enum all its values, their names, and the value of a name.
 macro_rules! names {
+    // Also its text, and the value that a text is, of a kind of things with this name.
+    ($type:ident as $kind:literal: $($rows:tt)*) => {
+        $crate::domain::names::names! { $type: $($rows)* }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::from_name(text).ok_or_else(|| format!(concat!("no ", $kind, " is called {:?}"), text))
+            }
+        }
+    };
     ($type:ident: $($variant:ident $name:literal),*) => {
         impl $type {
             /// Every value, in the order of the rows.

@@ -10,8 +10,6 @@ use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt;
-use std::str::FromStr;
 
 /// An order's state. It leaves `Reserved` once, and no other state is ever left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
@@ -31,7 +29,7 @@ pub enum OrderState {
 
 // In the order of the codes.
 names! {
-    OrderState: Reserved "reserved", Paid "paid", Cancelled "cancelled", Expired "expired", Revoked "revoked"
+    OrderState as "order state": Reserved "reserved", Paid "paid", Cancelled "cancelled", Expired "expired", Revoked "revoked"
 }
 
 impl OrderState {
@@ -50,19 +48,6 @@ impl OrderState {
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
-    }
-}
-
-impl fmt::Display for OrderState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for OrderState {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_name(text).ok_or_else(|| format!("no order state is called {text:?}"))
     }
 }
 

@@ -1,12 +1,11 @@
 //! Payments, as the provider reports them.
 
 use super::ids::OrderId;
-use super::plain::{NotPlain, plain};
+use super::plain::plain_text;
 use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::str::FromStr;
 
 /// A payment that has succeeded at the provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,22 +71,9 @@ impl PaymentOutcome {
 /// The most characters of a refund's reference.
 pub const REFERENCE_MAX: usize = 200;
 
-/// The provider's name for the refund by which an operator paid money back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefundReference(String);
-
-impl RefundReference {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for RefundReference {
-    type Err = NotPlain;
-    fn from_str(text: &str) -> Result<Self, NotPlain> {
-        Ok(Self(plain(text, REFERENCE_MAX)?.to_owned()))
-    }
+plain_text! {
+    /// The provider's name for the refund by which an operator paid money back.
+    RefundReference REFERENCE_MAX
 }
 
 /// A payment as it was recorded, for operators.

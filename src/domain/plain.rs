@@ -33,6 +33,31 @@ pub fn is_unseen(it: char) -> bool {
     matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
+/// A type of plain texts with at most so many characters.
+macro_rules! plain_text {
+    ($(#[doc = $doc:literal])+ $name:ident $max:ident) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(String);
+
+        impl $name {
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::domain::plain::NotPlain;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Ok(Self($crate::domain::plain::plain(text, $max)?.to_owned()))
+            }
+        }
+    };
+}
+
+pub(super) use plain_text;
+
 /// The text without white space around it, if it is plain and has at most `max` characters.
 pub fn plain(text: &str, max: usize) -> Result<&str, NotPlain> {
     let is_plain = |it: char| !it.is_control() && !breaks_or_turns(it);

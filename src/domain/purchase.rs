@@ -36,7 +36,7 @@ pub enum PurchaseOutcome {
 macro_rules! refusals {
     ($(
         $(#[doc = $doc:literal])+
-        $name:ident $({ $field:ident: $type:ty })? => $code:ident, $guard:expr, key $key:ident;
+        $name:ident $({ $field:ident: $type:ty })? => $code:ident, $guard:expr, key $key:ident, $detail:literal;
     )*) => {
         /// Why a purchase is refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,16 @@ macro_rules! refusals {
             #[must_use]
             pub const fn code(&self) -> Code {
                 match self { $(Self::$name { .. } => Code::$code,)* }
+            }
+
+            /// What is refused in this request, and what to do. Shoppers get it as `detail`.
+            #[must_use]
+            pub fn detail(&self) -> String {
+                match *self { $(Self::$name $({ $field })? => {
+                    // A sentence need not have the value.
+                    $(let _ = &$field;)?
+                    std::fmt::format(format_args!($detail))
+                })* }
             }
 
             /// The guard that refused, if a guard did.
@@ -76,27 +86,39 @@ macro_rules! refusals {
 // In the order of the checks. A test compares it with the script.
 refusals! {
     /// There is no such sale.
-    SaleNotFound => NotFound, None, key unknown;
+    SaleNotFound => NotFound, None, key unknown,
+        "there is no such sale";
     /// The key belongs to another request.
-    KeyReused => IdempotencyKeyReused, None, key unknown;
+    KeyReused => IdempotencyKeyReused, None, key unknown,
+        "this key belongs to an order with another sku or quantity";
     /// The sale has a waiting room, and the shopper has not been admitted.
-    AdmissionRequired => AdmissionRequired, Some(Layer::WaitingRoom), key free;
+    AdmissionRequired => AdmissionRequired, Some(Layer::WaitingRoom), key free,
+        "send X-Admission: what POST /v1/sales/{{id}}/waiting-room answers when it is this shopper's turn";
     /// The sale requires a purchase token, and the request has none that is valid for it.
-    TokenRequired => PurchaseTokenRequired, Some(Layer::PurchaseToken), key free;
+    TokenRequired => PurchaseTokenRequired, Some(Layer::PurchaseToken), key free,
+        "send X-Purchase-Token: one that POST /v1/sales/{{id}}/tokens gave for this Idempotency-Key within five minutes";
     /// The sale has no such item.
-    ItemNotFound => NotFound, None, key free;
+    ItemNotFound => NotFound, None, key free,
+        "there is no such sku in this sale";
     /// An operator or a guard has banned the account.
-    Banned => Banned, Some(Layer::Ban), key free;
+    Banned => Banned, Some(Layer::Ban), key free,
+        "this account may not buy";
     /// The shopper's window is full, and has room for a request after these milliseconds.
-    RateLimited { wait_ms: Millis } => RateLimited, Some(Layer::Window), key free;
+    RateLimited { wait_ms: Millis } => RateLimited, Some(Layer::Window), key free,
+        "this shopper's window is full";
     /// The sale does not sell now.
-    NotOpen { state: SaleState } => SaleNotOpen, None, key free;
+    NotOpen { state: SaleState } => SaleNotOpen, None, key free,
+        "the sale is {state}";
     /// The account did not pay for its last holds, and may buy again after these milliseconds.
-    CoolingDown { wait_ms: Millis } => CoolingDown, Some(Layer::Cooldown), key free;
+    CoolingDown { wait_ms: Millis } => CoolingDown, Some(Layer::Cooldown), key free,
+        "this account did not pay for its last orders";
     /// The shopper would have more units of this item than this limit.
-    LimitReached { limit: u32 } => PurchaseLimitReached, None, key free;
+    LimitReached { limit: u32 } => PurchaseLimitReached, None, key free,
+        "one shopper may have {limit} of this item in this sale, unpaid orders among them";
     /// The account has the most unpaid holds that the sale allows.
-    TooManyHolds => TooManyHolds, Some(Layer::Holds), key free;
+    TooManyHolds => TooManyHolds, Some(Layer::Holds), key free,
+        "this account has as many unpaid orders as it may; pay for one or cancel it";
     /// No shard has enough free units, and none are in transit.
-    SoldOut => SoldOut, None, key free;
+    SoldOut => SoldOut, None, key free,
+        "there are not that many units left";
 }

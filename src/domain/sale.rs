@@ -60,13 +60,7 @@ pub enum SaleState {
     Closed,
 }
 
-names! { SaleState: Draft "draft", Scheduled "scheduled", Open "open", Paused "paused", Closed "closed" }
-
-impl fmt::Display for SaleState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+names! { SaleState as "sale state": Draft "draft", Scheduled "scheduled", Open "open", Paused "paused", Closed "closed" }
 
 /// The stored part of a sale's state; the sale's times give the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,7 +76,7 @@ pub enum Lifecycle {
     Closed,
 }
 
-names! { Lifecycle: Draft "draft", Loading "loading", Active "active", Paused "paused", Closed "closed" }
+names! { Lifecycle as "sale state": Draft "draft", Loading "loading", Active "active", Paused "paused", Closed "closed" }
 
 impl Lifecycle {
     /// The code in a shard's packed records.
@@ -119,13 +113,6 @@ impl Lifecycle {
             Self::Active if now < starts_at => SaleState::Scheduled,
             Self::Active => SaleState::Open,
         }
-    }
-}
-
-impl FromStr for Lifecycle {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_name(text).ok_or_else(|| format!("no sale state is called {text:?}"))
     }
 }
 

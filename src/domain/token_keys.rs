@@ -4,9 +4,10 @@
 //! A token is `<kind>.<key id>.<body>.<HMAC-SHA256, base64url>`. The HMAC covers everything before it, and the values
 //! that the token is bound to. The verifier must know these values.
 
+use super::keyed_hash;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 /// The most characters of a key's id.
@@ -39,7 +40,7 @@ impl TokenKeys {
                     .bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
             let secret = STANDARD.decode(secret).ok()?;
-            let mac = Hmac::new_from_slice(&secret).ok()?;
+            let mac = keyed_hash::begin(&secret);
             (good && secret.len() >= KEY_MIN).then(|| SigningKey { id: id.to_owned(), mac })
         });
         let keys: Option<Vec<SigningKey>> = keys.collect();
@@ -54,16 +55,11 @@ impl TokenKeys {
     /// A key derived from another secret, for an instance without configured keys.
     #[must_use]
     pub fn derived(secret: &[u8]) -> Self {
-        // Infallible: HMAC takes a key of any length.
-        let mac = Hmac::<Sha256>::new_from_slice(secret).ok().and_then(|mut mac| {
-            mac.update(b"flashsale purchase tokens");
-            Hmac::new_from_slice(&mac.finalize().into_bytes()).ok()
-        });
-        let key = mac.map(|mac| SigningKey {
+        let key = keyed_hash::of(secret, &[b"flashsale purchase tokens"]);
+        Self(vec![SigningKey {
             id: "jwt".to_owned(),
-            mac,
-        });
-        Self(key.into_iter().collect())
+            mac: keyed_hash::begin(&key),
+        }])
     }
 
     /// A token of this kind with this body, which has no dot. It is valid only with the values that it is bound to.

@@ -6,13 +6,12 @@
 //! the same lot. A shopper who comes later stands behind all of them, in the order of arrival.
 
 use super::ids::{SaleId, UserId};
+use super::keyed_hash;
 use super::sale::SaleSecret;
 use super::time::Millis;
 use super::token_keys::TokenKeys;
-use hmac::{Hmac, Mac};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 
 /// The most shoppers who may wait for one sale. Others are asked to come again.
 pub const ROOM_MAX: u32 = 4_000_000;
@@ -36,14 +35,9 @@ impl Member {
     pub fn of(secret: &SaleSecret, user: &UserId) -> Self {
         let mut id = [0; 12];
         let mut lot = [0; 8];
-        // Infallible: HMAC takes a key of any length.
-        if let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&secret.0) {
-            mac.update(b"waiting room\n");
-            mac.update(user.as_str().as_bytes());
-            let hash = mac.finalize().into_bytes();
-            id.copy_from_slice(&hash[..12]);
-            lot.copy_from_slice(&hash[12..20]);
-        }
+        let hash = keyed_hash::of(&secret.0, &[b"waiting room\n", user.as_str().as_bytes()]);
+        id.copy_from_slice(&hash[..12]);
+        lot.copy_from_slice(&hash[12..20]);
         Self {
             id,
             lot: u64::from_be_bytes(lot) >> (u64::BITS - LOT_BITS),

@@ -111,7 +111,7 @@ impl Problem {
     pub fn sale_not_open(state: SaleState) -> Self {
         Self {
             sale_state: Some(state),
-            ..Self::new(Code::SaleNotOpen, format!("the sale is {state}"))
+            ..Self::new(Code::SaleNotOpen, Refusal::NotOpen { state }.detail())
         }
     }
 
@@ -212,37 +212,11 @@ impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
         let code = refusal.code();
         let problem = match *refusal {
-            Refusal::KeyReused => Self::new(code, "this key belongs to an order with another sku or quantity"),
-            Refusal::AdmissionRequired => Self::new(
-                code,
-                "send X-Admission: what POST /v1/sales/{id}/waiting-room answers when it is this shopper's turn",
-            ),
-            Refusal::TokenRequired => Self::new(
-                code,
-                "send X-Purchase-Token: one that POST /v1/sales/{id}/tokens gave for this Idempotency-Key within five \
-                 minutes",
-            ),
-            Refusal::Banned => Self::new(code, "this account may not buy"),
-            Refusal::RateLimited { wait_ms } => {
-                Self::wait(code, "this shopper's window is full", milliseconds(wait_ms))
+            Refusal::RateLimited { wait_ms } | Refusal::CoolingDown { wait_ms } => {
+                Self::wait(code, &refusal.detail(), milliseconds(wait_ms))
             }
             Refusal::NotOpen { state } => Self::sale_not_open(state),
-            Refusal::CoolingDown { wait_ms } => Self::wait(
-                code,
-                "this account did not pay for its last orders",
-                milliseconds(wait_ms),
-            ),
-            Refusal::TooManyHolds => Self::new(
-                code,
-                "this account has as many unpaid orders as it may; pay for one or cancel it",
-            ),
-            Refusal::LimitReached { limit } => Self::new(
-                code,
-                format!("one shopper may have {limit} of this item in this sale, unpaid orders among them"),
-            ),
-            Refusal::SoldOut => Self::new(code, "there are not that many units left"),
-            Refusal::SaleNotFound => Self::not_found("such sale"),
-            Refusal::ItemNotFound => Self::not_found("such sku in this sale"),
+            _ => Self::new(code, refusal.detail()),
         };
         problem.of_key(refusal.is_key_free())
     }
