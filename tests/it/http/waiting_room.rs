@@ -217,7 +217,8 @@ async fn sold_out_is_sent_at_once_and_released_units_go_to_the_first_in_line() {
         ("sold_out", &Value::Null)
     );
     app.cancel("first", &order.id()).await.ok(200);
-    let (name, _) = events.next().await.unwrap();
+    let data = tokio::time::timeout(Duration::from_secs(4), events.next()).await;
+    let (name, _) = data.expect("within four seconds").unwrap();
     assert!(["waiting", "admitted"].contains(&name.as_str()), "{name}");
     let admitted = admission(&app, "second", &id).await;
     assert_eq!(ask(&app, "third", &id, None).await.ok(200).text("state"), "waiting");

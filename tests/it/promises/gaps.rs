@@ -11,6 +11,7 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
+use flashsale::scheduler::Keeper;
 use flashsale::stock::keys::ShardKey;
 use redis::streams::StreamRangeReply;
 use serde_json::json;
@@ -262,6 +263,20 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
             .any(|it| it.contains(&lab.sale.id.to_string())),
         "its shard is to be reconciled"
     );
+    let keeper = Keeper::start(&app);
+    lab.has_orders(1).await;
+    within(PATIENCE, "the order is paid", async || {
+        let _passing = flow::settle::pay::settle_pending(&app).await;
+        let paid = "select count(*) from orders where sale_id = $1 and state = 'paid'";
+        lab.world.number(paid, lab.sale.id).await == 1
+    })
+    .await;
+    within(PATIENCE, "now that the ledger has all, the sale retires", async || {
+        let _passing = flow::settle::release::release_waiting(&app).await;
+        flow::operate::retire::retire_ended(&app).await.is_ok_and(|sales| sales == 1)
+    })
+    .await;
+    keeper.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
