@@ -7,6 +7,7 @@ use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
 use super::{Failure, output, setting, token};
 use crate::config::JWT_SECRET;
+use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::purchase::QUANTITY_MAX;
 use crate::stderr;
@@ -18,19 +19,25 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How long the shopper's token is valid: longer than most waiting rooms.
-const TOKEN_TTL: Duration = Duration::from_secs(12 * 3_600);
-/// The least wait before the purchase is sent again: the server works on a lost one for up to two seconds.
+/// How long an answer is waited for: the server answers within two seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The least wait before a request is repeated: the server may work on a lost purchase for two seconds more.
 const RETRY: Duration = Duration::from_secs(3);
-/// The wait before asking for the place again, if the server names none.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// How many answers in a row may be missing. A restart of the server takes less.
-const MISSES_MAX: usize = 30;
+/// The longest `Retry-After` that the command waits for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+/// How often one request is repeated. A restart of the server takes less.
+const REPEATS_MAX: usize = 20;
 /// How many guards are passed for one purchase: an admission may end while a proof is computed.
 const GUARDS_MAX: usize = 5;
+/// The longest wait in the waiting room.
+const WAIT_MAX: Duration = Duration::from_secs(12 * 3_600);
+/// How long the shopper's token is valid: longer than the wait and all that follows it.
+const TOKEN_TTL: Duration = Duration::from_secs(13 * 3_600);
+/// The wait before asking for the place again, in seconds: the least, the usual and the most.
+const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
 /// The longest that a proof of work may take.
 const PROOF_MAX: Duration = Duration::from_secs(240);
 /// The sales that shoppers see.
@@ -64,6 +71,9 @@ pub struct Args {
 }
 
 fn key(text: &str) -> Result<IdempotencyKey, String> {
+    if text.trim() != text {
+        return Err("HTTP drops spaces around a key: leave them out".to_owned());
+    }
     text.parse().map_err(|wrong| format!("{wrong}"))
 }
 
@@ -72,20 +82,23 @@ fn key(text: &str) -> Result<IdempotencyKey, String> {
 /// the outcome is unknown.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let token = token::issue(&setting::jwt_secret()?, &args.user, TOKEN_TTL, Utc::now())?;
-    let shopper = args.api.client(Some(token))?.proven_by(JWT_SECRET);
-    let key = match &args.key {
-        Some(key) => key.as_str().to_owned(),
-        None => Uuid::new_v4().to_string(),
-    };
-    // Without a token, a list is no shopper's page view.
-    let sale = args.sale.whole_of(&args.api.client(None)?, SALES)?;
+    let shopper = args.api.client_within(Some(token), ANSWER_MAX)?.proven_by(JWT_SECRET);
+    // Reads with a token count as page views, of which a shopper may not have too many.
+    let reader = args.api.client(None)?;
+    let sale = args.sale.among(&reader, SALES, "shoppers see no such sale")?;
     let wish = Wish {
         sale,
-        sku: sku(&shopper, sale, args.sku.as_deref())?,
+        sku: args.sku.clone().map_or_else(|| only_sku(&reader, sale), Ok)?,
         quantity: args.quantity,
-        key,
+        key: match &args.key {
+            Some(key) => key.as_str().to_owned(),
+            None => Uuid::new_v4().to_string(),
+        },
     };
-    let order = wish.buy(&shopper)?.body;
+    if args.key.is_none() {
+        stderr::line(format_args!("flashsale: {}", wish.advice()));
+    }
+    let order = wish.buy(&shopper, &reader)?.body;
     show(&order, args.api.form(), |order: Value| describe(&order))
 }
 
@@ -96,22 +109,26 @@ struct PublicItem {
     availability: String,
 }
 
-/// The SKU to buy: the given one, else that of the sale's only item.
-fn sku(shopper: &Client, sale: Uuid, given: Option<&str>) -> Result<String, Failure> {
-    let items: Vec<PublicItem> = read(&shopper.get(&format!("{SALES}/{sale}"))?.body["items"])?;
-    let known = |sku: &str| items.iter().any(|item| item.sku == sku);
-    let named = match (given, items.as_slice()) {
-        (Some(sku), _) if known(sku) => return Ok(sku.to_owned()),
-        (None, [only]) => return Ok(only.sku.clone()),
-        (Some(sku), _) => format!("the sale has no item {}", output::one_line(sku)),
-        (None, _) => "the sale has several items: name one".to_owned(),
-    };
+fn items(reader: &Client, sale: Uuid) -> Result<Vec<PublicItem>, Failure> {
+    read(&reader.get(&format!("{SALES}/{sale}"))?.body["items"])
+}
+
+/// The SKU of the sale's only item.
+fn only_sku(reader: &Client, sale: Uuid) -> Result<String, Failure> {
+    let items = items(reader, sale)?;
+    match items.as_slice() {
+        [only] => Ok(only.sku.clone()),
+        several => Err(Failure::Usage(format!(
+            "name one of the sale's items: {}",
+            list(several)
+        ))),
+    }
+}
+
+/// These items, and whether they have stock.
+fn list(items: &[PublicItem]) -> String {
     let with_stock = |item: &PublicItem| format!("{} ({})", item.sku, item.availability.replace('_', " "));
-    let items: Vec<String> = items.iter().map(with_stock).collect();
-    Err(Failure::Usage(format!(
-        "{named}; its items: {}",
-        output::one_line(&items.join(", "))
-    )))
+    output::one_line(&items.iter().map(with_stock).collect::<Vec<_>>().join(", "))
 }
 
 /// What a shopper wants to buy.
@@ -123,37 +140,61 @@ struct Wish {
 }
 
 impl Wish {
+    fn advice(&self) -> String {
+        format!(
+            "to retry, repeat the command with --key '{}'",
+            self.key.replace('\'', r"'\''")
+        )
+    }
+
+    /// A failure after which only the key tells whether there is an order.
+    fn unknown(&self, error: CallError) -> Failure {
+        match error {
+            CallError::Refused(refusal) if refusal.is_key_free => Failure::No(refusal.to_string()),
+            CallError::Refused(refusal) => Failure::No(format!("{refusal}; {}", self.advice())),
+            CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {}", self.advice())),
+        }
+    }
+
     /// Buys. A repeated key with an order gets that order, whatever its sale asks for meanwhile.
-    fn buy(&self, shopper: &Client) -> Result<Answer, Failure> {
+    fn buy(&self, shopper: &Client, reader: &Client) -> Result<Answer, Failure> {
         let path = format!("{SALES}/{}/orders", self.sale);
         let body = json!({"sku": self.sku, "quantity": self.quantity}).to_string();
-        let advice = format!("to retry, repeat the command with --key {}", self.key);
         let (mut admission, mut token) = (None, None);
-        for _ in 0..=GUARDS_MAX {
-            let proofs = [("x-admission", &admission), ("x-purchase-token", &token)];
+        let mut passed = 0;
+        loop {
+            let proofs = [
+                ("idempotency-key", Some(self.key.as_str())),
+                ("x-admission", admission.as_deref()),
+                ("x-purchase-token", token.as_deref()),
+            ];
             let headers: Vec<(&str, &str)> = proofs
                 .iter()
-                .filter_map(|(name, proof)| Some((*name, proof.as_deref()?)))
+                .filter_map(|(name, proof)| Some((*name, (*proof)?)))
                 .collect();
-            let error = match shopper.post_once(&path, &self.key, &headers, &body, RETRY) {
-                Ok(order) => return Ok(order),
+            let error = match patiently(|| shopper.send("POST", &path, &headers, &body)) {
+                Ok(answer) => return bought(answer),
                 Err(error) => error,
             };
             match code(&error) {
+                _ if passed == GUARDS_MAX => return Err(self.unknown(error)),
                 "admission_required" => admission = Some(self.admission(shopper)?),
                 "purchase_token_required" => token = Some(self.token(shopper)?),
-                _ => return Err(error.with_advice(&advice)),
+                "not_found" => {
+                    let items = list(&items(reader, self.sale)?);
+                    return Err(Failure::No(format!("{error}; the sale's items: {items}")));
+                }
+                _ => return Err(self.unknown(error)),
             }
+            passed += 1;
         }
-        Err(Failure::No(format!(
-            "admissions or tokens ended too soon, {GUARDS_MAX} times; {advice}"
-        )))
     }
 
-    /// Waits until the shopper is admitted. The wait ends at the latest with the sale.
+    /// Waits until the shopper is admitted.
     fn admission(&self, shopper: &Client) -> Result<String, Failure> {
+        let until = Instant::now() + WAIT_MAX;
         let (mut ticket, mut said) = (Value::Null, String::new());
-        loop {
+        while Instant::now() < until {
             let place = self.post(shopper, "waiting-room", &json!({"ticket": ticket}))?;
             match place["state"].as_str() {
                 Some("admitted") => return member(&place, "admission"),
@@ -173,35 +214,39 @@ impl Wish {
             if place["ticket"].is_string() {
                 ticket = place["ticket"].clone();
             }
-            let wait = place["ask_again_seconds"].as_u64();
-            thread::sleep(wait.map_or(ASK_AGAIN, Duration::from_secs));
+            let (least, usual, most) = ASK_AGAIN;
+            let wait = place["ask_again_seconds"].as_u64().unwrap_or(usual);
+            thread::sleep(Duration::from_secs(wait.clamp(least, most)));
         }
+        Err(Failure::No(format!(
+            "it was not this shopper's turn for 12 hours; {}",
+            self.advice()
+        )))
     }
 
     /// A purchase token, for the answer to a challenge if the sale asks for one.
     fn token(&self, shopper: &Client) -> Result<String, Failure> {
-        let path = format!("{SALES}/{}/tokens", self.sale);
         let ask = |challenge: Option<Value>| {
-            let request = json!({"idempotency_key": self.key, "challenge": challenge}).to_string();
-            patiently(|| shopper.post(&path, &request))
+            let request = json!({"idempotency_key": self.key, "challenge": challenge});
+            self.post(shopper, "tokens", &request)
         };
         let issued = match ask(None) {
             Err(error) if code(&error) == "challenge_required" => ask(Some(self.proof(shopper)?)),
             issued => issued,
         };
-        member(&issued?.body, "token")
+        member(&issued?, "token")
     }
 
     /// Does a proof of work of the sale, and returns the answer to it.
     fn proof(&self, shopper: &Client) -> Result<Value, Failure> {
-        let captcha = "the sale asks for a captcha, which needs a person: buy on the sale's page";
+        let by_hand = "the sale asks for a captcha, which needs a person: buy on the sale's page";
         let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
         let posed = match patiently(|| shopper.post("/v1/challenges", &request)) {
-            Err(error) if code(&error) == "not_found" => return Err(Failure::No(captcha.to_owned())),
+            Err(error) if code(&error) == "not_found" => return Err(Failure::No(by_hand.to_owned())),
             posed => posed?.body,
         };
         if posed["kind"] != "proof_of_work" {
-            return Err(Failure::No(captcha.to_owned()));
+            return Err(Failure::No(by_hand.to_owned()));
         }
         let challenge: altcha::Challenge = read(&posed["altcha"])?;
         let solved = solve_challenge(SolveChallengeOptions {
@@ -220,14 +265,33 @@ impl Wish {
     }
 }
 
-/// Sends a request that changes nothing if it is repeated, until it has an answer.
+/// Sends a request until it has an answer. A request that is repeated changes nothing more.
 fn patiently(send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, CallError> {
-    let mut misses = 1..MISSES_MAX;
+    let mut repeats = 0..REPEATS_MAX;
     loop {
-        match send() {
-            Err(error) if error.may_pass() && misses.next().is_some() => thread::sleep(error.pause(ASK_AGAIN)),
+        let error = match send() {
+            Err(error) if error.may_pass() && code(&error) != Code::CoolingDown.as_str() => error,
             outcome => return outcome,
+        };
+        let wait = error.retry_after().unwrap_or(RETRY).max(RETRY);
+        if wait > RETRY_AFTER_MAX || repeats.next().is_none() {
+            return Err(error);
         }
+        stderr::line(format_args!("flashsale: {error}; trying again"));
+        thread::sleep(wait);
+    }
+}
+
+/// The answer, if it is an order that a shopper can have: held or paid.
+fn bought(answer: Answer) -> Result<Answer, Failure> {
+    let id = member(&answer.body, "id")?;
+    match answer.body["state"].as_str() {
+        Some("reserved" | "paid") => Ok(answer),
+        state => Err(Failure::No(format!(
+            "the key's order {} is {}: a new key buys again",
+            output::one_line(&id),
+            output::one_line(state.unwrap_or("in no state"))
+        ))),
     }
 }
 
@@ -281,7 +345,7 @@ mod tests {
         "expires_at":"2026-11-27T20:15:00.000Z"}"#;
 
     fn refused(code: &str) -> String {
-        json!({"code": code, "detail": "why"}).to_string()
+        json!({"code": code, "detail": "why", "key_has_order": false}).to_string()
     }
 
     fn buy(answers: &[(u16, &str)]) -> (Result<Answer, Failure>, Vec<String>) {
@@ -292,7 +356,7 @@ mod tests {
             quantity: 1,
             key: "k".to_owned(),
         };
-        (wish.buy(&server.client()), server.requests())
+        (wish.buy(&server.client(), &server.client()), server.requests())
     }
 
     #[test]
@@ -334,19 +398,24 @@ mod tests {
             let (outcome, _) = buy(&[(403, &refused("admission_required")), (200, &place)]);
             assert!(matches!(outcome, Err(Failure::No(_))), "{state}: {outcome:?}");
         }
-        let (outcome, _) = buy(&[(409, &refused("sold_out"))]);
-        assert!(
-            matches!(&outcome, Err(Failure::No(said)) if !said.contains("--key")),
-            "{outcome:?}"
-        );
+        for order in [r#"{"id":"o","state":"expired"}"#, "{}"] {
+            let (outcome, _) = buy(&[(200, order)]);
+            assert!(outcome.is_err(), "{order}: {outcome:?}");
+        }
         let admitted = (200, r#"{"state":"admitted","admission":"a1"}"#);
         let again = refused("admission_required");
         let rounds: Vec<(u16, &str)> = [(403, again.as_str()), admitted].repeat(GUARDS_MAX + 1);
-        let (outcome, _) = buy(&rounds);
-        assert!(
-            matches!(&outcome, Err(Failure::No(said)) if said.contains("--key k")),
-            "{outcome:?}"
-        );
+        let (outcome, asked) = buy(&rounds);
+        assert!(matches!(outcome, Err(Failure::No(_))), "{outcome:?}");
+        assert_eq!(asked.len(), 2 * GUARDS_MAX + 1, "no guard is passed in vain");
+    }
+
+    #[test]
+    fn the_key_is_told_unless_it_certainly_has_no_order() {
+        let told = |status, body: &str| buy(&[(status, body)]).0.unwrap_err().to_string().contains("--key 'k'");
+        assert!(told(403, "<html>"));
+        assert!(told(429, r#"{"code":"cooling_down","detail":"later"}"#));
+        assert!(!told(409, &refused("sold_out")));
     }
 
     #[test]
@@ -365,16 +434,18 @@ mod tests {
     }
 
     #[test]
-    fn the_item_is_named_where_there_are_several() {
+    fn the_items_are_told_where_one_has_to_be_named() {
         let sale = r#"{"items":[{"sku":"phone","availability":"low"},{"sku":"case","availability":"sold_out"}]}"#;
-        let chosen = |given| sku(&MockServer::answering(&[(200, sale)]).client(), Uuid::nil(), given);
-        assert_eq!(chosen(Some("case")).unwrap(), "case");
-        for (given, said) in [(None, "several items"), (Some("pad"), "no item pad")] {
-            let wrong = chosen(given).unwrap_err().to_string();
-            assert!(
-                wrong.contains(said) && wrong.contains("phone (low), case (sold out)"),
-                "{wrong}"
-            );
+        let unnamed = only_sku(&MockServer::answering(&[(200, sale)]).client(), Uuid::nil());
+        let unknown = buy(&[(404, &refused("not_found")), (200, sale)]).0;
+        for wrong in [unnamed.unwrap_err(), unknown.unwrap_err()] {
+            assert!(wrong.to_string().contains("phone (low), case (sold out)"), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_key_has_no_spaces_around_it() {
+        assert!(key("click 1").is_ok());
+        assert!(key(" click").is_err());
     }
 }

@@ -97,7 +97,8 @@ impl ApiArgs {
         self.client_within(bearer, REQUEST_LIMIT)
     }
 
-    fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
+    /// Like [`ApiArgs::client`], with another limit on each request.
+    pub fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
         let uri = self.url().parse::<Uri>().unwrap_or_default();
         let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
         if bearer.is_some() && is_open {
@@ -159,6 +160,8 @@ pub struct Refusal {
     pub retry_after: Option<String>,
     /// Which setting may be wrong.
     pub advice: Option<String>,
+    /// Whether it refuses a purchase whose key certainly has no order.
+    pub is_key_free: bool,
 }
 
 impl std::fmt::Display for Refusal {
@@ -196,18 +199,12 @@ impl CallError {
     }
 
     /// The wait that the server asks for.
-    fn retry_after(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
             Self::NoAnswer(_) => None,
         }
-    }
-
-    /// The wait before the next attempt: `pause`, or longer if the server asks for that.
-    #[must_use]
-    pub fn pause(&self, pause: Duration) -> Duration {
-        let asked = self.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
-        pause.max(asked)
     }
 
     /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
@@ -304,26 +301,18 @@ impl Client {
     }
 
     /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
-    /// up to [`TRIES`] attempts. Before each it waits for `pause`, or for the server's longer `Retry-After`.
+    /// up to [`TRIES`] attempts. The wait before each is the server's `Retry-After`, else `pause`.
     ///
     /// # Errors
     /// The error of the last attempt.
-    pub fn post_once(
-        &self,
-        path: &str,
-        key: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-        pause: Duration,
-    ) -> Result<Answer, CallError> {
-        let headers = [headers, &[("idempotency-key", key)]].concat();
+    pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
         let mut tries = 1..TRIES;
         loop {
-            match self.send("POST", path, &headers, body) {
+            match self.send("POST", path, &[("idempotency-key", key)], body) {
                 Err(error) if error.may_pass() && tries.next().is_some() => {
-                    let key = one_line(key);
-                    stderr::line(format_args!("flashsale: {error}; trying again with the key {key}"));
-                    std::thread::sleep(error.pause(pause));
+                    let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
+                    stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
+                    std::thread::sleep(pause);
                 }
                 outcome => return outcome,
             }
@@ -528,6 +517,7 @@ fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, byt
         detail,
         retry_after,
         advice,
+        is_key_free: problem["key_has_order"] == false,
     }
 }
 

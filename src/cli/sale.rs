@@ -187,7 +187,7 @@ fn show_sale(answer: &Answer, form: Form, next: &str) -> Result<(), Failure> {
 
 fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) -> Result<(), Failure> {
     let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
-    let created = client.post_once("/v1/admin/sales", key, &[], &file.body, retry);
+    let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
     let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
     show_sale(&accepted(created, &file, &advice)?, form, "preload")
 }

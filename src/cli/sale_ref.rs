@@ -58,18 +58,24 @@ impl SaleRef {
     /// # Errors
     /// `No` if no sale's id has this prefix, or several have it.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
+        self.among(client, "/v1/admin/sales", "see `flashsale sale list`")
+    }
+
+    /// The whole id of a sale in the list at `path`; `advice` says where to find ids.
+    ///
+    /// # Errors
+    /// As [`SaleRef::whole`].
+    pub fn among(&self, client: &Client, path: &str, advice: &str) -> Result<Uuid, Failure> {
         let text = match self {
             Self::Id(id) => return Ok(*id),
             Self::Prefix(text) => text,
         };
-        let sales = pages::all(client, "/v1/admin/sales", "id")?;
+        let sales = pages::all(client, path, "id")?;
         let ids = sales.iter().filter_map(|sale| sale["id"].as_str());
         let fitting: Vec<&str> = ids.filter(|id| id.starts_with(text.as_str())).collect();
         match fitting.as_slice() {
             [id] => id.parse().map_err(|error| Failure::Fault(anyhow::Error::new(error))),
-            [] => Err(Failure::No(format!(
-                "no sale's id begins with {text}: see `flashsale sale list`"
-            ))),
+            [] => Err(Failure::No(format!("no sale's id begins with {text}: {advice}"))),
             several => Err(Failure::No(format!(
                 "{} sales' ids begin with {text}, such as {}: type more of it",
                 several.len(),
