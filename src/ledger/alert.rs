@@ -27,25 +27,16 @@ pub struct ClaimedAlert {
     claimed_until: DateTime<Utc>,
 }
 
-struct Row {
-    alert_id: i64,
-    raised_at: DateTime<Utc>,
-    kind: String,
-    user_id: String,
-    detail: String,
-}
-
-impl Row {
-    fn into_alert(self) -> Result<Alert, Fault> {
-        Ok(Alert {
-            id: self.alert_id,
-            raised_at: self.raised_at,
-            kind: AlertKind::from_name(&self.kind)
-                .ok_or_else(|| Fault::Bug(format!("in the ledger: a guard warning of kind {}", self.kind)))?,
-            user: word(&self.user_id)?,
-            detail: self.detail,
-        })
-    }
+/// A warning from the columns of its row.
+fn alert(id: i64, raised_at: DateTime<Utc>, kind: &str, user: &str, detail: String) -> Result<Alert, Fault> {
+    Ok(Alert {
+        id,
+        raised_at,
+        kind: AlertKind::from_name(kind)
+            .ok_or_else(|| Fault::Bug(format!("in the ledger: a guard warning of kind {kind}")))?,
+        user: word(user)?,
+        detail,
+    })
 }
 
 impl Ledger {
@@ -77,29 +68,19 @@ impl Ledger {
         )
         .fetch_all(&self.reports)
         .await?;
-        rows.into_iter()
-            .map(|row| {
-                let (delivered_at, given_up_at) = (row.delivered_at, row.given_up_at);
-                let row = Row {
-                    alert_id: row.alert_id,
-                    raised_at: row.raised_at,
-                    kind: row.kind,
-                    user_id: row.user_id,
-                    detail: row.detail,
-                };
-                Ok(ListedAlert {
-                    alert: row.into_alert()?,
-                    delivered_at,
-                    given_up_at,
-                })
+        let alerts = rows.into_iter().map(|row| {
+            Ok(ListedAlert {
+                alert: alert(row.alert_id, row.raised_at, &row.kind, &row.user_id, row.detail)?,
+                delivered_at: row.delivered_at,
+                given_up_at: row.given_up_at,
             })
-            .collect()
+        });
+        alerts.collect()
     }
 
     /// Up to `max` warnings, oldest first, newer than the one with this number.
     pub async fn alerts_after(&self, after: i64, max: i64) -> Result<Vec<Alert>, Fault> {
-        let rows = sqlx::query_as!(
-            Row,
+        let rows = sqlx::query!(
             "select alert_id, raised_at, kind, user_id, detail from guard_alerts \
              where alert_id > $1 order by alert_id limit $2",
             after,
@@ -107,7 +88,9 @@ impl Ledger {
         )
         .fetch_all(&self.api)
         .await?;
-        rows.into_iter().map(Row::into_alert).collect()
+        rows.into_iter()
+            .map(|row| alert(row.alert_id, row.raised_at, &row.kind, &row.user_id, row.detail))
+            .collect()
     }
 
     /// The number of the newest warning; 0 when there is none.
@@ -148,19 +131,11 @@ impl Ledger {
         let Some(row) = row else {
             return Ok(None);
         };
-        let (webhook_id, attempts, claimed_until) = (row.webhook_id, row.attempts, row.claimed_until);
-        let row = Row {
-            alert_id: row.alert_id,
-            raised_at: row.raised_at,
-            kind: row.kind,
-            user_id: row.user_id,
-            detail: row.detail,
-        };
         Ok(Some(ClaimedAlert {
-            alert: row.into_alert()?,
-            webhook_id,
-            attempts: unsigned(i64::from(attempts))?,
-            claimed_until,
+            alert: alert(row.alert_id, row.raised_at, &row.kind, &row.user_id, row.detail)?,
+            webhook_id: row.webhook_id,
+            attempts: unsigned(i64::from(row.attempts))?,
+            claimed_until: row.claimed_until,
         }))
     }
 

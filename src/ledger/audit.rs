@@ -1,6 +1,6 @@
 //! The stock audit: what the ledger counts, for reports and for comparison with the stock.
 
-use super::outbox::Message;
+use super::outbox::{Message, waiting_of};
 use super::{Ledger, Tx, begin, small, unsigned, word};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -94,16 +94,24 @@ impl Ledger {
             &shards
         );
         let kept = kept.fetch_all(&self.jobs).await?;
-        kept.into_iter()
-            .map(|row| Ok((super::word(&row.sku)?, row.units)))
-            .collect()
+        kept.into_iter().map(|row| Ok((word(&row.sku)?, row.units))).collect()
     }
 
     /// Reads the books of a sale's shards in one snapshot. Units come from the grants, so the cost does not depend on
     /// orders.
     pub async fn shard_books(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
         let mut tx = snapshot(&self.jobs).await?;
-        shards_of(&mut tx, sale, shards).await
+        let granted = granted(&mut tx, sale, shards).await?.into_iter();
+        let books = granted.map(|ShardSums { position, units, .. }| ShardBooks {
+            position,
+            units,
+            waiting: Vec::new(),
+        });
+        let mut books: Vec<ShardBooks> = books.collect();
+        for (shard, message) in waiting_of(&mut tx, sale).await? {
+            at(&mut books, shard)?.waiting.push(message);
+        }
+        Ok(books)
     }
 
     /// Reads a sale's sums in one snapshot. The cost depends on shards, items and the outbox, not on orders.
@@ -111,7 +119,7 @@ impl Ledger {
         let mut tx = snapshot(&self.reports).await?;
         let mut sums = Sums {
             stock: stock_of(&mut tx, sale).await?,
-            shards: vec![ShardSums::default(); usize::from(shards)],
+            shards: granted(&mut tx, sale, shards).await?,
             ..Sums::default()
         };
         let pending = sqlx::query_scalar!(
@@ -119,22 +127,6 @@ impl Ledger {
             sale.0
         );
         sums.pending_restocks = pending.fetch_one(&mut *tx).await?;
-        let positions = sqlx::query!(
-            "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
-            sale.0
-        );
-        for row in positions.fetch_all(&mut *tx).await? {
-            let position = Position {
-                epoch: row.drained_epoch,
-                seq: row.drained_seq,
-            };
-            at(&mut sums.shards, row.shard)?.position = Some(position);
-        }
-        let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
-        for row in grants.fetch_all(&mut *tx).await? {
-            let sku = super::word(&row.sku)?;
-            at(&mut sums.shards, row.shard)?.units.insert(sku, (row.held, row.sold));
-        }
         // A message that cannot be read is left out: the job `release` reports it.
         let decided = sqlx::query!(
             "select shard, message->>'sku' as \"sku!\", sum((message->>'quantity')::int8)::int8 as \"units!\", \
@@ -186,7 +178,7 @@ impl Ledger {
         let misfits = misfits.into_iter().map(|row| {
             Ok(Misfit {
                 shard: unsigned(i64::from(row.shard))?,
-                sku: super::word(&row.sku)?,
+                sku: word(&row.sku)?,
                 granted: (row.granted_held, row.granted_sold),
                 ordered: (row.ordered_held, row.ordered_sold),
             })
@@ -289,15 +281,16 @@ async fn snapshot(pool: &PgPool) -> Result<Tx, Fault> {
     Ok(tx)
 }
 
-fn at<T>(shards: &mut [T], shard: i16) -> Result<&mut T, Fault> {
-    let index: usize = unsigned(i64::from(shard))?;
+fn at<T>(shards: &mut [T], shard: impl Into<i64>) -> Result<&mut T, Fault> {
+    let shard: i64 = shard.into();
+    let index: usize = unsigned(shard)?;
     let found = shards.get_mut(index);
     found.ok_or_else(|| Fault::Bug(format!("the ledger has a shard {shard} too many")))
 }
 
-/// The books of a sale's shards, without its orders.
-async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
-    let mut books = vec![ShardBooks::default(); usize::from(shards)];
+/// The positions of a sale's shards and the units in their grants, without what is undelivered.
+async fn granted(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardSums>, Fault> {
+    let mut sums = vec![ShardSums::default(); usize::from(shards)];
     let positions = sqlx::query!(
         "select shard, drained_epoch, drained_seq from shards where sale_id = $1",
         sale.0
@@ -307,31 +300,20 @@ async fn shards_of(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardBo
             epoch: row.drained_epoch,
             seq: row.drained_seq,
         };
-        at(&mut books, row.shard)?.position = Some(position);
+        at(&mut sums, row.shard)?.position = Some(position);
     }
     let grants = sqlx::query!("select shard, sku, held, sold from grants where sale_id = $1", sale.0);
     for row in grants.fetch_all(&mut **tx).await? {
-        let sku = super::word(&row.sku)?;
-        at(&mut books, row.shard)?.units.insert(sku, (row.held, row.sold));
+        let sku = word(&row.sku)?;
+        at(&mut sums, row.shard)?.units.insert(sku, (row.held, row.sold));
     }
-    let waiting = sqlx::query!(
-        "select shard, message from outbox where sale_id = $1 order by outbox_id",
-        sale.0
-    );
-    for row in waiting.fetch_all(&mut **tx).await? {
-        if let Ok(message) = Message::read(row.message) {
-            at(&mut books, row.shard)?.waiting.push(message);
-        }
-    }
-    Ok(books)
+    Ok(sums)
 }
 
 /// Units that a sale owns, by SKU.
-async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
+pub(super) async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
     let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
     let items = items.fetch_all(&mut **tx).await?;
-    items
-        .into_iter()
-        .map(|item| Ok((super::word(&item.sku)?, item.stock)))
-        .collect()
+    let stock = items.into_iter().map(|item| Ok((word(&item.sku)?, item.stock)));
+    stock.collect()
 }

@@ -40,6 +40,14 @@ impl Row {
     }
 }
 
+/// Selects bans by a condition.
+macro_rules! select_bans {
+    ($condition:literal $(, $argument:expr)*) => {
+        sqlx::query_as!(Row, "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, \
+            revision, change from bans where " + $condition $(, $argument)*)
+    };
+}
+
 impl Ledger {
     /// Bans an account, and writes a message for its home shard in every sale that is in Redis. If an earlier decision
     /// ended its sessions, they stay ended. `None` when a guard would ban an account that is banned, or whose ban was
@@ -74,11 +82,7 @@ impl Ledger {
         )
         .fetch_optional(&mut *tx)
         .await?;
-        let Some(row) = row else {
-            return Ok(None);
-        };
-        decided(tx, &new.user).await?;
-        row.into_ban().map(Some)
+        decided(tx, &new.user, row).await
     }
 
     /// The bans and lifts of the last ten minutes, at most ten thousand of them: a Redis that has lost its last writes
@@ -90,10 +94,8 @@ impl Ledger {
     /// The last decision about each account of which a message to these shards is undelivered.
     pub async fn waiting_bans(&self, sale: SaleId, shards: &[u16]) -> Result<Vec<Ban>, Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
-        let rows = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where user_id in \
+        let rows = select_bans!(
+            "user_id in \
                  (select message ->> 'user' from outbox where sale_id = $1 and shard = any($2) \
                   and failure is null and message ->> 'kind' <> 'resolve' and message ->> 'kind' = 'ban')",
             sale.0,
@@ -117,19 +119,13 @@ impl Ledger {
         )
         .fetch_optional(&mut *tx)
         .await?;
-        let Some(row) = row else {
-            return Ok(None);
-        };
-        decided(tx, user).await?;
-        row.into_ban().map(Some)
+        decided(tx, user, row).await
     }
 
     /// The ban of an account, if it is in force.
     pub async fn ban_in_force(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
-        let row = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now())",
+        let row = select_bans!(
+            "user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now())",
             user.as_str()
         );
         let row = row.fetch_optional(&self.api).await?;
@@ -138,15 +134,9 @@ impl Ledger {
 
     /// The last decision about an account, if there is one.
     pub async fn ban_of(&self, user: &UserId) -> Result<Option<Ban>, Fault> {
-        let row = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where user_id = $1",
-            user.as_str()
-        )
+        let row = select_bans!("user_id = $1", user.as_str());
         // A caller that delivers the decision holds a connection of the jobs' pool, so this one uses another pool.
-        .fetch_optional(&self.api)
-        .await?;
+        let row = row.fetch_optional(&self.api).await?;
         row.map(Row::into_ban).transpose()
     }
 
@@ -157,10 +147,8 @@ impl Ledger {
 
     /// Up to `max` accounts that are banned now, the latest decision first, after the one given.
     pub async fn banned_newest_first(&self, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
-        let rows = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where lifted_at is null and (banned_until is null or banned_until > now()) \
+        let rows = select_bans!(
+            "lifted_at is null and (banned_until is null or banned_until > now()) \
                  and ($1::text is null or change < (select change from bans where user_id = $1)) \
              order by change desc limit $2",
             after.map(UserId::as_str),
@@ -173,15 +161,8 @@ impl Ledger {
 
     /// The last decision about each account, if its number is above this one: up to `max` of them, oldest first.
     pub async fn bans_since(&self, change: i64, max: i64) -> Result<Vec<Ban>, Fault> {
-        let rows = sqlx::query_as!(
-            Row,
-            "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-             from bans where change > $1 order by change limit $2",
-            change,
-            max
-        )
-        .fetch_all(&self.api)
-        .await?;
+        let rows = select_bans!("change > $1 order by change limit $2", change, max);
+        let rows = rows.fetch_all(&self.api).await?;
         rows.into_iter().map(Row::into_ban).collect()
     }
 }
@@ -189,10 +170,8 @@ impl Ledger {
 /// [`Ledger::recent_bans`] on a given connection. Decisions are numbered in their order, so Postgres reads the numbers
 /// from the newest to the first that is too old.
 pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-         from bans where change > coalesce((select max(change) from bans \
+    let rows = select_bans!(
+        "change > coalesce((select max(change) from bans \
              where greatest(banned_at, lifted_at) <= now() - interval '10 minutes'), 0) \
          order by change desc limit 10000"
     )
@@ -203,10 +182,8 @@ pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban
 
 /// [`Ledger::banned`] on a given connection.
 pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change \
-         from bans where user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
+    let rows = select_bans!(
+        "user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
          order by user_id limit $2",
         after.map_or("", UserId::as_str),
         max
@@ -225,8 +202,11 @@ pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes the messages of a decision, and commits it.
-async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
+/// Writes the messages of a decision, commits it, and returns the ban. Without a row, nothing was decided.
+async fn decided(mut tx: Tx, user: &UserId, row: Option<Row>) -> Result<Option<Ban>, Fault> {
+    let Some(row) = row else {
+        return Ok(None);
+    };
     let sales = sqlx::query!(
         "select sale_id, secret, shards from sales where state <> 'draft' and retired_at is null order by number"
     )
@@ -246,5 +226,6 @@ async fn decided(mut tx: Tx, user: &UserId) -> Result<(), Fault> {
     sqlx::query!("select pg_notify($1, '') as told", CHANGED)
         .fetch_one(&mut *tx)
         .await?;
-    commit(tx).await
+    commit(tx).await?;
+    row.into_ban().map(Some)
 }

@@ -143,7 +143,7 @@ impl Ledger {
         );
         let rows = rows.fetch_all(&self.api).await?;
         let messages = rows.into_iter().map(|row| {
-            let unread = RefusedMessage {
+            let mut refused = RefusedMessage {
                 id: row.outbox_id,
                 shard: unsigned(i64::from(row.shard))?,
                 kind: None,
@@ -155,20 +155,18 @@ impl Ledger {
                 failure: row.failure,
                 since: row.created_at,
             };
-            Ok(with_contents(Message::read(row.message).ok(), unread))
+            fill_in(Message::read(row.message).ok(), &mut refused);
+            Ok(refused)
         });
         messages.collect()
     }
 }
 
-/// A refused message with its contents, as far as they can be read.
-fn with_contents(message: Option<Message>, unread: RefusedMessage) -> RefusedMessage {
+/// Fills in what a refused message says, as far as it can be read.
+fn fill_in(message: Option<Message>, it: &mut RefusedMessage) {
     match message {
-        None => unread,
-        Some(Message::State) => RefusedMessage {
-            kind: Some("state"),
-            ..unread
-        },
+        None => {}
+        Some(Message::State) => it.kind = Some("state"),
         Some(Message::Resolve {
             order,
             user,
@@ -176,35 +174,18 @@ fn with_contents(message: Option<Message>, unread: RefusedMessage) -> RefusedMes
             quantity,
             state,
             at: _,
-        }) => RefusedMessage {
-            kind: Some("resolve"),
-            order_id: Some(order),
-            order_state: Some(state),
-            user: Some(user),
-            sku: Some(sku),
-            units: Some(quantity),
-            ..unread
-        },
-        Some(Message::Ban { user }) => RefusedMessage {
-            kind: Some("ban"),
-            user: Some(user),
-            ..unread
-        },
-        Some(Message::Restock { id: _, sku, units }) => RefusedMessage {
-            kind: Some("restock"),
-            sku: Some(sku),
-            units: Some(units),
-            ..unread
-        },
-        Some(Message::Withdrawn { transfer: _ }) => RefusedMessage {
-            kind: Some("withdrawn"),
-            ..unread
-        },
-        Some(Message::GiveBack { sku, units, .. }) => RefusedMessage {
-            kind: Some("give_back"),
-            sku: Some(sku),
-            units: Some(units),
-            ..unread
-        },
+        }) => {
+            it.kind = Some("resolve");
+            (it.order_id, it.order_state) = (Some(order), Some(state));
+            (it.user, it.sku, it.units) = (Some(user), Some(sku), Some(quantity));
+        }
+        Some(Message::Ban { user }) => (it.kind, it.user) = (Some("ban"), Some(user)),
+        Some(Message::Restock { id: _, sku, units }) => {
+            (it.kind, it.sku, it.units) = (Some("restock"), Some(sku), Some(units));
+        }
+        Some(Message::Withdrawn { transfer: _ }) => it.kind = Some("withdrawn"),
+        Some(Message::GiveBack { sku, units, .. }) => {
+            (it.kind, it.sku, it.units) = (Some("give_back"), Some(sku), Some(units));
+        }
     }
 }

@@ -173,38 +173,30 @@ impl DrainClaim {
     }
 
     async fn write_dead_letters(&mut self, dead: &[DeadEvent<'_>], now: Millis) -> Result<(), Fault> {
-        for DeadEvent {
-            position,
-            raw,
-            reason,
-            row,
-            ..
-        } in dead
-        {
+        for it in dead {
+            let Position { epoch, seq } = it.position;
             tracing::error!(
-                sale = %self.sale, shard = self.shard, epoch = position.epoch, seq = position.seq, %reason,
-                revoked = row.is_some(), "could not store an event; it is a dead letter (`flashsale dead-letters`)"
+                sale = %self.sale, shard = self.shard, epoch, seq, reason = %it.reason, revoked = it.row.is_some(),
+                "could not store an event; it is a dead letter (`flashsale dead-letters`)"
             );
             sqlx::query!(
                 "insert into dead_letters (sale_id, shard, epoch, seq, event, reason, order_id) \
                  values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing",
                 self.sale.0,
                 small(self.shard),
-                position.epoch,
-                position.seq,
-                raw,
-                reason,
-                row.map(|row| row.reserved.order.0)
+                epoch,
+                seq,
+                it.raw,
+                it.reason,
+                it.row.map(|row| row.reserved.order.0)
             )
             .execute(&mut *self.tx)
             .await?;
             // The order can never be paid. So its shard gets it as revoked, and withholds its units. A repeated
             // delivery changes nothing.
-            if let Some(row) = row {
-                let (of, units) = (
-                    row.reserved,
-                    (row.item.sku.to_string(), i64::from(row.reserved.quantity)),
-                );
+            if let Some(row) = it.row {
+                let of = row.reserved;
+                let units = (row.item.sku.to_string(), i64::from(of.quantity));
                 let message = Message::resolve(of.order.0, of.user.as_str(), units, OrderState::Revoked, now);
                 send_all(&mut self.tx, self.sale, &[(self.shard, message)]).await?;
             }
@@ -735,15 +727,11 @@ async fn revoke(
     )
     .execute(&mut **tx)
     .await?;
-    let messages: Vec<(u16, Message)> = orders
-        .iter()
-        .map(|order| {
-            let units = (order.sku.clone(), order.quantity);
-            (
-                shard,
-                Message::resolve(order.order, &order.user, units, OrderState::Revoked, now),
-            )
-        })
-        .collect();
+    let revoked = |it: &&InsertedOrder| {
+        let units = (it.sku.clone(), it.quantity);
+        let message = Message::resolve(it.order, &it.user, units, OrderState::Revoked, now);
+        (shard, message)
+    };
+    let messages: Vec<_> = orders.iter().map(revoked).collect();
     send_all(tx, sale, &messages).await
 }

@@ -323,10 +323,8 @@ impl Ledger {
         for row in &rows {
             *units.entry(row.sku.clone()).or_default() += row.quantity;
             let of = (row.sku.clone(), row.quantity);
-            messages.push((
-                shard,
-                Message::resolve(row.order_id, &row.user_id, of, OrderState::Expired, now),
-            ));
+            let message = Message::resolve(row.order_id, &row.user_id, of, OrderState::Expired, now);
+            messages.push((shard, message));
         }
         for (sku, quantity) in units {
             move_units(&mut tx, sale, shard, &sku, quantity, false).await?;

@@ -181,6 +181,21 @@ pub(super) async fn send_all(
     Ok(())
 }
 
+/// A sale's undelivered messages with their shards, oldest first.
+pub(super) async fn waiting_of(tx: &mut Tx, sale: SaleId) -> Result<Vec<(u16, Message)>, Fault> {
+    let mut waiting = Vec::new();
+    let rows = sqlx::query!(
+        "select shard, message from outbox where sale_id = $1 order by outbox_id",
+        sale.0
+    );
+    for row in rows.fetch_all(&mut **tx).await? {
+        if let Ok(message) = Message::read(row.message) {
+            waiting.push((unsigned(i64::from(row.shard))?, message));
+        }
+    }
+    Ok(waiting)
+}
+
 /// Notes why a message can never be delivered: an operator has to decide.
 async fn refuse(tx: &mut Tx, message: i64, reason: &str) -> Result<(), Fault> {
     sqlx::query!(
@@ -454,12 +469,7 @@ impl OutgoingBatch {
         .instrument(step("postpone the others"))
         .await?;
         commit(self.tx).await?;
-        let is_uncounted = |message: &&Outgoing| uncounted.contains(&message.id);
-        Ok(self
-            .messages
-            .iter()
-            .filter(is_uncounted)
-            .map(|message| message.sale)
-            .collect())
+        let uncounted = self.messages.iter().filter(|message| uncounted.contains(&message.id));
+        Ok(uncounted.map(|message| message.sale).collect())
     }
 }

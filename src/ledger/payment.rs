@@ -333,27 +333,21 @@ async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settl
     };
     let costs = (order.amount_minor, order.currency.as_str());
     let is_unpaid_for = order.state == OrderState::Paid && costs == (payment.amount_minor, payment.currency.as_str());
-    if is_unpaid_for && !is_paid_for(tx, id).await? {
-        return Ok(Ok(Decision {
-            outcome: PaymentOutcome::Applied,
-            order: Some(id),
-            reason: None,
-            decided: None,
-        }));
-    }
-    if let Some(reason) = refund_reason(&order, payment) {
-        return Ok(Ok(Decision {
-            outcome: PaymentOutcome::RefundDue,
-            order: Some(id),
-            reason: Some(reason),
-            decided: None,
-        }));
-    }
-    Ok(pay(tx, order, shard).await?.map(|decided| Decision {
-        outcome: PaymentOutcome::Applied,
+    let (outcome, reason, decided) = if is_unpaid_for && !is_paid_for(tx, id).await? {
+        (PaymentOutcome::Applied, None, None)
+    } else if let Some(reason) = refund_reason(&order, payment) {
+        (PaymentOutcome::RefundDue, Some(reason), None)
+    } else {
+        match pay(tx, order, shard).await? {
+            Ok(decided) => (PaymentOutcome::Applied, None, Some(decided)),
+            Err(undecided) => return Ok(Err(undecided)),
+        }
+    };
+    Ok(Ok(Decision {
+        outcome,
         order: Some(id),
-        reason: None,
-        decided: Some(decided),
+        reason,
+        decided,
     }))
 }
 

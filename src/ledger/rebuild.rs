@@ -1,9 +1,10 @@
 //! Shards in the ledger: where each was reconciled, and the claim under which a process rebuilds some. A claim is one
 //! transaction. A crash ends the claim and changes nothing here, so the shards are rebuilt again.
 
+use super::audit::stock_of;
 use super::ban::{banned, recent_bans};
-use super::outbox::{Message, lock_servers, send_all};
-use super::{Ledger, Tx, begin, commit, small, unsigned, word};
+use super::outbox::{Message, lock_servers, send_all, waiting_of};
+use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::ban::Ban;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -13,6 +14,7 @@ use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, StreamExt};
+use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
@@ -150,13 +152,7 @@ pub struct RebuildClaim {
 impl Ledger {
     /// Every shard of these sales.
     pub async fn standings(&self, sales: &[SaleId]) -> Result<ShardStandings, Fault> {
-        let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
-        let rows = sqlx::query_as!(
-            StandingRow,
-            "select sale_id, shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = any($1)",
-            &ids
-        );
-        by_shard(rows.fetch_all(&self.jobs).await?)
+        standings(&mut *acquire(&self.jobs).await?, sales).await
     }
 
     /// Every shard of every sale that may have keys in Redis.
@@ -328,8 +324,9 @@ impl Ledger {
             return Ok(None);
         }
         lock_decisions(&mut tx, sale, &shards).await?;
+        let standings = standings(&mut tx, &[sale]).await?.into_iter();
         Ok(Some(RebuildClaim {
-            standings: standings_of(&mut tx, sale).await?,
+            standings: standings.map(|((_, shard), standing)| (shard, standing)).collect(),
             stock: stock_of(&mut tx, sale).await?,
             waiting: waiting_of(&mut tx, sale).await?,
             tx,
@@ -399,47 +396,15 @@ async fn lock_decisions(tx: &mut Tx, sale: SaleId, shards: &[i16]) -> Result<(),
     Ok(())
 }
 
-async fn standings_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<u16, ShardStanding>, Fault> {
-    let mut standings = BTreeMap::new();
-    let rows = sqlx::query!(
-        "select shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = $1",
-        sale.0
+/// [`Ledger::standings`] on a given connection.
+async fn standings(connection: &mut PgConnection, sales: &[SaleId]) -> Result<ShardStandings, Fault> {
+    let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
+    let rows = sqlx::query_as!(
+        StandingRow,
+        "select sale_id, shard, epoch, run_id, drained_epoch, drained_seq from shards where sale_id = any($1)",
+        &ids
     );
-    for row in rows.fetch_all(&mut **tx).await? {
-        let standing = ShardStanding {
-            epoch: row.epoch,
-            noted: row.run_id.into(),
-            position: Position {
-                epoch: row.drained_epoch,
-                seq: row.drained_seq,
-            },
-        };
-        standings.insert(unsigned(i64::from(row.shard))?, standing);
-    }
-    Ok(standings)
-}
-
-async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
-    let mut stock = BTreeMap::new();
-    let rows = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
-    for row in rows.fetch_all(&mut **tx).await? {
-        stock.insert(word(&row.sku)?, row.stock);
-    }
-    Ok(stock)
-}
-
-async fn waiting_of(tx: &mut Tx, sale: SaleId) -> Result<Vec<(u16, Message)>, Fault> {
-    let mut waiting = Vec::new();
-    let rows = sqlx::query!(
-        "select shard, message from outbox where sale_id = $1 order by outbox_id",
-        sale.0
-    );
-    for row in rows.fetch_all(&mut **tx).await? {
-        if let Ok(message) = Message::read(row.message) {
-            waiting.push((unsigned(i64::from(row.shard))?, message));
-        }
-    }
-    Ok(waiting)
+    by_shard(rows.fetch_all(connection).await?)
 }
 
 struct OrderRow {
@@ -525,22 +490,11 @@ impl RebuildClaim {
         servers: &BTreeMap<u16, Server>,
         lost: &BTreeMap<u16, i64>,
     ) -> Result<(), Fault> {
-        let of = |shard: &i16| u16::try_from(*shard).unwrap_or(0);
-        let epochs: Vec<i64> = self
-            .shards
-            .iter()
-            .map(|it| epochs.get(&of(it)).copied().unwrap_or(0))
-            .collect();
-        let lost: Vec<i64> = self
-            .shards
-            .iter()
-            .map(|it| lost.get(&of(it)).copied().unwrap_or(0))
-            .collect();
-        let servers: Vec<String> = self
-            .shards
-            .iter()
-            .map(|it| servers.get(&of(it)).map(Server::to_string).unwrap_or_default())
-            .collect();
+        let shards: Vec<u16> = self.shards.iter().map(|it| u16::try_from(*it).unwrap_or(0)).collect();
+        let epochs: Vec<i64> = shards.iter().map(|it| epochs.get(it).copied().unwrap_or(0)).collect();
+        let lost: Vec<i64> = shards.iter().map(|it| lost.get(it).copied().unwrap_or(0)).collect();
+        let servers = shards.iter().map(|it| servers.get(it).map(Server::to_string));
+        let servers: Vec<String> = servers.map(Option::unwrap_or_default).collect();
         sqlx::query!(
             "update shards s set epoch = n.epoch, run_id = n.run_id, drained_epoch = n.epoch, drained_seq = 0, \
              rebuilds = s.rebuilds + 1, rebuilt_at = now(), lost_orders = s.lost_orders + n.lost \
@@ -574,7 +528,7 @@ impl RebuildClaim {
         )
         .execute(&mut *self.tx)
         .await?;
-        let messages: Vec<(u16, Message)> = self.shards.iter().map(|it| (of(it), Message::State)).collect();
+        let messages: Vec<(u16, Message)> = shards.into_iter().map(|it| (it, Message::State)).collect();
         send_all(&mut self.tx, self.sale, &messages).await?;
         commit(self.tx).await
     }

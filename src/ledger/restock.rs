@@ -3,7 +3,7 @@
 //! restock pending.
 
 use super::outbox::{Message, send_all, settled_servers};
-use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned};
+use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
@@ -135,14 +135,10 @@ impl Ledger {
             RestockState::Applied => return Ok(TakenRestock::Decided { applied: true }),
             RestockState::Refused | RestockState::KeyReused => return Ok(TakenRestock::Decided { applied: false }),
         }
-        let sku = row
-            .sku
-            .parse()
-            .map_err(|error| Fault::Bug(format!("in the ledger: {error}")))?;
         let restock = Restock {
             id,
             sale: SaleId(row.sale_id),
-            sku,
+            sku: word(&row.sku)?,
             quantity: row.quantity,
         };
         Ok(TakenRestock::Pending(PendingRestock { tx, restock }))
@@ -173,30 +169,19 @@ impl PendingRestock {
         let restock = self.restock.clone();
         self.lock_item().await?;
         if !self.change_stock(restock.quantity).await? {
-            self.decide("refused").await?;
-            commit(self.tx).await?;
-            return Ok(false);
+            return self.refuse().await.map(|()| false);
         }
         let mut messages = Vec::new();
         for shard in 0..sale.shards {
             let units = part(restock.quantity, sale.shards, shard);
             if units > 0 {
                 self.grant(shard, units).await?;
-                let sku = restock.sku.to_string();
-                messages.push((
-                    shard,
-                    Message::Restock {
-                        id: restock.id,
-                        sku,
-                        units,
-                    },
-                ));
+                let (id, sku) = (restock.id, restock.sku.to_string());
+                messages.push((shard, Message::Restock { id, sku, units }));
             }
         }
         send_all(&mut self.tx, restock.sale, &messages).await?;
-        self.decide("applied").await?;
-        commit(self.tx).await?;
-        Ok(true)
+        self.decide("applied").await.map(|()| true)
     }
 
     /// Takes units that have left the stock off the sale's books. Returns whether the ledger agreed; otherwise the
@@ -221,30 +206,18 @@ impl PendingRestock {
                 left -= units;
             }
         }
-        let messages: Vec<_> = taken
-            .iter()
-            .map(|taken| {
-                (
-                    taken.shard,
-                    Message::Withdrawn {
-                        transfer: taken.transfer,
-                    },
-                )
-            })
-            .collect();
+        let withdrawn = |&Taken { shard, transfer, .. }: &Taken| (shard, Message::Withdrawn { transfer });
+        let messages: Vec<_> = taken.iter().map(withdrawn).collect();
         send_all(&mut self.tx, restock.sale, &messages).await?;
-        self.decide("applied").await?;
-        commit(self.tx).await?;
-        Ok(true)
+        self.decide("applied").await.map(|()| true)
     }
 
     /// Refuses the restock, without a message to a shard.
     ///
     /// # Errors
     /// `Unavailable` when Postgres does not answer: the restock stays pending.
-    pub async fn refuse(mut self) -> Result<(), Fault> {
-        self.decide("refused").await?;
-        commit(self.tx).await
+    pub async fn refuse(self) -> Result<(), Fault> {
+        self.decide("refused").await
     }
 
     /// Refuses the withdrawal, and sends the units back to their shards.
@@ -254,24 +227,18 @@ impl PendingRestock {
     pub async fn give_back(mut self, taken: &[Taken], servers: &[Server]) -> Result<(), Fault> {
         self.check_servers(taken, servers).await?;
         let sku = self.restock.sku.to_string();
-        let messages: Vec<_> = taken
-            .iter()
-            .map(|taken| {
-                let (transfer, units, epoch) = (taken.transfer, taken.units, taken.epoch);
-                (
-                    taken.shard,
-                    Message::GiveBack {
-                        transfer,
-                        sku: sku.clone(),
-                        units,
-                        epoch,
-                    },
-                )
-            })
-            .collect();
+        let given_back = |taken: &Taken| {
+            let message = Message::GiveBack {
+                transfer: taken.transfer,
+                sku: sku.clone(),
+                units: taken.units,
+                epoch: taken.epoch,
+            };
+            (taken.shard, message)
+        };
+        let messages: Vec<_> = taken.iter().map(given_back).collect();
         send_all(&mut self.tx, self.restock.sale, &messages).await?;
-        self.decide("refused").await?;
-        commit(self.tx).await
+        self.decide("refused").await
     }
 
     /// Locks the item and then all its grants in the order of their shards, as every transaction does that needs
@@ -384,7 +351,8 @@ impl PendingRestock {
         Ok(())
     }
 
-    async fn decide(&mut self, state: &str) -> Result<(), Fault> {
+    /// Stores the decision and commits.
+    async fn decide(mut self, state: &str) -> Result<(), Fault> {
         sqlx::query!(
             "update restocks set state = $2, decided_at = now() where restock_id = $1",
             self.restock.id,
@@ -392,6 +360,6 @@ impl PendingRestock {
         )
         .execute(&mut *self.tx)
         .await?;
-        Ok(())
+        commit(self.tx).await
     }
 }

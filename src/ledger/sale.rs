@@ -243,10 +243,8 @@ impl Ledger {
             .await?;
         insert_items(&mut tx, id.0, &new.items).await?;
         commit(tx).await?;
-        match self.sale(id).await? {
-            Some(sale) => Ok(ChangeOutcome::Changed(sale)),
-            None => Ok(ChangeOutcome::NotFound),
-        }
+        let sale = self.sale(id).await?;
+        Ok(sale.map_or(ChangeOutcome::NotFound, ChangeOutcome::Changed))
     }
 
     /// Deletes a draft with all its rows. No shopper has bought from it, and Redis has never had it.
@@ -409,10 +407,8 @@ impl Ledger {
             }
         }
         commit(tx).await?;
-        match self.sale(id).await? {
-            Some(sale) => Ok(TransitionOutcome::Done(sale)),
-            None => Ok(TransitionOutcome::NotFound),
-        }
+        let sale = self.sale(id).await?;
+        Ok(sale.map_or(TransitionOutcome::NotFound, TransitionOutcome::Done))
     }
 
     async fn lock(&self, tx: &mut Tx, id: SaleId) -> Result<Option<Sale>, Fault> {
