@@ -35,9 +35,11 @@ pub mod transfer;
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::metrics::StockMetrics;
+use keys::ShardKey;
 use link::{Link, Way};
 use replicate::Replicas;
 use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time limit of one call. The API answers within two seconds, whatever happens below.
 const CALL_MAX: Duration = Duration::from_millis(1500);
@@ -105,6 +107,15 @@ impl Stock {
         self.noted(bounded(command.query_async(&mut link)).await)
     }
 
+    /// Waits for an answer; on a cluster no longer than `until`, so that a silent node does not delay the caller.
+    async fn soon<T>(&self, until: Instant, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        if !self.link.is_cluster() {
+            return answer.await;
+        }
+        let silent = |_elapsed| Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
+        timeout_at(until, answer).await.unwrap_or_else(silent)
+    }
+
     /// Passes an answer on, and counts it if it is a fault.
     fn noted<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
         if let Err(fault) = &answer {
@@ -116,11 +127,21 @@ impl Stock {
 
 /// Waits for an answer, no longer than the time limit.
 async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Fault> {
-    match tokio::time::timeout(CALL_MAX, answer).await {
+    match timeout(CALL_MAX, answer).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(fault(&error)),
         Err(_) => Err(Fault::Unavailable("Redis did not answer in time".to_owned())),
     }
+}
+
+/// A duration as Redis takes it, in whole milliseconds.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The fault for a shard that may not sell, lend or borrow until it is reconciled.
+fn unreconciled(shard: ShardKey) -> Fault {
+    Fault::Incomplete(format!("{shard} is being reconciled"))
 }
 
 /// Redis's errors for an event whose id would be above the highest, or not above the last one.

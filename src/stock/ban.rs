@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{BAN, outcome, unknown};
+use super::script::BAN;
 use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
 
@@ -16,13 +16,10 @@ impl Stock {
         let mut call = BAN.prepare_invoke();
         call.key(shard.shard()).key(shard.buyer(&ban.user));
         call.arg(ban.until_seconds()).arg(ban.revision).arg(epoch.unwrap_or(0));
-        match outcome(self.run(&BAN, &call).await?)?.0.as_str() {
+        match self.status(&BAN, &call).await?.as_str() {
             "NOTED" | "STALE" => Ok(()),
-            "LOADING" => Err(Fault::Incomplete(format!(
-                "shard {} of sale {} is being rebuilt",
-                shard.shard, shard.sale
-            ))),
-            other => Err(unknown("ban", other)),
+            "LOADING" => Err(Fault::Incomplete(format!("{shard} is being rebuilt"))),
+            other => Err(BAN.unknown(other)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Calls `lua/door/solve_challenge.lua`, and stores the right answers.
 
-use super::Stock;
-use super::script::{SOLVE_CHALLENGE, outcome, unknown};
+use super::script::SOLVE_CHALLENGE;
+use super::{Stock, millis};
 use crate::domain::challenge::{Challenge, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::ids::IdempotencyKey;
@@ -18,10 +18,9 @@ impl Stock {
     /// # Errors
     /// After a fault the answer may be missing, so the caller must not hand out the challenge.
     pub async fn pose_challenge(&self, challenge: &Challenge<'_>, answer: &str, lasts: Duration) -> Result<(), Fault> {
-        let millis = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
         let mut command = redis::cmd("SET");
         command.arg(key(challenge)).arg(&challenge.digest(answer));
-        command.arg("PX").arg(millis);
+        command.arg("PX").arg(millis(lasts));
         self.command(&command).await
     }
 
@@ -38,12 +37,12 @@ impl Stock {
         let mut call = SOLVE_CHALLENGE.prepare_invoke();
         call.key(key(challenge));
         call.arg(&challenge.digest(answer)).arg(request.as_str());
-        match outcome(self.run(&SOLVE_CHALLENGE, &call).await?)?.0.as_str() {
+        match self.status(&SOLVE_CHALLENGE, &call).await?.as_str() {
             "SOLVED" => Ok(Solving::Solved),
             "WRONG" => Ok(Solving::Wrong),
             "UNKNOWN" => Ok(Solving::Unknown),
             "USED" => Ok(Solving::Used),
-            other => Err(unknown("solve_challenge", other)),
+            other => Err(SOLVE_CHALLENGE.unknown(other)),
         }
     }
 }

@@ -452,9 +452,7 @@ fn no_owner() -> RedisError {
 
 /// Asks a node who has which slots.
 async fn ask_slots(node: &Node, max: Duration) -> RedisResult<View> {
-    let mut command = redis::cmd("CLUSTER");
-    command.arg("SLOTS");
-    let answer = timeout(max, node.server.query(&command)).await;
+    let answer = timeout(max, node.server.query(redis::cmd("CLUSTER").arg("SLOTS"))).await;
     let silent = |_elapsed| Err((ErrorKind::Io, "a node of the cluster does not answer").into());
     View::decode(answer.unwrap_or_else(silent)?, &node.place)
 }

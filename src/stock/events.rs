@@ -4,14 +4,14 @@ use super::Stock;
 use super::keys::ShardKey;
 use super::permit::{info, server_of};
 use super::record::{decode_event, decode_position, known};
-use super::script::{TRIM, bytes, outcome, text, unknown};
+use super::script::{TRIM, bytes, text};
 use crate::domain::event::{Event, Origin, Position, Unreadable};
 use crate::domain::fault::Fault;
 use crate::domain::server::Server;
 use futures_util::future::join_all;
 use redis::Value;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// Events that the drain has not trimmed.
 pub struct Batch {
@@ -29,30 +29,19 @@ impl Stock {
 
     /// Like [`Stock::undrained`], with the outcome for each shard.
     pub async fn undrained_each(&self, shards: &[ShardKey]) -> Vec<Result<i64, Fault>> {
-        let lengths = shards.iter().map(|shard| async move {
-            let mut command = redis::cmd("XLEN");
-            command.arg(shard.events());
-            self.command(&command).await
-        });
-        join_all(lengths).await
+        join_all(shards.iter().map(|shard| self.length(*shard))).await
     }
 
     /// Like [`Stock::undrained_each`], for a caller that can go on with other shards. A node of a cluster that does not
     /// answer within `patience` counts as unavailable. A single server gets the usual time limit.
     pub async fn undrained_soon(&self, shards: &[ShardKey], patience: Duration) -> Vec<Result<i64, Fault>> {
-        if !self.link.is_cluster() {
-            return self.undrained_each(shards).await;
-        }
         let until = Instant::now() + patience;
-        let lengths = shards.iter().map(|shard| async move {
-            let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
-            match timeout_at(until, self.undrained(&[*shard])).await {
-                Ok(Ok(lengths)) => lengths.first().copied().map_or_else(silent, Ok),
-                Ok(Err(fault)) => Err(fault),
-                Err(_) => silent(),
-            }
-        });
+        let lengths = shards.iter().map(|shard| self.soon(until, self.length(*shard)));
         join_all(lengths).await
+    }
+
+    async fn length(&self, shard: ShardKey) -> Result<i64, Fault> {
+        self.command(redis::cmd("XLEN").arg(shard.events())).await
     }
 
     /// Up to `max` events that the drain has not trimmed, oldest first.
@@ -105,10 +94,7 @@ impl Stock {
         let mut call = TRIM.prepare_invoke();
         call.key(shard.events());
         call.arg(format!("{epoch}-{seq}")).arg(last.raw.as_slice()).arg(next);
-        match outcome(self.run(&TRIM, &call).await?)?.0.as_str() {
-            "TRIMMED" | "LEFT" => Ok(()),
-            other => Err(unknown("trim", other)),
-        }
+        self.finish(&TRIM, &call, &["TRIMMED", "LEFT"]).await
     }
 }
 

@@ -77,13 +77,11 @@ impl Stock {
 
     /// How many replicas are online; on a cluster, those of the primary that has the fewest.
     pub async fn replicas(&self) -> Result<usize, Fault> {
-        let mut command = redis::cmd("INFO");
-        command.arg("replication");
         let online = |info: &String| {
             let replicas = info.lines().filter(|line| line.starts_with("slave"));
             replicas.filter(|line| line.contains("state=online")).count()
         };
-        let primaries: Vec<String> = self.link.ask_all(&command).await?;
+        let primaries: Vec<String> = self.link.ask_all(redis::cmd("INFO").arg("replication")).await?;
         Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
@@ -92,9 +90,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer, or does not report its memory.
     pub async fn memory(&self) -> Result<Vec<(i64, i64)>, Fault> {
-        let mut command = redis::cmd("INFO");
-        command.arg("memory");
-        let servers: Vec<String> = self.link.ask_all(&command).await?;
+        let servers: Vec<String> = self.link.ask_all(redis::cmd("INFO").arg("memory")).await?;
         let bytes = |info: &String, name: &str| -> Option<i64> {
             let bytes = info.lines().find_map(|line| line.strip_prefix(name));
             bytes.and_then(|bytes| bytes.trim().parse().ok())
@@ -109,9 +105,8 @@ impl Stock {
 
     /// Why this Redis must not hold stock, if that is so: it must never evict a key.
     pub async fn unfit(&self) -> Result<Option<String>, Fault> {
-        let mut command = redis::cmd("INFO");
-        command.arg("memory");
-        for info in self.link.ask_all::<String>(&command).await? {
+        let servers: Vec<String> = self.link.ask_all(redis::cmd("INFO").arg("memory")).await?;
+        for info in servers {
             let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
             let policy = policy.map_or("unknown", str::trim);
             if policy != "noeviction" {

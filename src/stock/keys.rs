@@ -22,6 +22,7 @@
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::sale::Sale;
+use std::fmt;
 
 /// One shard of one sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +32,25 @@ pub struct ShardKey {
     pub shard: u16,
 }
 
+impl fmt::Display for ShardKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "shard {} of sale {}", self.shard, self.sale)
+    }
+}
+
+/// The keys of which a shard has one each. A method has the name with which its key ends.
+macro_rules! keys {
+    ($($name:ident)*) => {$(
+        #[must_use]
+        pub fn $name(&self) -> String {
+            self.key(stringify!($name))
+        }
+    )*};
+}
+
 impl ShardKey {
+    keys! { shard events transfers applied fences room admitted returned door halt barrier }
+
     #[must_use]
     pub const fn new(sale: SaleId, shard: u16) -> Self {
         Self { sale, shard }
@@ -54,11 +73,6 @@ impl ShardKey {
     }
 
     #[must_use]
-    pub fn shard(&self) -> String {
-        self.key("shard")
-    }
-
-    #[must_use]
     pub fn item(&self, sku: &Sku) -> String {
         format!("{{{}:{}}}:item:{}", self.sale, self.shard, sku.as_str())
     }
@@ -72,56 +86,6 @@ impl ShardKey {
     #[must_use]
     pub fn buyers(&self) -> String {
         self.key("buyer:")
-    }
-
-    #[must_use]
-    pub fn events(&self) -> String {
-        self.key("events")
-    }
-
-    #[must_use]
-    pub fn transfers(&self) -> String {
-        self.key("transfers")
-    }
-
-    #[must_use]
-    pub fn applied(&self) -> String {
-        self.key("applied")
-    }
-
-    #[must_use]
-    pub fn fences(&self) -> String {
-        self.key("fences")
-    }
-
-    #[must_use]
-    pub fn room(&self) -> String {
-        self.key("room")
-    }
-
-    #[must_use]
-    pub fn admitted(&self) -> String {
-        self.key("admitted")
-    }
-
-    #[must_use]
-    pub fn returned(&self) -> String {
-        self.key("returned")
-    }
-
-    #[must_use]
-    pub fn door(&self) -> String {
-        self.key("door")
-    }
-
-    #[must_use]
-    pub fn halt(&self) -> String {
-        self.key("halt")
-    }
-
-    #[must_use]
-    pub fn barrier(&self) -> String {
-        self.key("barrier")
     }
 
     /// A pattern for every key of the sale, on any shard.

@@ -3,13 +3,11 @@
 //! counts from zero. A counter of a newer version stays as it is: the call ends with `Newer`, and the callers let the
 //! request pass, as while Redis is away.
 
-use super::Stock;
-use super::script::{FIXED_WINDOW, Named, SLIDING_WINDOW, TOKEN_BUCKET, number, outcome, unknown};
+use super::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, number};
+use super::{Stock, millis};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
-use redis::{ScriptInvocation, Value};
 use std::time::Duration;
-use std::vec::IntoIter;
 
 /// How many requests may pass, and in what time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,7 +106,8 @@ impl Stock {
                 });
             }
         }
-        let (status, mut fields) = self.ask_limiter(script, call, limited.now).await?;
+        call.arg(limited.now);
+        let (status, mut fields) = self.answer(script, &call).await?;
         match status.as_str() {
             "PASSED" => Ok(Verdict::Passed {
                 count: number(&mut fields)?,
@@ -116,7 +115,7 @@ impl Stock {
             "LIMITED" => Ok(Verdict::Limited {
                 wait_ms: number(&mut fields)?,
             }),
-            other => Err(unknown("a limiter", other)),
+            other => Err(Fault::Bug(format!("a limiter answered {other}"))),
         }
     }
 
@@ -134,8 +133,8 @@ impl Stock {
     ) -> Result<Taken, Fault> {
         let mut call = TOKEN_BUCKET.prepare_invoke();
         call.key(limited.key("bucket"));
-        call.arg(rate).arg(burst).arg(wanted).arg(at_least);
-        let (status, mut fields) = self.ask_limiter(&TOKEN_BUCKET, call, limited.now).await?;
+        call.arg(rate).arg(burst).arg(wanted).arg(at_least).arg(limited.now);
+        let (status, mut fields) = self.answer(&TOKEN_BUCKET, &call).await?;
         match status.as_str() {
             "PASSED" => Ok(Taken::Some {
                 taken: number(&mut fields)?,
@@ -144,7 +143,7 @@ impl Stock {
             "LIMITED" => Ok(Taken::Limited {
                 wait_ms: number(&mut fields)?,
             }),
-            other => Err(unknown("token_bucket", other)),
+            other => Err(TOKEN_BUCKET.unknown(other)),
         }
     }
 
@@ -157,21 +156,4 @@ impl Stock {
         command.arg(limited.key("window")).arg(&limited.request);
         self.command::<i64>(&command).await.map(drop)
     }
-
-    async fn ask_limiter(
-        &self,
-        script: &Named,
-        mut call: ScriptInvocation<'_>,
-        now: Option<Millis>,
-    ) -> Result<(String, IntoIter<Value>), Fault> {
-        if let Some(now) = now {
-            call.arg(now);
-        }
-        let (status, fields) = outcome(self.run(script, &call).await?)?;
-        Ok((status, fields.into_iter()))
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

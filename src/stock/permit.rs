@@ -4,8 +4,8 @@
 use super::keys::ShardKey;
 use super::link::connect_once;
 use super::record::decode_position;
-use super::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text, unknown};
-use super::{Stock, bounded};
+use super::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text};
+use super::{Stock, bounded, millis};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -156,14 +156,11 @@ impl Stock {
             .arg(permit.memory_max)
             .arg(millis(permit.age_max))
             .arg(permit.server.as_str())
-            .arg(u8::from(permit.renewal));
-        if let Some(now) = now {
-            call.arg(now);
-        }
-        let (status, fields) = outcome(self.run(&PERMIT, &call).await?)?;
+            .arg(u8::from(permit.renewal))
+            .arg(now);
+        let (status, mut fields) = self.answer(&PERMIT, &call).await?;
         match status.as_str() {
             "PERMITTED" => {
-                let mut fields = fields.into_iter();
                 let waiting = number(&mut fields)?;
                 let last = decode_position(&text(fields.next().unwrap_or(Value::Nil))?);
                 let last = last.ok_or_else(|| Fault::Bug("a stream does not say its last id".to_owned()))?;
@@ -173,7 +170,7 @@ impl Stock {
             "STALE" | "MOVED" => Ok(Permitted::Not),
             "HALTED" => Ok(Permitted::Halted),
             "LAPSED" => Ok(Permitted::Lapsed),
-            other => Err(unknown("permit", other)),
+            other => Err(PERMIT.unknown(other)),
         }
     }
 
@@ -200,7 +197,7 @@ impl Stock {
             Err(Fault::Incomplete(_) | Fault::Bug(_)) => Ok(()),
             answer => match outcome(answer?)?.0.as_str() {
                 "HALTED" => Ok(()),
-                other => Err(unknown("stop", other)),
+                other => Err(STOP.unknown(other)),
             },
         }
     }
@@ -210,10 +207,7 @@ impl Stock {
     /// # Errors
     /// `Unavailable` when Redis does not answer: then the halt ends by itself.
     pub async fn resume(&self, shard: ShardKey) -> Result<(), Fault> {
-        let mut command = redis::cmd("DEL");
-        command.arg(shard.halt());
-        let _was_there: i64 = self.command(&command).await?;
-        Ok(())
+        self.command::<i64>(redis::cmd("DEL").arg(shard.halt())).await.map(drop)
     }
 
     /// Writes a meaningless key to the server that has this shard, also when the server has no memory left. The drain,
@@ -224,10 +218,7 @@ impl Stock {
     pub async fn try_write(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut call = BARRIER.prepare_invoke();
         call.key(shard.barrier()).arg(TRIED_MS);
-        match outcome(self.run(&BARRIER, &call).await?)?.0.as_str() {
-            "SET" => Ok(()),
-            other => Err(unknown("barrier", other)),
-        }
+        self.finish(&BARRIER, &call, &["SET"]).await
     }
 
     /// The server that has this shard. Its run id changes with every restart, and its replication id with every
@@ -252,8 +243,4 @@ pub(super) fn server_of(info: &str) -> Result<Server, Fault> {
         (Some(run_id), Some(own), Some(before)) => Ok(Server::new(run_id, own, before)),
         _ => Err(Fault::Unavailable("Redis does not say which process it is".to_owned())),
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

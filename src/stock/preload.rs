@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{PRELOAD, outcome, unknown};
+use super::script::PRELOAD;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 use crate::domain::shard::part;
@@ -24,9 +24,6 @@ impl Stock {
             call.key(key.item(&item.sku));
             call.arg(part(item.stock, sale.shards, shard)).arg(item.per_user_limit);
         }
-        match outcome(self.run(&PRELOAD, &call).await?)?.0.as_str() {
-            "LOADED" | "ALREADY" => Ok(()),
-            other => Err(unknown("preload", other)),
-        }
+        self.finish(&PRELOAD, &call, &["LOADED", "ALREADY"]).await
     }
 }

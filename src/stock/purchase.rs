@@ -3,7 +3,7 @@
 use super::Stock;
 use super::keys::ShardKey;
 use super::record::OrderRecord;
-use super::script::{PURCHASE, admitted, bytes, number, outcome, text, unknown};
+use super::script::{PURCHASE, admitted, bytes, number, outcome, text};
 use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
@@ -113,8 +113,7 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
             by: None,
         });
     }
-    let (status, fields) = outcome(value)?;
-    let mut fields = fields.into_iter();
+    let (status, mut fields) = outcome(value)?;
     match status.as_str() {
         "RESERVED" => {
             let record = bytes(fields.next().unwrap_or(Value::Nil))?;
@@ -124,13 +123,10 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
                 by: Some(by.as_str().into()),
             })
         }
-        "REPLAYED" => {
-            let record = bytes(fields.next().unwrap_or(Value::Nil))?;
-            Ok(ShardAnswer::Replayed {
-                record: OrderRecord::decode(&record)?,
-                drained: number(&mut fields)? == 1,
-            })
-        }
+        "REPLAYED" => Ok(ShardAnswer::Replayed {
+            record: OrderRecord::decode(&bytes(fields.next().unwrap_or(Value::Nil))?)?,
+            drained: number(&mut fields)? == 1,
+        }),
         "KEY_REUSED" => Ok(ShardAnswer::Refused(Refusal::KeyReused)),
         "ASK_LEDGER" => Ok(ShardAnswer::AskLedger {
             number: number(&mut fields)?,
@@ -143,7 +139,7 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
         })),
         "NOT_OPEN" => {
             let state = text(fields.next().unwrap_or(Value::Nil))?;
-            let state = SaleState::from_name(&state).ok_or_else(|| unknown("purchase", &state))?;
+            let state = SaleState::from_name(&state).ok_or_else(|| PURCHASE.unknown(&state))?;
             Ok(ShardAnswer::Refused(Refusal::NotOpen { state }))
         }
         "COOLING_DOWN" => Ok(ShardAnswer::Refused(Refusal::CoolingDown {
@@ -154,6 +150,6 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
         "SHORT" => Ok(ShardAnswer::Short {
             available: number(&mut fields)?,
         }),
-        other => Err(unknown("purchase", other)),
+        other => Err(PURCHASE.unknown(other)),
     }
 }

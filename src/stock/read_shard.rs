@@ -1,6 +1,5 @@
 //! Calls `lua/operate/read_shard.lua`, and reads shoppers' rows.
 
-use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
 use super::read_together::{Reading, Wanted};
@@ -8,6 +7,7 @@ use super::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
 use super::replicate::Replicated;
 use super::script::{READ_SHARD, bytes, number, text};
 use super::transfer::Transfer;
+use super::{Stock, unreconciled};
 use crate::domain::event::Event;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
@@ -19,7 +19,7 @@ use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
@@ -129,16 +129,8 @@ impl Stock {
     /// Like [`Stock::read_shards_each`], for a caller that can go on with other shards. A node of a cluster that does not
     /// answer within `patience` counts as unavailable. A single server gets the usual time limit.
     pub async fn read_shards_soon(&self, sale: &Sale, patience: Duration) -> Vec<Result<ShardReading, Fault>> {
-        if !self.link.is_cluster() {
-            return self.read_shards_each(sale).await;
-        }
         let until = Instant::now() + patience;
-        let reads = (0..sale.shards).map(|shard| async move {
-            let silent = |_| Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
-            timeout_at(until, self.read_shard(sale, shard, 0))
-                .await
-                .unwrap_or_else(silent)
-        });
+        let reads = (0..sale.shards).map(|shard| self.soon(until, self.read_shard(sale, shard, 0)));
         join_all(reads).await
     }
 
@@ -211,10 +203,7 @@ fn decode_standing(asking: &Asking, reading: &Reading) -> Result<BuyerStanding, 
             return BuyerStanding::decode(row.as_deref(), &shard, asking.order, reading.now);
         }
     }
-    Err(Fault::Incomplete(format!(
-        "shard {} of sale {} is being reconciled",
-        asking.home.shard, asking.home.sale
-    )))
+    Err(unreconciled(asking.home))
 }
 
 fn decode_buyer(value: Option<Vec<u8>>) -> Result<BuyerRecord, Fault> {

@@ -219,15 +219,14 @@ impl ShardRecord {
         let (brake, permit_until) = (bytes.number(1)? == 1, bytes.number(6)?);
         let (starts_at, ends_at) = (bytes.number(6)?, bytes.number(6)?);
         let _limits = (bytes.number(4)?, bytes.number(6)?);
-        let (state_version, epoch) = (bytes.number(6)?, bytes.number(6)?);
         Some(Self {
             lifecycle,
             brake,
             permit_until,
             starts_at,
             ends_at,
-            state_version,
-            epoch,
+            state_version: bytes.number(6)?,
+            epoch: bytes.number(6)?,
         })
     }
 }
@@ -271,18 +270,16 @@ fn read_item(bytes: &[u8]) -> Option<Counters> {
     let mut bytes = Unpack(bytes);
     let (_version, available, held) = (bytes.number(1)?, bytes.number(5)?, bytes.number(6)?);
     let _limit_and_position = (bytes.number(4)?, bytes.number(2)?);
-    let (sold, revoked, out) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
-    let (came_in, granted, version) = (bytes.number(6)?, bytes.number(6)?, bytes.number(6)?);
     Some(Counters {
         available,
         held,
-        sold,
-        revoked,
-        out,
-        r#in: came_in,
-        granted,
+        sold: bytes.number(6)?,
+        revoked: bytes.number(6)?,
+        out: bytes.number(6)?,
+        r#in: bytes.number(6)?,
+        granted: bytes.number(6)?,
+        version: bytes.number(6)?,
         withdrawn: bytes.number(6)?,
-        version,
     })
 }
 

@@ -16,7 +16,7 @@ use super::cluster::Place;
 use super::keys::ShardKey;
 use super::link::{Link, Way, connect_once};
 use super::permit::{info, server_of};
-use super::script::{BARRIER, outcome, unknown};
+use super::script::{BARRIER, outcome};
 use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
@@ -346,7 +346,7 @@ impl Node {
                     "SET" => {
                         here.insert(*shard);
                     }
-                    other => return Err(unknown("barrier", other)),
+                    other => return Err(BARRIER.unknown(other)),
                 },
             };
         }

@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{RESOLVE, number, outcome, unknown};
+use super::script::{RESOLVE, number};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::order::OrderState;
@@ -33,16 +33,16 @@ impl Stock {
         let mut call = RESOLVE.prepare_invoke();
         call.key(shard.item(sku)).key(shard.buyer(user));
         call.arg(order.0.as_bytes()).arg(state.code()).arg(at);
-        let (status, fields) = outcome(self.run(&RESOLVE, &call).await?)?;
+        let (status, mut fields) = self.answer(&RESOLVE, &call).await?;
         match status.as_str() {
             "RESOLVED" => Ok(Resolved::Now),
             "ALREADY" => Ok(Resolved::Already),
             "CONFLICT" => {
-                let code = u8::try_from(number(&mut fields.into_iter())?).ok();
+                let code = u8::try_from(number(&mut fields)?).ok();
                 Ok(Resolved::Conflict(code.and_then(OrderState::from_code)))
             }
             "UNKNOWN" => Ok(Resolved::Unknown),
-            other => Err(unknown("resolve", other)),
+            other => Err(RESOLVE.unknown(other)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{RESTOCK, outcome, unknown};
+use super::script::RESTOCK;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use uuid::Uuid;
@@ -14,10 +14,10 @@ impl Stock {
         let mut call = RESTOCK.prepare_invoke();
         call.key(shard.item(sku)).key(shard.shard()).key(shard.applied());
         call.arg(id.to_string()).arg(units).arg(epoch);
-        match outcome(self.run(&RESTOCK, &call).await?)?.0.as_str() {
+        match self.status(&RESTOCK, &call).await?.as_str() {
             "ADDED" | "ALREADY" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the shard was rebuilt meanwhile".to_owned())),
-            other => Err(unknown("restock", other)),
+            other => Err(RESTOCK.unknown(other)),
         }
     }
 }

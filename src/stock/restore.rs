@@ -8,7 +8,7 @@ use super::Stock;
 use super::events::decode_entries;
 use super::keys::ShardKey;
 use super::record::{BuyerRecord, ShardRecord, decode_position, encode_item};
-use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number, outcome, unknown};
+use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
@@ -77,13 +77,13 @@ impl Stock {
         for (lender, epoch) in fences {
             call.arg(*lender).arg(*epoch);
         }
-        let (status, fields) = outcome(self.run(&BEGIN_RESTORE, &call).await?)?;
+        let (status, mut fields) = self.answer(&BEGIN_RESTORE, &call).await?;
         match status.as_str() {
             "BEGUN" => Ok(Begun {
-                lost_events: number(&mut fields.into_iter())? == 1,
+                lost_events: number(&mut fields)? == 1,
             }),
             "CHANGED" => Err(changed(key)),
-            other => Err(unknown("begin_restore", other)),
+            other => Err(BEGIN_RESTORE.unknown(other)),
         }
     }
 
@@ -141,18 +141,14 @@ impl Stock {
         let Some(epoch) = epoch else {
             let mut unlink = redis::cmd("UNLINK");
             unlink.arg(buyers);
-            let _removed: i64 = self.command(&unlink).await?;
-            return Ok(());
+            return self.command::<i64>(&unlink).await.map(drop);
         };
         let mut call = FORGET_BUYERS.prepare_invoke();
-        call.key(shard.shard()).arg(epoch);
-        for buyer in buyers {
-            call.key(buyer);
-        }
-        match outcome(self.run(&FORGET_BUYERS, &call).await?)?.0.as_str() {
+        call.key(shard.shard()).key(buyers).arg(epoch);
+        match self.status(&FORGET_BUYERS, &call).await?.as_str() {
             "FORGOTTEN" => Ok(()),
             "CHANGED" => Err(changed(shard)),
-            other => Err(unknown("forget_buyers", other)),
+            other => Err(FORGET_BUYERS.unknown(other)),
         }
     }
 
@@ -173,10 +169,10 @@ impl Stock {
         for (user, buyer) in buyers {
             call.key(shard.buyer(user)).arg(buyer.encode(left));
         }
-        match outcome(self.run(&RESTORE_BUYERS, &call).await?)?.0.as_str() {
+        match self.status(&RESTORE_BUYERS, &call).await?.as_str() {
             "WRITTEN" => Ok(()),
             "CHANGED" => Err(changed(shard)),
-            other => Err(unknown("restore_buyers", other)),
+            other => Err(RESTORE_BUYERS.unknown(other)),
         }
     }
 
@@ -207,10 +203,10 @@ impl Stock {
         for id in applied {
             call.arg(id.to_string());
         }
-        match outcome(self.run(&END_RESTORE, &call).await?)?.0.as_str() {
+        match self.status(&END_RESTORE, &call).await?.as_str() {
             "RESTORED" => Ok(()),
             "CHANGED" => Err(changed(key)),
-            other => Err(unknown("end_restore", other)),
+            other => Err(END_RESTORE.unknown(other)),
         }
     }
 
@@ -245,10 +241,7 @@ impl Stock {
         for (lender, epoch) in lenders {
             call.arg(*lender).arg(*epoch);
         }
-        match outcome(self.run(&FENCE, &call).await?)?.0.as_str() {
-            "FENCED" => Ok(()),
-            other => Err(unknown("fence", other)),
-        }
+        self.finish(&FENCE, &call, &["FENCED"]).await
     }
 
     /// A shard's epoch in Redis; 0 when its key is missing or holds no record.
@@ -343,10 +336,7 @@ impl Stock {
 }
 
 fn changed(shard: ShardKey) -> Fault {
-    Fault::Unavailable(format!(
-        "shard {} of sale {} has changed since it was read",
-        shard.shard, shard.sale
-    ))
+    Fault::Unavailable(format!("{shard} has changed since it was read"))
 }
 
 fn record(sale: &Sale, lifecycle: Lifecycle, epoch: i64) -> ShardRecord {

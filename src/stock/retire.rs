@@ -13,8 +13,7 @@ impl Stock {
         for user in users {
             unlink.arg(shard.buyer(user));
         }
-        let _removed: i64 = self.command(&unlink).await?;
-        Ok(())
+        self.command::<i64>(&unlink).await.map(drop)
     }
 
     /// Removes a shard's keys, except for shoppers' rows. The rows of shoppers who never bought have expired by then.
@@ -26,7 +25,6 @@ impl Stock {
         for item in &sale.items {
             unlink.arg(key.item(&item.sku));
         }
-        let _removed: i64 = self.command(&unlink).await?;
-        Ok(())
+        self.command::<i64>(&unlink).await.map(drop)
     }
 }

@@ -9,6 +9,7 @@ use redis::{Cmd, ErrorKind, RedisError, Script, ScriptInvocation, Value};
 use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::Instant;
+use std::vec::IntoIter;
 use tracing::{Instrument as _, Span};
 
 /// A script, and the name of its file, under which its calls are timed.
@@ -22,6 +23,13 @@ impl Deref for Named {
 
     fn deref(&self) -> &Script {
         &self.script
+    }
+}
+
+impl Named {
+    /// The fault for a status that the caller does not know.
+    pub(super) fn unknown(&self, status: &str) -> Fault {
+        Fault::Bug(format!("{} answered {status}", self.name))
     }
 }
 
@@ -90,6 +98,28 @@ impl Stock {
         self.timed(script, bounded(answer)).await
     }
 
+    /// Runs a script whose answer is a status and other fields.
+    pub(super) async fn answer(
+        &self,
+        script: &Named,
+        call: &ScriptInvocation<'_>,
+    ) -> Result<(String, IntoIter<Value>), Fault> {
+        outcome(self.run(script, call).await?)
+    }
+
+    /// Runs a script of whose answer only the status counts.
+    pub(super) async fn status(&self, script: &Named, call: &ScriptInvocation<'_>) -> Result<String, Fault> {
+        Ok(self.answer(script, call).await?.0)
+    }
+
+    /// Runs a script whose known statuses are all `good`. Any other status is a fault.
+    pub(super) async fn finish(&self, script: &Named, call: &ScriptInvocation<'_>, good: &[&str]) -> Result<(), Fault> {
+        match self.status(script, call).await? {
+            status if good.contains(&status.as_str()) => Ok(()),
+            other => Err(script.unknown(&other)),
+        }
+    }
+
     /// Runs a script that only an admitted server has; see [`admitted`].
     pub(super) async fn run_admitted(&self, script: &Named, call: &Cmd) -> Result<Value, Fault> {
         let mut link = self.link.clone();
@@ -120,20 +150,14 @@ pub(super) fn admitted(script: &Script, keys: &[String]) -> Cmd {
 }
 
 /// Splits a script's answer into its status and its other fields.
-pub(super) fn outcome(value: Value) -> Result<(String, Vec<Value>), Fault> {
-    let Value::Array(mut fields) = value else {
+pub(super) fn outcome(value: Value) -> Result<(String, IntoIter<Value>), Fault> {
+    let Value::Array(fields) = value else {
         return Err(Fault::Bug(format!("a script answered {value:?}")));
     };
-    if fields.is_empty() {
-        return Err(Fault::Bug("a script answered nothing".to_owned()));
-    }
-    let status = text(fields.remove(0))?;
-    Ok((status, fields))
-}
-
-/// The fault for a status that the caller does not know.
-pub(super) fn unknown(script: &str, status: &str) -> Fault {
-    Fault::Bug(format!("{script} answered {status}"))
+    let mut fields = fields.into_iter();
+    let status = fields.next();
+    let status = status.ok_or_else(|| Fault::Bug("a script answered nothing".to_owned()))?;
+    Ok((text(status)?, fields))
 }
 
 /// A field of an answer as text.

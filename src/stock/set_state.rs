@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::keys::ShardKey;
-use super::script::{SET_STATE, outcome, unknown};
+use super::script::SET_STATE;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 
@@ -17,10 +17,10 @@ impl Stock {
         call.arg(sale.state_version).arg(sale.lifecycle.code());
         call.arg(sale.starts_at.timestamp_millis())
             .arg(sale.ends_at.timestamp_millis());
-        match outcome(self.run(&SET_STATE, &call).await?)?.0.as_str() {
+        match self.status(&SET_STATE, &call).await?.as_str() {
             "SET" | "STALE" => Ok(()),
             "LOADING" => Err(Fault::Incomplete(format!("shard {shard} is being rebuilt"))),
-            other => Err(unknown("set_state", other)),
+            other => Err(SET_STATE.unknown(other)),
         }
     }
 }

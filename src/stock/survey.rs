@@ -1,10 +1,10 @@
 //! Surveys: reads one item's units on all shards, and the units in transit between them.
 
-use super::Stock;
 use super::keys::ShardKey;
 use super::read_together::{Reading, Wanted};
 use super::record::{ShardRecord, decode_item};
-use super::transfer::{Destination, Transfer};
+use super::transfer::Transfer;
+use super::{Stock, unreconciled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
@@ -91,9 +91,8 @@ impl Stock {
             if place.is_err() {
                 return Ok(Vec::new());
             }
-            let mut command = redis::cmd("HGETALL");
-            command.arg(key.transfers());
-            self.command::<Vec<(String, String)>>(&command).await
+            self.command::<Vec<(String, String)>>(redis::cmd("HGETALL").arg(key.transfers()))
+                .await
         });
         let sent = join_all(sent).await;
         let mut silent = places.iter().find_map(|place| place.as_ref().err().cloned());
@@ -105,10 +104,7 @@ impl Stock {
             });
             for (id, value) in sent {
                 let mut transfer = Transfer::decode(&id, &value)?;
-                let to = match transfer.to {
-                    Destination::Shard(to) => to,
-                    Destination::Ledger => shard,
-                };
+                let to = transfer.arrives_at(shard);
                 let place = |shard: u16| places.get(usize::from(shard))?.as_ref().ok();
                 let (Some((server, _)), Some((its_server, its_epoch))) = (place(shard), place(to)) else {
                     continue;
@@ -141,8 +137,5 @@ fn decode(key: ShardKey, reading: &Reading) -> Result<Surveyed, Fault> {
             });
         }
     }
-    Err(Fault::Incomplete(format!(
-        "shard {} of sale {} is being reconciled",
-        key.shard, key.sale
-    )))
+    Err(unreconciled(key))
 }

@@ -2,10 +2,10 @@
 //! shards, or leave the sale, in steps that may each be repeated. Between the first step and the last, the lender has a
 //! record of the transfer. So after a crash any process can finish it.
 
-use super::Stock;
 use super::keys::ShardKey;
 use super::record::known;
-use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome, unknown};
+use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome};
+use super::{Stock, unreconciled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::server::Server;
@@ -86,14 +86,6 @@ pub enum Sent {
     Done,
 }
 
-/// The fault for a shard without a permit, which may neither lend nor borrow.
-fn without_permit(shard: ShardKey) -> Fault {
-    Fault::Incomplete(format!(
-        "shard {} of sale {} is being reconciled",
-        shard.shard, shard.sale
-    ))
-}
-
 impl Stock {
     /// Takes up to `wanted` free units out of a shard.
     ///
@@ -115,17 +107,16 @@ impl Stock {
         let keys = [from.item(sku), from.shard(), from.transfers(), from.applied()];
         let mut call = admitted(&TRANSFER_OUT, &keys);
         call.arg(id.to_string()).arg(sku.as_str()).arg(to).arg(wanted).arg(now);
-        let (status, fields) = outcome(self.run_admitted(&TRANSFER_OUT, &call).await?)?;
-        let mut fields = fields.into_iter();
+        let (status, mut fields) = outcome(self.run_admitted(&TRANSFER_OUT, &call).await?)?;
         match status.as_str() {
             "OUT" => Ok(Sent::Out {
                 units: number(&mut fields)?,
                 epoch: number(&mut fields)?,
             }),
-            "HALTED" => Err(without_permit(from)),
+            "HALTED" => Err(unreconciled(from)),
             "NONE" => Ok(Sent::None),
             "DONE" => Ok(Sent::Done),
-            other => Err(unknown("transfer_out", other)),
+            other => Err(TRANSFER_OUT.unknown(other)),
         }
     }
 
@@ -136,8 +127,7 @@ impl Stock {
     pub async fn replicate_transfer(&self, lender: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut reading = redis::cmd("HEXISTS");
         reading.arg(lender.transfers()).arg(id.to_string());
-        self.replicated(lender, reading).await?;
-        Ok(())
+        self.replicated(lender, reading).await.map(drop)
     }
 
     /// The server that has both of these shards, if one has both. The caller asks before units are sent, or before a
@@ -170,15 +160,15 @@ impl Stock {
             .arg(transfer.epoch)
             .arg(transfer.to_epoch)
             .arg(transfer.server.as_ref().map_or("", Server::as_str));
-        match outcome(self.run(&TRANSFER_IN, &call).await?)?.0.as_str() {
+        match self.status(&TRANSFER_IN, &call).await?.as_str() {
             // Fenced units are the lender's own: its rebuild has deleted the transfer.
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "MOVED" => Err(Fault::Unavailable(
                 "Redis is another one than the units left".to_owned(),
             )),
-            "HALTED" => Err(without_permit(to)),
-            other => Err(unknown("transfer_in", other)),
+            "HALTED" => Err(unreconciled(to)),
+            other => Err(TRANSFER_IN.unknown(other)),
         }
     }
 
@@ -186,26 +176,18 @@ impl Stock {
     pub async fn transfer_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut call = TRANSFER_DONE.prepare_invoke();
         call.key(from.transfers()).key(from.applied()).arg(id.to_string());
-        match outcome(self.run(&TRANSFER_DONE, &call).await?)?.0.as_str() {
-            "DONE" => Ok(()),
-            other => Err(unknown("transfer_done", other)),
-        }
+        self.finish(&TRANSFER_DONE, &call, &["DONE"]).await
     }
 
     /// Marks a withdrawal delivered: the ledger has taken its units off the books.
     pub async fn withdraw_done(&self, from: ShardKey, id: Uuid) -> Result<(), Fault> {
-        let mut lookup = redis::cmd("HGET");
-        lookup.arg(from.transfers()).arg(id.to_string());
-        let Some(value) = self.command::<Option<String>>(&lookup).await? else {
-            return Ok(());
-        };
-        let sku = Transfer::decode(&id.to_string(), &value)?.sku;
+        let id = id.to_string();
+        let value: Option<String> = self.command(redis::cmd("HGET").arg(from.transfers()).arg(&id)).await?;
+        let Some(value) = value else { return Ok(()) };
+        let sku = Transfer::decode(&id, &value)?.sku;
         let mut call = WITHDRAW_DONE.prepare_invoke();
         call.key(from.item(&sku)).key(from.transfers()).key(from.applied());
-        call.arg(id.to_string()).arg(sku.as_str());
-        match outcome(self.run(&WITHDRAW_DONE, &call).await?)?.0.as_str() {
-            "DONE" => Ok(()),
-            other => Err(unknown("withdraw_done", other)),
-        }
+        call.arg(id).arg(sku.as_str());
+        self.finish(&WITHDRAW_DONE, &call, &["DONE"]).await
     }
 }
