@@ -32,12 +32,15 @@ use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::middleware::{DefaultHeaders, from_fn};
-use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, Route};
+use actix_web::web::{self, Bytes, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, Route};
 use endpoint::{Endpoint, Tables, serve};
 use extract::Tokens;
+use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
 use problem::Problem;
+use serde::Serialize;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -115,13 +118,28 @@ const AUDIT_WAIT: Duration = Duration::from_secs(120);
 /// The longest that an operator waits for a rebuild.
 const REBUILD_WAIT: Duration = Duration::from_secs(1800);
 
-/// The head of a stream of events. `no-store` keeps it out of caches; `X-Accel-Buffering` stops proxies from buffering.
-fn event_stream() -> HttpResponseBuilder {
-    let mut head = HttpResponse::Ok();
-    head.insert_header((CONTENT_TYPE, "text/event-stream"))
+/// How long a client waits after it lost its stream before it connects again, in milliseconds.
+const RETRY_MS: u32 = 2000;
+
+/// A stream of events. `no-store` keeps it out of caches; `X-Accel-Buffering` stops proxies from buffering.
+fn event_stream(events: impl Stream<Item = Bytes> + 'static) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/event-stream"))
         .insert_header((CACHE_CONTROL, "no-store"))
-        .insert_header(("X-Accel-Buffering", "no"));
-    head
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(events.map(Ok::<_, Infallible>))
+}
+
+/// One event of a stream.
+fn event(name: &str, data: &impl Serialize) -> String {
+    // JSON escapes line breaks, so the data is one line.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// Refuses with `not_found` if there is no such thing.
+fn found<T>(it: Option<T>, what: &str) -> Result<T, Problem> {
+    it.ok_or_else(|| Problem::not_found(what))
 }
 
 /// How much longer a flow may run after its request was answered with 503.
@@ -151,46 +169,24 @@ impl Api {
 
     /// Runs a flow for a shopper. The flow is a task of its own: it goes on when the client hangs up or the wait is
     /// over. The same request, sent again, finds the flow's result.
-    pub async fn for_shopper<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    pub async fn for_shopper<T, R>(&self, flow: impl FnOnce(Arc<App>) -> R) -> Result<T, Problem>
     where
-        F: FnOnce(Arc<App>) -> R,
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
         self.run(SHOPPER_WAIT, flow(Arc::clone(&self.app))).await
     }
 
-    /// Runs a flow for the payment provider, as [`Api::for_shopper`] does.
-    pub async fn for_provider<T, F, R>(&self, flow: F) -> Result<T, Problem>
-    where
-        F: FnOnce(Arc<App>) -> R,
-        R: Future<Output = Result<T, Fault>> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.run(OPERATOR_WAIT, flow(Arc::clone(&self.app))).await
-    }
-
     /// Runs a flow for an operator, as [`Api::for_shopper`] does, over the operators' connections to Postgres.
-    pub async fn for_operator<T, F, R>(&self, flow: F) -> Result<T, Problem>
+    pub async fn for_operator<T, R>(&self, flow: impl FnOnce(Arc<App>) -> R) -> Result<T, Problem>
     where
-        F: FnOnce(Arc<App>) -> R,
         R: Future<Output = Result<T, Fault>> + Send + 'static,
         T: Send + 'static,
     {
         self.run(OPERATOR_WAIT, flow(Arc::clone(&self.operators))).await
     }
 
-    /// Runs a flow for an operator, as [`Api::for_operator`] does, for at most `longest`: audits and rebuilds take
-    /// longer on a large sale.
-    pub async fn for_operator_within<T, F, R>(&self, longest: Duration, flow: F) -> Result<T, Problem>
-    where
-        F: FnOnce(Arc<App>) -> R,
-        R: Future<Output = Result<T, Fault>> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.run(longest, flow(Arc::clone(&self.operators))).await
-    }
-
+    /// Runs a flow, as [`Api::for_shopper`] does. After `wait`, the answer is 503.
     async fn run<T: Send + 'static>(
         &self,
         wait: Duration,
@@ -253,17 +249,6 @@ impl FaultLog {
     }
 }
 
-const PEOPLE: Tables = &[pages::PEOPLE_ROUTES];
-const BROWSERS: Tables = &[pages::ASSET_ROUTES];
-const CONSOLE: Tables = &[pages::CONSOLE_ROUTES];
-const CONSOLE_ADDRESS: Tables = &[pages::CONSOLE_ADDRESS_ROUTES];
-const SESSIONS: Tables = &[admin::session::ROUTES];
-const DEVELOPMENT: Tables = &[shop::development::ROUTES];
-const PROVIDER: Tables = &[shop::webhooks::ROUTES];
-const HEALTH: Tables = &[health::ROUTES];
-const PROMETHEUS: Tables = &[health::METRICS_ROUTES];
-const REFERENCE: Tables = &[openapi::ROUTES, docs::ROUTES];
-const PROBLEMS: Tables = &[docs::PROBLEM_ROUTES];
 const SHOPPERS: Tables = &[
     shop::sales::ROUTES,
     shop::orders::ROUTES,
@@ -288,21 +273,21 @@ const OPERATORS: Tables = &[
 
 /// Every route, in the order of the API document, which describes all but pages and development mode.
 pub static ROUTES: LazyLock<Vec<&Endpoint>> = LazyLock::new(|| {
-    let scopes = [
-        SHOPPERS,
-        OPERATORS,
-        SESSIONS,
-        PROVIDER,
-        HEALTH,
-        PROMETHEUS,
-        REFERENCE,
-        PROBLEMS,
-        PEOPLE,
-        BROWSERS,
-        CONSOLE,
-        DEVELOPMENT,
+    let others: Tables = &[
+        admin::session::ROUTES,
+        shop::webhooks::ROUTES,
+        health::ROUTES,
+        health::METRICS_ROUTES,
+        openapi::ROUTES,
+        docs::ROUTES,
+        docs::PROBLEM_ROUTES,
+        pages::PEOPLE_ROUTES,
+        pages::ASSET_ROUTES,
+        pages::CONSOLE_ROUTES,
+        shop::development::ROUTES,
     ];
-    scopes.iter().copied().flatten().copied().flatten().collect()
+    let all = [SHOPPERS, OPERATORS, others];
+    all.iter().copied().flatten().copied().flatten().collect()
 });
 
 /// The routes that one address serves.
@@ -319,24 +304,26 @@ pub enum Part {
 pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
         config
-            .configure(serve("", BROWSERS))
-            .configure(serve("", HEALTH))
-            .configure(serve("", PROBLEMS))
-            .configure(serve("", REFERENCE))
+            .configure(serve("", &[pages::ASSET_ROUTES]))
+            .configure(serve("", &[health::ROUTES]))
+            .configure(serve("", &[docs::PROBLEM_ROUTES]))
+            .configure(serve("", &[openapi::ROUTES, docs::ROUTES]))
             // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
             // address.
-            .configure(serve("", PROVIDER));
+            .configure(serve("", &[shop::webhooks::ROUTES]));
         if part != Part::Shop {
             operators(config);
         }
         if part == Part::Operators {
             config.app_data(health::Trusted);
-            config.configure(serve("", CONSOLE_ADDRESS)).default_service(nowhere());
+            let console = serve("", &[pages::CONSOLE_ADDRESS_ROUTES]);
+            config.configure(console).default_service(nowhere());
             return;
         }
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
-            config.service(scope.configure(serve("/dev", DEVELOPMENT)).default_service(nowhere()));
+            let scope = scope.configure(serve("/dev", &[shop::development::ROUTES]));
+            config.service(scope.default_service(nowhere()));
         }
         shop(config);
     }
@@ -346,9 +333,9 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
 pub fn machine_routes(config: &mut ServiceConfig) {
     config
         .app_data(health::Trusted)
-        .configure(serve("", HEALTH))
-        .configure(serve("", PROBLEMS))
-        .configure(serve("", PROMETHEUS))
+        .configure(serve("", &[health::ROUTES]))
+        .configure(serve("", &[docs::PROBLEM_ROUTES]))
+        .configure(serve("", &[health::METRICS_ROUTES]))
         .default_service(nowhere());
 }
 
@@ -359,10 +346,10 @@ fn operators(config: &mut ServiceConfig) {
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(serve("/v1/admin", OPERATORS));
     config
-        .configure(serve("", CONSOLE))
-        .configure(serve("", PROMETHEUS))
+        .configure(serve("", &[pages::CONSOLE_ROUTES]))
+        .configure(serve("", &[health::METRICS_ROUTES]))
         // Before the scope `/v1/admin`: a client that signs in has no session yet.
-        .configure(serve("", SESSIONS))
+        .configure(serve("", &[admin::session::ROUTES]))
         .service(scope.default_service(nowhere()));
 }
 
@@ -373,7 +360,7 @@ fn shop(config: &mut ServiceConfig) {
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(serve("/v1", SHOPPERS));
     config
-        .configure(serve("", PEOPLE))
+        .configure(serve("", &[pages::PEOPLE_ROUTES]))
         .service(scope.default_service(nowhere()))
         .default_service(nowhere());
 }

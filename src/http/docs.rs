@@ -3,8 +3,10 @@
 use crate::domain::code::Code;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
+use crate::http::found;
 use crate::http::openapi::{
     EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, Schemas, VARIABLES, Who, chapters, command,
+    elements,
 };
 use crate::http::problem::Problem;
 use actix_web::{HttpRequest, HttpResponse};
@@ -75,8 +77,7 @@ async fn style(request: HttpRequest) -> HttpResponse {
 }
 
 async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let page = PROBLEMS.get(request.match_info().query("code"));
-    let page = page.ok_or_else(|| Problem::not_found("such code"))?;
+    let page = found(PROBLEMS.get(request.match_info().query("code")), "such code")?;
     Ok(page.answer(&request))
 }
 
@@ -184,23 +185,27 @@ fn worded(text: &str) -> Markup {
     }
 }
 
-fn codes() -> Markup {
+/// A table, from its head and the cells of each row.
+fn table(head: &[&str], rows: impl Iterator<Item = Markup>) -> Markup {
     html! {
         div.wide tabindex="0" {
             table {
-                thead { tr { th { "Code" } th { "Status" } th { "Meaning" } } }
-                tbody {
-                    @for code in Code::ALL {
-                        tr {
-                            td { a href={ "/problems/" (code.as_str()) } { code { (code.as_str()) } } }
-                            td { (code.status()) }
-                            td { (code.title()) }
-                        }
-                    }
-                }
+                thead { tr { @for name in head { th { (name) } } } }
+                tbody { @for cells in rows { tr { (cells) } } }
             }
         }
     }
+}
+
+fn codes() -> Markup {
+    let rows = Code::ALL.iter().map(|code| {
+        html! {
+            td { a href={ "/problems/" (code.as_str()) } { code { (code.as_str()) } } }
+            td { (code.status()) }
+            td { (code.title()) }
+        }
+    });
+    table(&["Code", "Status", "Meaning"], rows)
 }
 
 fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
@@ -253,43 +258,27 @@ const fn allowed(who: Who) -> &'static str {
 }
 
 fn parameters(all: &[Parameter]) -> Markup {
-    html! {
-        div.wide tabindex="0" {
-            table {
-                thead { tr { th { "Name" } th { "In" } th { "What" } } }
-                tbody {
-                    @for it in all {
-                        tr {
-                            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
-                            td { (it.place) }
-                            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
-                        }
-                    }
-                }
-            }
+    let rows = all.iter().map(|it| {
+        html! {
+            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
+            td { (it.place) }
+            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
         }
-    }
+    });
+    table(&["Name", "In", "What"], rows)
 }
 
 /// The table of an object's members and of the members in them.
 fn members(reference: &Reference, schema: &Value) -> Markup {
-    let mut rows = Vec::new();
-    collect(reference, schema, "", 0, &mut rows);
-    html! {
-        div.wide tabindex="0" {
-            table {
-                thead { tr { th { "Member" } th { "What" } } }
-                tbody {
-                    @for row in &rows {
-                        tr {
-                            td { code { (row.name) } @if row.is_required { " " span.required { "required" } } }
-                            td { (worded(&row.description)) " " span.bounds { (bounds(&row.schema)) } }
-                        }
-                    }
-                }
-            }
+    let mut all = Vec::new();
+    collect(reference, schema, "", 0, &mut all);
+    let rows = all.iter().map(|it| {
+        html! {
+            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
+            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
         }
-    }
+    });
+    table(&["Member", "What"], rows)
 }
 
 struct MemberRow {
@@ -311,13 +300,12 @@ fn collect(reference: &Reference, schema: &Value, before: &str, depth: usize, ro
         return;
     }
     for kind in ["oneOf", "anyOf", "allOf"] {
-        for alternative in schema[kind].as_array().into_iter().flatten() {
+        for alternative in elements(schema, kind) {
             collect(reference, alternative, before, depth, rows);
         }
     }
-    let required = schema["required"].as_array();
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
-        let is_required = required.is_some_and(|all| all.iter().any(|it| it == name));
+        let is_required = elements(schema, "required").any(|it| it == name);
         let name = format!("{before}{name}");
         if rows.iter().any(|row| row.name == name) {
             continue;
@@ -358,29 +346,15 @@ fn bounds(schema: &Value) -> String {
         (None, Some(high)) => Some(format!("at most {high}{unit}")),
         (None, None) => None,
     };
-    words.extend(
-        schema["format"]
-            .as_str()
-            .filter(|it| !it.contains("int"))
-            .map(str::to_owned),
-    );
+    let format = schema["format"].as_str().filter(|it| !it.contains("int"));
+    words.extend(format.map(str::to_owned));
     words.extend(range(number("minimum"), number("maximum"), ""));
     words.extend(range(number("minLength"), number("maxLength"), " characters"));
     words.extend(range(number("minItems"), number("maxItems"), " of them"));
     words.extend(schema["pattern"].as_str().map(str::to_owned));
     words.extend(schema.get("const").map(Value::to_string));
-    let named = schema["oneOf"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|it| it.get("const"));
-    let choices: Vec<String> = schema["enum"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .chain(named)
-        .map(Value::to_string)
-        .collect();
+    let named = elements(schema, "oneOf").filter_map(|it| it.get("const"));
+    let choices: Vec<String> = elements(schema, "enum").chain(named).map(Value::to_string).collect();
     if !choices.is_empty() {
         words.push(choices.join(", "));
     }

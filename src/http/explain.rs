@@ -1,7 +1,7 @@
 //! Parses bodies and queries. If one is wrong, the detail names the member or parameter, and what the OpenAPI schema
 //! requires of it.
 
-use crate::http::openapi::schemas::Schemas;
+use crate::http::openapi::schemas::{Schemas, elements};
 use crate::http::problem::Problem;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -111,7 +111,7 @@ fn with<'a>(schema: &'a Value, part: &str) -> &'a Value {
 
 fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
     let kinds = ["anyOf", "oneOf"].into_iter();
-    kinds.flat_map(|kind| schema[kind].as_array().into_iter().flatten())
+    kinds.flat_map(move |kind| elements(schema, kind))
 }
 
 fn names(object: &Value) -> Vec<&str> {
@@ -122,14 +122,8 @@ fn names(object: &Value) -> Vec<&str> {
 /// What a value must be, in words.
 fn described(schema: &Value) -> String {
     let consts = alternatives(schema).filter_map(|it| it.get("const"));
-    let choices: Vec<&str> = schema["enum"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .chain(consts)
-        .chain(schema.get("const"))
-        .filter_map(Value::as_str)
-        .collect();
+    let choices = elements(schema, "enum").chain(consts).chain(schema.get("const"));
+    let choices: Vec<&str> = choices.filter_map(Value::as_str).collect();
     if !choices.is_empty() {
         return listed(&choices, "or");
     }
@@ -154,8 +148,7 @@ fn described(schema: &Value) -> String {
 }
 
 fn object(schema: &Value) -> String {
-    let required = schema["required"].as_array().into_iter().flatten();
-    let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+    let required: Vec<&str> = elements(schema, "required").filter_map(Value::as_str).collect();
     let all = names(schema);
     let optional: Vec<&str> = all.into_iter().filter(|name| !required.contains(name)).collect();
     match (required.is_empty(), optional.is_empty()) {

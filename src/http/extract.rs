@@ -7,7 +7,7 @@ use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use crate::flow::App;
 use crate::http::explain::{parse_json, parse_query};
 use crate::http::problem::Problem;
-use crate::http::{Api, gateway};
+use crate::http::{Api, found, gateway};
 use actix_web::dev::Payload;
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};
@@ -47,6 +47,7 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 pub struct Shopper(pub UserId);
 
 /// The shopper whose token came with the request, and the token's times.
+#[derive(Clone)]
 pub struct Session {
     pub user: UserId,
     /// When the token was issued (Unix seconds), if it says so.
@@ -131,12 +132,9 @@ const GOOD_LENGTH_MAX: usize = 512;
 /// A valid token in the cache.
 #[derive(Clone)]
 struct Good {
-    user: UserId,
-    issued_at: Option<i64>,
+    session: Session,
     /// When it was verified (Unix seconds).
     from: i64,
-    /// When it expires (Unix seconds).
-    until: i64,
 }
 
 #[derive(Deserialize)]
@@ -178,11 +176,7 @@ impl Tokens {
         let now = Utc::now().timestamp();
         // The cache's key is the whole token, so a token with one other bit does not match.
         if let Some(good) = self.good.get(token).filter(|good| good.holds_at(now)) {
-            return Some(Session {
-                user: good.user,
-                issued_at: good.issued_at,
-                until: good.until,
-            });
+            return Some(good.session);
         }
         let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
             .ok()?
@@ -192,17 +186,16 @@ impl Tokens {
             reason = "a time that no clock will ever show ends at the bounds"
         )]
         let (issued_at, until) = (claims.iat.map(|at| at as i64), claims.exp as i64);
-        let user: UserId = claims.sub.parse().ok()?;
+        let user = claims.sub.parse().ok()?;
+        let session = Session { user, issued_at, until };
         if token.len() <= GOOD_LENGTH_MAX {
             let good = Good {
-                user: user.clone(),
-                issued_at,
+                session: session.clone(),
                 from: now,
-                until,
             };
             self.good.insert(token.into(), good);
         }
-        Some(Session { user, issued_at, until })
+        Some(session)
     }
 }
 
@@ -210,7 +203,7 @@ impl Good {
     /// Whether the token is still valid. False in its last second and after the clock went back: then it is verified
     /// again.
     fn holds_at(&self, now: i64) -> bool {
-        self.from <= now && now < self.until
+        self.from <= now && now < self.session.until
     }
 }
 
@@ -250,11 +243,7 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'
 
 fn segment<T: FromStr>(request: &HttpRequest, what: &str) -> Result<T, Problem> {
     // An id that does not parse cannot exist.
-    request
-        .match_info()
-        .query("id")
-        .parse()
-        .map_err(|_| Problem::not_found(what))
+    found(request.match_info().query("id").parse().ok(), what)
 }
 
 macro_rules! from_head {
@@ -276,21 +265,18 @@ fn session(request: &HttpRequest) -> Option<Session> {
     (!api.app.bans.have_ended(&session.user, session.issued_at)).then_some(session)
 }
 
-from_head!(Session, |request: &HttpRequest| {
+/// The same session, if the limit of its account admits the request.
+fn admitted(request: &HttpRequest) -> Result<Session, Problem> {
     let session =
         session(request).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))?;
     gateway::admit_account(api(request)?, request, &session.user)?;
     Ok(session)
-});
-
-impl FromRequest for Shopper {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let session = Session::from_request(request, payload).into_inner();
-        ready(session.map(|session| Self(session.user)))
-    }
 }
+
+from_head!(Session, admitted);
+
+from_head!(Shopper, |request: &HttpRequest| admitted(request)
+    .map(|it| Self(it.user)));
 
 from_head!(Browser, |request: &HttpRequest| Ok(Browser(
     session(request).map(|session| Shopper(session.user))
@@ -449,7 +435,7 @@ mod tests {
         }
         let good = tokens.good.get(ada.as_str()).unwrap();
         assert!(good.holds_at(now + 90));
-        assert!(!good.holds_at(good.until), "its last second is checked");
+        assert!(!good.holds_at(good.session.until), "its last second is checked");
         assert!(!good.holds_at(now + 1000), "it has expired");
         assert!(!good.holds_at(good.from - 1), "the clock went back");
     }

@@ -19,7 +19,7 @@ pub use operation::{
     Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, SESSION_ID, Who,
 };
 use operation::{OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER, Undescribed};
-pub use schemas::Schemas;
+pub use schemas::{Schemas, elements};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 

@@ -3,10 +3,10 @@
 
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::ShopLinks;
-use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::{File, version};
 use crate::http::problem::Problem;
+use crate::http::{Api, found};
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
@@ -172,20 +172,21 @@ async fn to_console() -> HttpResponse {
 
 async fn console(request: HttpRequest) -> HttpResponse {
     let view = request.match_info().get("view");
-    console_if(&request, view.is_none_or(|view| VIEWS.contains(&view)))
+    page_if(&CONSOLE, &request, view.is_none_or(|view| VIEWS.contains(&view)))
 }
 
 /// The id `new` stands for a sale to be created.
 async fn console_sale(request: HttpRequest) -> HttpResponse {
     let id = request.match_info().query("id");
-    console_if(&request, id == "new" || id.parse::<SaleId>().is_ok())
+    page_if(&CONSOLE, &request, id == "new" || id.parse::<SaleId>().is_ok())
 }
 
-fn console_if(request: &HttpRequest, is_there: bool) -> HttpResponse {
+/// The page says what is missing, so it also answers an address that is 404.
+fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
     if is_there {
-        CONSOLE.answer(request)
+        page.answer(request)
     } else {
-        CONSOLE.answer_as(request, StatusCode::NOT_FOUND)
+        page.answer_as(request, StatusCode::NOT_FOUND)
     }
 }
 
@@ -196,17 +197,12 @@ async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
 /// The page is the same for every sale, and its script reports a sale that does not exist. An id that does not parse is
 /// 404.
 async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    let page = &api.pages.sale;
-    if request.match_info().query("id").parse::<SaleId>().is_ok() {
-        page.answer(&request)
-    } else {
-        page.answer_as(&request, StatusCode::NOT_FOUND)
-    }
+    let id = request.match_info().query("id");
+    page_if(&api.pages.sale, &request, id.parse::<SaleId>().is_ok())
 }
 
 async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let file = FILES.get(request.match_info().query("name"));
-    let file = file.ok_or_else(|| Problem::not_found("such file"))?;
+    let file = found(FILES.get(request.match_info().query("name")), "such file")?;
     if request.match_info().query("version") == *VERSION {
         Ok(file.answer_for_ever(&request))
     } else {

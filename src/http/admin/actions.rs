@@ -2,7 +2,7 @@
 
 use crate::domain::console::Action;
 use crate::domain::ids::SaleId;
-use crate::flow;
+use crate::flow::operate::console;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Operator, Query};
@@ -45,8 +45,6 @@ pub struct ActionsQuery {
 /// The audit log, newest first
 async fn list_actions(api: Data<Api>, _: Operator, Query(query): Query<ActionsQuery>) -> Result<HttpResponse, Problem> {
     let (sale, limit, before) = (query.sale_id, query.limit.get(), query.starting_after);
-    let actions = api
-        .for_operator(move |app| async move { flow::operate::console::actions(&app, sale, before, limit + 1).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(Page::of(actions, limit)))
+    let actions = api.for_operator(move |app| async move { console::actions(&app, sale, before, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(actions.await?, limit)))
 }

@@ -2,22 +2,20 @@
 
 use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::code::Code;
-use crate::flow;
-use crate::flow::watch::alert_feed::{FOLLOWERS_MAX, Follower};
+use crate::flow::operate::guards;
+use crate::flow::watch::alert_feed::{self, FOLLOWERS_MAX, Follower};
 use crate::http::admin::session::{SESSION_CHECK_EVERY, has_ended};
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::Query;
-use crate::http::extract::{LastEvent, OpenSession, Operator};
+use crate::http::extract::{LastEvent, OpenSession, Operator, Query};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
-use crate::http::{Api, event_stream};
+use crate::http::{Api, RETRY_MS, event, event_stream};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use futures_util::stream::{StreamExt as _, once, unfold};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +45,6 @@ pub const ROUTES: &[Endpoint] = &[
 
 /// After so long without a warning, a comment shows that the stream is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a client waits after it lost its stream before it connects again, in milliseconds.
-const RETRY_MS: u32 = 2000;
 
 /// A client that follows the feed.
 struct AlertReader {
@@ -61,10 +57,8 @@ struct AlertReader {
 
 /// The warnings after the one that `Last-Event-ID` names, else only new ones
 async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEvent) -> Result<HttpResponse, Problem> {
-    let follower = api
-        .for_operator(move |app| async move { flow::watch::alert_feed::follow(&app, after).await })
-        .await?;
-    let follower = follower.ok_or_else(|| {
+    let follower = api.for_operator(move |app| async move { alert_feed::follow(&app, after).await });
+    let follower = follower.await?.ok_or_else(|| {
         Problem::new(
             Code::Overloaded,
             format!("this instance serves {FOLLOWERS_MAX} streams already"),
@@ -72,41 +66,38 @@ async fn stream(api: Data<Api>, operator: Operator, LastEvent(after): LastEvent)
     })?;
     // Browsers keep the id of an event without data. So a client that disconnects before the first warning misses none.
     let first = format!("retry: {RETRY_MS}\nid: {}\n\n", follower.last());
-    let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
+    let first = once(ready(Bytes::from(first)));
     let reader = AlertReader {
         api: api.into_inner(),
         follower,
         session: operator.session,
         check_at: Instant::now() + SESSION_CHECK_EVERY,
     };
-    Ok(event_stream().streaming(first.chain(unfold(reader, next))))
+    Ok(event_stream(first.chain(unfold(reader, next))))
 }
 
 /// The next piece of the stream. None ends it: the session or the instance has ended.
-async fn next(mut reader: AlertReader) -> Option<(Result<Bytes, Infallible>, AlertReader)> {
+async fn next(mut reader: AlertReader) -> Option<(Bytes, AlertReader)> {
     let alive = Bytes::from_static(b":\n\n");
     let sent = tokio::select! {
         // The session's check comes first: a busy stream must not outlast its session.
         biased;
         () = sleep_until(reader.check_at), if reader.session.is_some() => {
             reader.check_at = Instant::now() + SESSION_CHECK_EVERY;
-            if let Some(session) = &reader.session && has_ended(&reader.api, session).await {
+            if has_ended(&reader.api, reader.session.as_ref()).await {
                 return None;
             }
             alive
         }
         alert = timeout(KEEP_ALIVE, reader.follower.next()) => match alert {
-            Ok(alert) => event(&*alert?),
+            Ok(alert) => {
+                let alert = alert?;
+                Bytes::from(format!("id: {}\n{}", alert.id, event("alert", &*alert)))
+            }
             Err(_) => alive,
         },
     };
-    Some((Ok(sent), reader))
-}
-
-fn event(alert: &Alert) -> Bytes {
-    // JSON escapes line breaks, so the data is one line.
-    let data = serde_json::to_string(alert).unwrap_or_default();
-    format!("id: {}\nevent: alert\ndata: {data}\n\n", alert.id).into()
+    Some((sent, reader))
 }
 
 /// Which guard warnings to list.
@@ -122,12 +113,9 @@ pub struct AlertsQuery {
 }
 
 async fn list_alerts(api: Data<Api>, _: Operator, Query(query): Query<AlertsQuery>) -> Result<HttpResponse, Problem> {
-    let limit = query.limit.get();
-    let before = query.starting_after;
-    let alerts = api
-        .for_operator(move |app| async move { flow::operate::guards::warnings(&app, before, limit + 1).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(Page::of(alerts, limit)))
+    let (limit, before) = (query.limit.get(), query.starting_after);
+    let alerts = api.for_operator(move |app| async move { guards::warnings(&app, before, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(alerts.await?, limit)))
 }
 
 fn example() -> Value {

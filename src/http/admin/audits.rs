@@ -11,7 +11,7 @@ use crate::http::extract::{Operator, Query, SalePath};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
-use crate::http::{AUDIT_WAIT, Api};
+use crate::http::{AUDIT_WAIT, Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use futures_util::FutureExt as _;
@@ -174,8 +174,7 @@ async fn audit(
     let next = api
         .audits
         .next(id, move || async move { flow::watch::audit::audit(&app, id).await });
-    let audit = api.for_operator_within(AUDIT_WAIT, |_| next).await?;
-    let audit = audit.ok_or_else(|| Problem::not_found("such sale"))?;
+    let audit = found(api.run(AUDIT_WAIT, next).await?, "such sale")?;
     Ok(HttpResponse::Ok().json(AuditPage::of(audit, &query)))
 }
 

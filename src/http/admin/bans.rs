@@ -3,12 +3,12 @@
 use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan, REASON_MAX};
 use crate::domain::code::Code;
 use crate::domain::ids::UserId;
-use crate::flow;
-use crate::http::Api;
+use crate::flow::operate::bans;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator, Query, parsed};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
+use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use chrono::{DateTime, Datelike as _, Utc};
@@ -102,11 +102,9 @@ pub(super) fn user(text: &str) -> Result<UserId, Problem> {
 
 async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
     let new = body.check()?;
-    let ban = api
-        .for_operator(|app| async move { flow::operate::bans::ban(&app, &new).await })
-        .await?;
+    let ban = api.for_operator(|app| async move { bans::ban(&app, &new).await });
     // The ledger refuses an operator only for an end that has passed by its clock.
-    Ok(HttpResponse::Created().json(ban.ok_or_else(wrong_end)?))
+    Ok(HttpResponse::Created().json(ban.await?.ok_or_else(wrong_end)?))
 }
 
 /// The ban to lift.
@@ -120,11 +118,8 @@ pub struct LiftBody {
 
 async fn lift_ban(api: Data<Api>, _: Operator, Json(body): Json<LiftBody>) -> Result<HttpResponse, Problem> {
     let user = user(&body.user)?;
-    let lifted = api
-        .for_operator(|app| async move { flow::operate::bans::lift(&app, &user).await })
-        .await?;
-    let lifted = lifted.ok_or_else(|| Problem::not_found("ban of this account"))?;
-    Ok(HttpResponse::Ok().json(lifted))
+    let lifted = api.for_operator(|app| async move { bans::lift(&app, &user).await });
+    Ok(HttpResponse::Ok().json(found(lifted.await?, "ban of this account")?))
 }
 
 /// Which bans to list.
@@ -150,12 +145,10 @@ async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) 
     let (limit, newest_first) = (query.limit.get(), query.newest_first);
     let after = query.starting_after.as_deref().map(user).transpose()?;
     let only = query.user.as_deref().map(user).transpose()?;
-    let bans = api
-        .for_operator(move |app| async move {
-            flow::operate::bans::list(&app, only.as_ref(), newest_first, after.as_ref(), limit + 1).await
-        })
-        .await?;
-    Ok(HttpResponse::Ok().json(Page::of(bans, limit)))
+    let bans = api.for_operator(move |app| async move {
+        bans::list(&app, only.as_ref(), newest_first, after.as_ref(), limit + 1).await
+    });
+    Ok(HttpResponse::Ok().json(Page::of(bans.await?, limit)))
 }
 
 fn example(lifted_at: Option<&str>) -> Value {

@@ -3,13 +3,13 @@
 use crate::domain::code::Code;
 use crate::domain::dead_letter::{DeadLetter, LETTER_PATTERN, NOTE_MAX, Note, RefusedMessage, Settled};
 use crate::domain::plain::PLAIN_PATTERN;
-use crate::flow;
-use crate::http::Api;
+use crate::flow::settle::dead_letters;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator, Query, SalePath, parsed};
 use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
+use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use schemars::JsonSchema;
@@ -79,12 +79,8 @@ async fn list_dead_letters(
     let after = query.starting_after.as_deref();
     let after = after.map(|text| parsed("starting_after", text)).transpose()?;
     let letters = api
-        .for_operator(move |app| async move {
-            flow::settle::dead_letters::dead_letters(&app, id, settled, after, limit + 1).await
-        })
-        .await?;
-    let letters = letters.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(Page::of(letters, limit)))
+        .for_operator(move |app| async move { dead_letters::dead_letters(&app, id, settled, after, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(found(letters.await?, "such sale")?, limit)))
 }
 
 /// Settles a dead letter.
@@ -108,10 +104,8 @@ async fn settle_dead_letter(
 ) -> Result<HttpResponse, Problem> {
     let at = parsed("position", &body.position)?;
     let note: Note = parsed("note", &body.note)?;
-    let settled = api
-        .for_operator(move |app| async move { flow::settle::dead_letters::settle(&app, id, at, &note).await })
-        .await?;
-    match settled {
+    let settled = api.for_operator(move |app| async move { dead_letters::settle(&app, id, at, &note).await });
+    match settled.await? {
         Settled::Noted(letter) => Ok(HttpResponse::Ok().json(letter)),
         Settled::NotedAs(other) => Err(Problem::new(
             Code::InvalidTransition,
@@ -141,11 +135,8 @@ async fn list_refused_messages(
     Query(query): Query<RefusedQuery>,
 ) -> Result<HttpResponse, Problem> {
     let (limit, after) = (query.limit.get(), query.starting_after);
-    let messages = api
-        .for_operator(move |app| async move { flow::settle::dead_letters::refused(&app, id, after, limit + 1).await })
-        .await?;
-    let messages = messages.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(Page::of(messages, limit)))
+    let messages = api.for_operator(move |app| async move { dead_letters::refused(&app, id, after, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(found(messages.await?, "such sale")?, limit)))
 }
 
 fn example(is_settled: bool) -> Value {

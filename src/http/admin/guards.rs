@@ -1,7 +1,7 @@
 //! The limits on shoppers, changed while instances run.
 
 use crate::domain::guard::{GuardChanges, GuardSettings};
-use crate::flow;
+use crate::flow::operate::guards;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::explain::parse_value;
@@ -59,10 +59,8 @@ impl Guards {
 }
 
 async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
-    let changed = api
-        .for_operator(|app| async move { flow::operate::guards::changes(&app).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
+    let changed = api.for_operator(|app| async move { guards::changes(&app).await });
+    Ok(HttpResponse::Ok().json(Guards::of(&api, changed.await?)))
 }
 
 /// A change of the guards. Kept as it came, because `null` and an absent member differ.
@@ -83,10 +81,8 @@ async fn change_guards(
         configured.with(&changes).check().map_err(|wrong| wrong.to_string())?;
         Ok(changes)
     };
-    let changed = api
-        .for_operator(move |app| async move { flow::operate::guards::change(&app, changes, is_right).await })
-        .await?;
-    let changed = changed.map_err(|wrong: String| Problem::invalid(wrong))?;
+    let changed = api.for_operator(move |app| async move { guards::change(&app, changes, is_right).await });
+    let changed = changed.await?.map_err(|wrong: String| Problem::invalid(wrong))?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
 

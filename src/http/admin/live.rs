@@ -14,15 +14,13 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{OpenSession, Operator, SalePath};
 use crate::http::openapi::Schemas;
 use crate::http::problem::Problem;
-use crate::http::{Api, event_stream};
+use crate::http::{Api, RETRY_MS, event, event_stream, found};
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use chrono::Utc;
 use futures_util::stream::{StreamExt as _, once, unfold};
-use serde::Serialize;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
-use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,8 +65,6 @@ const COURSE_MAX: usize = 300;
 /// The most viewers at once on one instance, and the most sales that they watch.
 const VIEWERS_MAX: usize = 64;
 const SALES_MAX: usize = 16;
-/// How long a client waits after it lost its stream before it connects again, in milliseconds.
-const RETRY_MS: u32 = 2000;
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 
 /// The sales that viewers watch on this instance.
@@ -119,12 +115,8 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let sale = api
-        .for_operator(move |app| async move { flow::sale_book::find(&app, id).await })
-        .await?;
-    if sale.is_none() {
-        return Err(Problem::not_found("such sale"));
-    }
+    let sale = api.for_operator(move |app| async move { flow::sale_book::find(&app, id).await });
+    found(sale.await?, "such sale")?;
     let (viewer, course) = watch_sale(&api.into_inner(), id, operator.session).ok_or_else(|| {
         Problem::wait(
             Code::Overloaded,
@@ -134,8 +126,8 @@ async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) -> R
     })?;
     // The course so far, so that plots do not start empty with each connection.
     let first = format!("retry: {RETRY_MS}\n\n{}", event("course", &course));
-    let first = once(ready(Ok::<_, Infallible>(Bytes::from(first))));
-    Ok(event_stream().streaming(first.chain(unfold(viewer, next))))
+    let first = once(ready(Bytes::from(first)));
+    Ok(event_stream(first.chain(unfold(viewer, next))))
 }
 
 /// A viewer of a sale, and the course so far. None if the instance has no room for another viewer or sale.
@@ -176,7 +168,7 @@ fn watch_sale(api: &Arc<Api>, sale: SaleId, session: Option<OpenSession>) -> Opt
 }
 
 /// The next piece of the stream. None ends it: the session or the instance has ended.
-async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)> {
+async fn next(mut viewer: Viewer) -> Option<(Bytes, Viewer)> {
     if viewer.has_ended {
         return None;
     }
@@ -186,7 +178,7 @@ async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)>
         () = ending.cancelled() => return None,
         () = sleep_until(viewer.check_at) => {
             viewer.check_at = Instant::now() + SESSION_CHECK_EVERY;
-            viewer.has_ended = viewer.is_signed_out().await;
+            viewer.has_ended = has_ended(&viewer.api, viewer.session.as_ref()).await;
             if viewer.has_ended { Bytes::from(event("signed_out", &true)) } else { Bytes::from_static(b":\n\n") }
         }
         changed = viewer.latest.changed() => {
@@ -194,16 +186,7 @@ async fn next(mut viewer: Viewer) -> Option<(Result<Bytes, Infallible>, Viewer)>
             viewer.latest.borrow_and_update().clone()
         }
     };
-    Some((Ok(sent), viewer))
-}
-
-impl Viewer {
-    async fn is_signed_out(&self) -> bool {
-        match &self.session {
-            Some(session) => has_ended(&self.api, session).await,
-            None => false,
-        }
-    }
+    Some((sent, viewer))
 }
 
 /// Takes samples of a sale for as long as it has viewers.
@@ -235,12 +218,6 @@ async fn sample(api: Arc<Api>, sale: SaleId, watcher: Watcher, feed: Arc<Feed>) 
 fn until_half(millis: u32, least: Duration) -> Duration {
     let after = u64::from(millis) + u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
     least + Duration::from_millis((1500 - after % 1000) % 1000)
-}
-
-fn event(name: &str, data: &impl Serialize) -> String {
-    // JSON escapes line breaks, so the data is one line.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data}\n\n")
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
 use crate::domain::fault::Fault;
-use crate::flow;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
@@ -19,9 +18,10 @@ use crate::http::admin::audit_log::{
     DONE, SESSION_PATH, SHOPPERS_DATA, STOPS, action, asked, before_it_began, begin_action, code, created, note,
     note_refusal, outcome, sale_of,
 };
+use crate::http::admin::session;
 use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
-use crate::http::{Api, gateway, request_id};
+use crate::http::{Api, found, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -67,11 +67,9 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     };
     if !request.method().is_safe() {
         // A repeated header counts as none.
-        let given = single(request.headers(), REQUEST_TOKEN)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        if !is_from_here(request) || !secret.is_request_token(expected, given.as_bytes()) {
+        let given = single(request.headers(), REQUEST_TOKEN).ok().flatten();
+        let given = given.unwrap_or_default().as_bytes();
+        if !is_from_here(request) || !secret.is_request_token(expected, given) {
             note_refusal(api, request, Code::ConsoleTokenRequired);
             return Err(Problem::new(
                 Code::ConsoleTokenRequired,
@@ -79,11 +77,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
             ));
         }
     }
-    let key = api.admin_key.clone();
-    let session = api
-        .for_operator(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
-        .await?;
-    match session {
+    match session::find(api, secret).await? {
         Some(session) => Ok(Operator {
             actor: Actor::Console(session.id),
             name: session.operator,
@@ -156,12 +150,7 @@ fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<Sessi
 /// Whether the request comes from a page of this instance, by the browser's own headers. A client without these headers
 /// is not a browser.
 pub(in crate::http) fn is_from_here(request: &HttpRequest) -> bool {
-    let header = |name: &str| {
-        request
-            .headers()
-            .get(name)
-            .map(|value| value.to_str().unwrap_or_default())
-    };
+    let header = |name: &str| request.headers().get(name).map(|it| it.to_str().unwrap_or_default());
     if let Some(site) = header("Sec-Fetch-Site") {
         return site == "same-origin";
     }
@@ -228,8 +217,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     let api = request.app_data::<Data<Api>>().cloned();
     let api = api.ok_or_else(|| Problem::new(Code::Unavailable, "the server is not set up"))?;
     let is_read = request.method().is_safe();
-    let pattern = request.resource_map().match_pattern(request.path());
-    let pattern = pattern.ok_or_else(|| Problem::not_found("such path"))?;
+    let pattern = found(request.resource_map().match_pattern(request.path()), "such path")?;
     let operator = identify(request.request()).await;
     let operator = if is_read {
         operator?

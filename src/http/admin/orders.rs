@@ -3,8 +3,7 @@
 use crate::domain::code::Code;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{OrderState, OrdersOf, OwnedOrder};
-use crate::flow;
-use crate::http::Api;
+use crate::flow::settle::order;
 use crate::http::admin::bans::user;
 use crate::http::admin::payments;
 use crate::http::endpoint::{Endpoint, handler};
@@ -13,6 +12,7 @@ use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::shop;
 use crate::http::views::{Page, PageSize};
+use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use schemars::JsonSchema;
@@ -68,21 +68,14 @@ async fn list_orders(api: Data<Api>, _: Operator, Query(query): Query<OrdersQuer
     };
     let state: Option<OrderState> = query.state.as_deref().map(|text| parsed("state:", text)).transpose()?;
     let (limit, after) = (query.limit.get(), query.starting_after);
-    let orders = api
-        .for_operator(move |app| async move {
-            flow::settle::order::list_for_operators(&app, &of, state, after, limit + 1).await
-        })
-        .await?;
-    let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(Page::of(orders, limit)))
+    let orders =
+        api.for_operator(move |app| async move { order::list_for_operators(&app, &of, state, after, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(found(orders.await?, "such sale")?, limit)))
 }
 
 async fn show_order(api: Data<Api>, _: Operator, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
-    let order = api
-        .for_operator(move |app| async move { flow::settle::order::find_anywhere(&app, id).await })
-        .await?;
-    let order = order.ok_or_else(|| Problem::not_found("such order"))?;
-    Ok(HttpResponse::Ok().json(order))
+    let order = api.for_operator(move |app| async move { order::find_anywhere(&app, id).await });
+    Ok(HttpResponse::Ok().json(found(order.await?, "such order")?))
 }
 
 fn example() -> Value {

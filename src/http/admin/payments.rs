@@ -3,13 +3,13 @@
 use crate::domain::code::Code;
 use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
-use crate::flow;
+use crate::flow::settle::pay;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator, Query, parsed};
 use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
-use crate::http::shop::webhooks::{NAME_MAX, NO_NUL};
+use crate::http::shop::webhooks::{NAME_MAX, NO_NUL, check_text};
 use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
@@ -65,19 +65,13 @@ async fn list_payments(
     let outcome = PaymentOutcome::from_name(wanted)
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
     let (settled, limit, after) = (query.settled, query.limit.get(), query.starting_after);
-    if after.as_ref().is_some_and(|id| !is_payment_id(id)) {
+    let is_wrong = |id: &String| check_text("starting_after", id, NAME_MAX).is_err();
+    if after.as_ref().is_some_and(is_wrong) {
         return Err(Problem::invalid("starting_after must be a payment_id"));
     }
     let payments = api
-        .for_operator(move |app| async move {
-            flow::settle::pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await
-        })
-        .await?;
-    Ok(HttpResponse::Ok().json(Page::of(payments, limit)))
-}
-
-fn is_payment_id(text: &str) -> bool {
-    (1..=NAME_MAX).contains(&text.len()) && !text.contains('\0')
+        .for_operator(move |app| async move { pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(payments.await?, limit)))
 }
 
 /// Marks a payment as paid back. The body names the payment, not the path, because the provider's id may have any
@@ -96,16 +90,10 @@ pub struct SettleBody {
 /// Records once that money was paid back
 async fn settle_payment(api: Data<Api>, _: Operator, Json(body): Json<SettleBody>) -> Result<HttpResponse, Problem> {
     let SettleBody { payment_id, reference } = body;
-    if !is_payment_id(&payment_id) {
-        return Err(Problem::invalid(format!(
-            "payment_id must be 1 to {NAME_MAX} bytes without NUL"
-        )));
-    }
+    check_text("payment_id", &payment_id, NAME_MAX)?;
     let reference: RefundReference = parsed("reference", &reference)?;
-    let refund = api
-        .for_operator(move |app| async move { flow::settle::pay::settle_refund(&app, &payment_id, &reference).await })
-        .await?;
-    match refund {
+    let refund = api.for_operator(move |app| async move { pay::settle_refund(&app, &payment_id, &reference).await });
+    match refund.await? {
         Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
         Refund::SettledAs(other) => Err(Problem::new(
             Code::InvalidTransition,

@@ -6,14 +6,14 @@ use crate::domain::report::ShardStats;
 use crate::domain::sale::{Sale, SaleRequest, Transition};
 use crate::domain::sale_guards::SaleGuards;
 use crate::flow;
-use crate::flow::operate::drafts::{ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
-use crate::flow::operate::transition::TransitionOutcome;
-use crate::http::Api;
+use crate::flow::operate::drafts::{self, ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
+use crate::flow::operate::transition::{self, TransitionOutcome};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, MaybeKey, Operator, Query, REPLAYED, SalePath, Versions};
 use crate::http::openapi::{Description, Header, SALE_ID};
 use crate::http::problem::Problem;
 use crate::http::views::{AdminSale, Page, PageQuery};
+use crate::http::{Api, found};
 use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -157,8 +157,7 @@ async fn create_sale(
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let created =
-        api.for_operator(|app| async move { flow::operate::drafts::create_once(&app, &new, key.as_ref()).await });
+    let created = api.for_operator(|app| async move { drafts::create_once(&app, &new, key.as_ref()).await });
     let (mut answer, sale) = match created.await?.map_err(without)? {
         CreateOutcome::Created(sale) => (HttpResponse::Created(), sale),
         CreateOutcome::Replayed(sale) => {
@@ -188,10 +187,7 @@ async fn change_sale(
 ) -> Result<HttpResponse, Problem> {
     let new = request.check(api.sale_guards);
     let new = new.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
-    let changed =
-        api.for_operator(
-            move |app| async move { flow::operate::drafts::change(&app, id, &new, versions.as_deref()).await },
-        );
+    let changed = api.for_operator(move |app| async move { drafts::change(&app, id, &new, versions.as_deref()).await });
     match changed.await?.map_err(without)? {
         ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
         ChangeOutcome::Stale => Err(Problem::new(
@@ -218,7 +214,7 @@ pub(in crate::http) struct DeletedSale {
 
 /// Deletes a draft. A preloaded sale stays, with its orders and money.
 async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let deleted = api.for_operator(move |app| async move { flow::operate::drafts::delete(&app, id).await });
+    let deleted = api.for_operator(move |app| async move { drafts::delete(&app, id).await });
     match deleted.await? {
         DeleteOutcome::Deleted => Ok(HttpResponse::Ok().json(DeletedSale { id, deleted: true })),
         DeleteOutcome::NoDraft(sale) => {
@@ -230,21 +226,16 @@ async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
 }
 
 async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
-    let limit = page.limit.get();
-    let after = page.starting_after;
-    let sales = api
-        .for_operator(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await })
-        .await?;
-    let now = flow::sale_book::clock(&api.app).await;
+    let (limit, after) = (page.limit.get(), page.starting_after);
+    let sales = api.for_operator(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await });
+    let (sales, now) = (sales.await?, flow::sale_book::clock(&api.app).await);
     let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))
 }
 
 async fn show_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let sale = api
-        .for_operator(move |app| async move { flow::sale_book::find(&app, id).await })
-        .await?;
-    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
+    let sale = api.for_operator(move |app| async move { flow::sale_book::find(&app, id).await });
+    let sale = found(sale.await?, "such sale")?;
     Ok(shown(&api, HttpResponse::Ok(), sale).await)
 }
 
@@ -281,14 +272,11 @@ impl JsonSchema for Preloaded {
 
 async fn preload(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let loaded = api.for_operator(move |app| async move { flow::operate::preload::preload(&app, id).await });
-    let loaded = loaded.await?.map_err(without)?;
-    let (sale, readings) = loaded.ok_or_else(|| Problem::not_found("such sale"))?;
-    let shards = readings.iter().map(flow::watch::stats::shard_stats).collect();
-    let view = view(&api, (*sale).clone()).await;
+    let (sale, readings) = found(loaded.await?.map_err(without)?, "such sale")?;
     let preloaded = Preloaded {
-        sale: view,
+        sale: view(&api, (*sale).clone()).await,
         sale_id: id,
-        shards,
+        shards: readings.iter().map(flow::watch::stats::shard_stats).collect(),
     };
     // In a `Value`, the later of two members with one name replaces the earlier: `shards`.
     Ok(HttpResponse::Ok().json(serde_json::to_value(preloaded).unwrap_or_default()))
@@ -300,10 +288,8 @@ async fn transition(
     SalePath(id): SalePath,
     to: Transition,
 ) -> Result<HttpResponse, Problem> {
-    match api
-        .for_operator(move |app| async move { flow::operate::transition::transition(&app, id, to).await })
-        .await?
-    {
+    let outcome = api.for_operator(move |app| async move { transition::transition(&app, id, to).await });
+    match outcome.await? {
         TransitionOutcome::Done(sale) => Ok(HttpResponse::Ok().json(view(&api, sale).await)),
         TransitionOutcome::Invalid(state) => Err(Problem::invalid_transition(state)),
         TransitionOutcome::NotFound => Err(Problem::not_found("such sale")),

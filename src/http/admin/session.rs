@@ -4,7 +4,7 @@ use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
-use crate::flow;
+use crate::flow::operate::console;
 use crate::http::Api;
 use crate::http::admin::audit_log::{SESSION_PATH, before_it_began, begin_action, note};
 use crate::http::admin::operator::{
@@ -57,7 +57,7 @@ pub const ROUTES: &[Endpoint] = &[
 ];
 
 /// How often a stream checks whether its session has ended.
-pub(in crate::http) const SESSION_CHECK_EVERY: Duration = Duration::from_secs(10);
+pub(super) const SESSION_CHECK_EVERY: Duration = Duration::from_secs(10);
 /// The longest that one check may take.
 const SESSION_CHECK_MAX: Duration = Duration::from_secs(5);
 
@@ -135,11 +135,9 @@ async fn begin_session(
     address: IpAddr,
 ) -> Result<(Session, SessionSecret), Problem> {
     let key = api.admin_key.clone();
-    let (session, secret) = api
-        .for_operator(move |app| async move {
-            flow::operate::console::sign_in(&app, key.expose(), name.as_ref(), address).await
-        })
-        .await?;
+    let begun =
+        api.for_operator(move |app| async move { console::sign_in(&app, key.expose(), name.as_ref(), address).await });
+    let (session, secret) = begun.await?;
     let new = NewAction {
         actor: Actor::Console(session.id),
         operator: session.operator.clone(),
@@ -189,9 +187,8 @@ async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
 async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> Result<(), Problem> {
     let id = begin_action(&api, new).await?;
     let key = api.admin_key.clone();
-    let ended = api
-        .for_operator(move |app| async move { flow::operate::console::sign_out(&app, key.expose(), &secret).await })
-        .await;
+    let ended = api.for_operator(move |app| async move { console::sign_out(&app, key.expose(), &secret).await });
+    let ended = ended.await;
     let outcome = ended
         .as_ref()
         .map_or_else(|problem| problem.code().as_str(), |()| "done");
@@ -199,18 +196,20 @@ async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> R
     ended
 }
 
-/// Whether a session has ended. While Postgres does not answer, the session lasts until its `expires_at`.
-pub(in crate::http) async fn has_ended(api: &Api, session: &OpenSession) -> bool {
+/// Whether the session of a stream has ended. A client with the operators' key has none, so its stream goes on. While
+/// Postgres does not answer, a session lasts until its `expires_at`.
+pub(super) async fn has_ended(api: &Api, session: Option<&OpenSession>) -> bool {
+    let Some(session) = session else { return false };
     if session.expires_at <= Utc::now() {
         return true;
     }
-    let found = flow::operate::console::session(&api.operators, api.admin_key.expose(), &session.secret);
+    let found = console::session(&api.operators, api.admin_key.expose(), &session.secret);
     matches!(timeout(SESSION_CHECK_MAX, found).await, Ok(Ok(None)))
 }
 
-async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
+pub(super) async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
     let key = api.admin_key.clone();
-    api.for_operator(move |app| async move { flow::operate::console::session(&app, key.expose(), &secret).await })
+    api.for_operator(move |app| async move { console::session(&app, key.expose(), &secret).await })
         .await
 }
 

@@ -2,13 +2,13 @@
 
 use crate::domain::code::Code;
 use crate::domain::console::{ListedSession, SESSIONS_MAX};
-use crate::flow;
-use crate::http::Api;
+use crate::flow::operate::console;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator};
 use crate::http::openapi::SESSION_ID;
 use crate::http::problem::Problem;
 use crate::http::views::Page;
+use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use schemars::JsonSchema;
@@ -40,18 +40,14 @@ pub struct EndBody {
 }
 
 async fn list_sessions(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
-    let sessions = api
-        .for_operator(|app| async move { flow::operate::console::sessions(&app, SESSIONS_MAX + 1).await })
-        .await?;
+    let sessions = api.for_operator(|app| async move { console::sessions(&app, SESSIONS_MAX + 1).await });
     let all = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
-    Ok(HttpResponse::Ok().json(Page::of(sessions, all)))
+    Ok(HttpResponse::Ok().json(Page::of(sessions.await?, all)))
 }
 
 async fn end_listed(api: Data<Api>, _: Operator, Json(body): Json<EndBody>) -> Result<HttpResponse, Problem> {
-    let ended = api
-        .for_operator(move |app| async move { flow::operate::console::end_session(&app, body.session_id).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(ended.ok_or_else(|| Problem::not_found("session of this id"))?))
+    let ended = api.for_operator(move |app| async move { console::end_session(&app, body.session_id).await });
+    Ok(HttpResponse::Ok().json(found(ended.await?, "session of this id")?))
 }
 
 fn example() -> Value {

@@ -5,20 +5,20 @@ use crate::domain::ids::Sku;
 use crate::domain::report::{RebuildPreview, Rebuilt, Stats};
 use crate::domain::sale::STOCK_MAX;
 use crate::flow;
-use crate::flow::operate::restock::RestockOutcome;
-use crate::http::Api;
-use crate::http::REBUILD_WAIT;
+use crate::flow::operate::restock::{self, RestockOutcome};
 use crate::http::admin::sales::{self, example_shard, view};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Key, Operator, Query, SalePath, parsed};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::views::AdminSale;
+use crate::http::{Api, REBUILD_WAIT, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::post("/v1/admin/sales/{id}/restock", handler!(restock), |it| {
@@ -90,10 +90,8 @@ async fn restock(
         )));
     }
     let quantity = body.quantity;
-    let outcome = api
-        .for_operator(move |app| async move { flow::operate::restock::restock(&app, id, &key, &sku, quantity).await })
-        .await?;
-    match outcome {
+    let outcome = api.for_operator(move |app| async move { restock::restock(&app, id, &key, &sku, quantity).await });
+    match outcome.await? {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
         RestockOutcome::Insufficient => Err(Problem::new(
             Code::InsufficientStock,
@@ -113,10 +111,8 @@ async fn restock(
 }
 
 async fn stats(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
-    let stats = api
-        .for_operator(move |app| async move { flow::watch::stats::stats(&app, id).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(stats.ok_or_else(|| Problem::not_found("such sale"))?))
+    let stats = api.for_operator(move |app| async move { flow::watch::stats::stats(&app, id).await });
+    Ok(HttpResponse::Ok().json(found(stats.await?, "such sale")?))
 }
 
 /// How to rebuild.
@@ -142,22 +138,19 @@ async fn rebuild(
     SalePath(id): SalePath,
     Query(query): Query<RebuildQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let sale = api
-        .for_operator(move |app| async move { flow::sale_book::find(&app, id).await })
-        .await?;
-    let sale = sale.ok_or_else(|| Problem::not_found("such sale"))?;
-    let rebuilt = api
-        .for_operator_within(REBUILD_WAIT, move |app| async move {
-            Ok(if query.dry_run {
-                let preview = flow::recover::rebuild::preview::preview(&app, id).await?;
-                preview.map(RebuildAnswer::DryRun)
-            } else {
-                let rebuilt = flow::recover::attend::rebuild_sale(&app, id).await?;
-                rebuilt.map(RebuildAnswer::Done)
-            })
+    let sale = api.for_operator(move |app| async move { flow::sale_book::find(&app, id).await });
+    let sale = found(sale.await?, "such sale")?;
+    let app = Arc::clone(&api.operators);
+    let rebuilt = api.run(REBUILD_WAIT, async move {
+        Ok(if query.dry_run {
+            let preview = flow::recover::rebuild::preview::preview(&app, id).await?;
+            preview.map(RebuildAnswer::DryRun)
+        } else {
+            let rebuilt = flow::recover::attend::rebuild_sale(&app, id).await?;
+            rebuilt.map(RebuildAnswer::Done)
         })
-        .await?;
-    match rebuilt {
+    });
+    match rebuilt.await? {
         Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
         None => Err(Problem::new(
             Code::InvalidTransition,

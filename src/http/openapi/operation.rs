@@ -1,6 +1,6 @@
 //! The description of one route: its request, and everything that it may answer.
 
-use super::schemas::Schemas;
+use super::schemas::{Schemas, elements};
 use crate::domain::code::Code;
 use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
@@ -187,6 +187,7 @@ fn refer(headers: &[Header]) -> Map<String, Value> {
 }
 
 /// An answer without a problem.
+#[derive(Default)]
 pub struct DescribedAnswer {
     pub status: u16,
     /// What the answer means.
@@ -323,16 +324,10 @@ impl Description<'_> {
         let Some((before, _)) = self.operation.path.split_once("/{id}") else {
             return self;
         };
-        let is_order = before.ends_with("orders");
-        let (description, example) = if is_order {
-            ("The order's id.", ORDER_ID)
+        let (description, schema, example) = if before.ends_with("orders") {
+            ("The order's id.", Schemas::alone::<OrderId>(), ORDER_ID)
         } else {
-            ("The sale's id.", SALE_ID)
-        };
-        let schema = if is_order {
-            Schemas::alone::<OrderId>()
-        } else {
-            Schemas::alone::<SaleId>()
+            ("The sale's id.", Schemas::alone::<SaleId>(), SALE_ID)
         };
         self.takes("path", "id", description, true, schema, Some(example.into()))
             .refuses(&[Code::NotFound])
@@ -367,14 +362,8 @@ impl Description<'_> {
 
     /// Adds the parameters of a query, with the values of the example.
     pub fn query<T: JsonSchema>(mut self, examples: &[(&str, Value)]) -> Self {
-        let schema = Schemas::alone::<T>();
-        let required: BTreeSet<&str> = schema["required"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let all = Schemas::alone::<T>();
+        for (name, schema) in all["properties"].as_object().into_iter().flatten() {
             let mut schema = schema.clone();
             // An optional field may be null in JSON; a parameter is absent instead.
             if let Some(kinds) = schema["type"].as_array() {
@@ -386,18 +375,10 @@ impl Description<'_> {
                 parts.remove("description")
             });
             let description = description.as_ref().and_then(Value::as_str).unwrap_or_default();
-            let example = examples
-                .iter()
-                .find(|(of, _)| of == name)
-                .map(|(_, example)| example.clone());
-            self = self.takes(
-                "query",
-                name,
-                description,
-                required.contains(name.as_str()),
-                schema,
-                example,
-            );
+            let is_required = elements(&all, "required").any(|it| it == name);
+            let example = examples.iter().find(|(of, _)| of == name);
+            let example = example.map(|(_, example)| example.clone());
+            self = self.takes("query", name, description, is_required, schema, example);
         }
         self.refuses(&[Code::InvalidRequest])
     }
@@ -477,11 +458,9 @@ impl Description<'_> {
             status,
             description,
             kind: Some(kind),
-            other_kind: None,
             schema,
             example,
-            headers: Vec::new(),
-            links: Vec::new(),
+            ..DescribedAnswer::default()
         });
         self
     }
@@ -522,12 +501,8 @@ impl Description<'_> {
         self.operation.answers.push(DescribedAnswer {
             status: 304,
             description: "The copy that `If-None-Match` names is current.",
-            kind: None,
-            other_kind: None,
-            schema: Value::Null,
-            example: None,
             headers: vec![Header::TAG],
-            links: Vec::new(),
+            ..DescribedAnswer::default()
         });
         self
     }
@@ -567,10 +542,7 @@ impl Operation {
     pub fn problems(&self) -> BTreeMap<u16, Vec<Code>> {
         let mut by_status = BTreeMap::<u16, Vec<Code>>::new();
         for code in &self.codes {
-            let codes = by_status.entry(code.status()).or_default();
-            if !codes.contains(code) {
-                codes.push(*code);
-            }
+            by_status.entry(code.status()).or_default().push(*code);
         }
         by_status
     }

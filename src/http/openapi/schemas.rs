@@ -10,6 +10,11 @@ pub struct Schemas {
     written: SchemaGenerator,
 }
 
+/// The elements of a part of a schema; none if it has no such list.
+pub fn elements<'a>(schema: &'a Value, part: &'static str) -> impl Iterator<Item = &'a Value> {
+    schema[part].as_array().into_iter().flatten()
+}
+
 fn settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

@@ -107,12 +107,10 @@ async fn pose(
 ) -> Result<HttpResponse, Problem> {
     let sale: SaleId = parsed("sale_id:", &body.sale_id)?;
     let (shared, without_picture) = (Arc::clone(&api.shared), body.without_picture);
-    let posing = api
-        .for_shopper(move |app| async move {
-            challenge::pose(&app, &shared.challenge_drawer, sale, &user, without_picture).await
-        })
-        .await?;
-    let (id, shown, expires_at) = match posing {
+    let posing = api.for_shopper(move |app| async move {
+        challenge::pose(&app, &shared.challenge_drawer, sale, &user, without_picture).await
+    });
+    let (id, shown, expires_at) = match posing.await? {
         Posing::Posed { id, shown, expires_at } => (id, shown, expires_at),
         Posing::Limited { wait_ms } => {
             counts::refused_by_guard(&api, Some(sale), Layer::Challenge);

@@ -9,11 +9,11 @@ use crate::domain::ids::{OrderId, UserId};
 use crate::domain::time::{self, from_millis};
 use crate::domain::{development, shopper_token, webhook};
 use crate::flow;
-use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Shopper, parsed};
 use crate::http::problem::Problem;
 use crate::http::shop::webhooks::{Delivery, take_in};
+use crate::http::{Api, found};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
@@ -94,7 +94,7 @@ async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpRespon
 }
 
 fn of(api: &Api) -> Result<&Development, Problem> {
-    api.development.as_ref().ok_or_else(|| Problem::not_found("such path"))
+    found(api.development.as_ref(), "such path")
 }
 
 /// The order to pay for.
@@ -107,11 +107,9 @@ struct PayBody {
 
 /// Plays the provider, which reports a payment by a signed webhook. Paying again is the same payment.
 async fn pay(api: Data<Api>, Shopper(user): Shopper, Json(body): Json<PayBody>) -> Result<HttpResponse, Problem> {
-    let id: OrderId = body.order_id.parse().map_err(|_| Problem::not_found("such order"))?;
-    let order = api
-        .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })
-        .await?;
-    let order = order.ok_or_else(|| Problem::not_found("such order"))?;
+    let id: OrderId = found(body.order_id.parse().ok(), "such order")?;
+    let order = api.for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await });
+    let order = found(order.await?, "such order")?;
     let payment = format!("dev_{id}");
     let event = json!({
         "type": "payment.succeeded",

@@ -8,13 +8,12 @@ use crate::domain::purchase_token::Bound;
 use crate::domain::sale::Sale;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
-use crate::http::Api;
-use crate::http::counts;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Key, OrderPath, PurchaseProofs, Query, REPLAYED, SalePath, Shopper, parsed};
 use crate::http::openapi::{Header, ORDER_ID, SALE_ID, Who};
 use crate::http::problem::Problem;
 use crate::http::views::Page;
+use crate::http::{Api, counts, found};
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse};
@@ -176,10 +175,8 @@ fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
 }
 
 async fn show(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
-    let order = api
-        .for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await })
-        .await?;
-    Ok(HttpResponse::Ok().json(order.ok_or_else(|| Problem::not_found("such order"))?))
+    let order = api.for_shopper(|app| async move { flow::settle::order::read_order(&app, id, &user).await });
+    Ok(HttpResponse::Ok().json(found(order.await?, "such order")?))
 }
 
 /// Which orders to list.
@@ -193,10 +190,8 @@ pub struct ListQuery {
 
 async fn list(api: Data<Api>, Shopper(user): Shopper, Query(query): Query<ListQuery>) -> Result<HttpResponse, Problem> {
     let sale: SaleId = parsed("sale_id:", &query.sale_id)?;
-    let orders = api
-        .for_shopper(|app| async move { flow::settle::order::list_orders(&app, sale, &user).await })
-        .await?;
-    let orders = orders.ok_or_else(|| Problem::not_found("such sale"))?;
+    let orders = api.for_shopper(|app| async move { flow::settle::order::list_orders(&app, sale, &user).await });
+    let orders = found(orders.await?, "such sale")?;
     Ok(HttpResponse::Ok().json(Page {
         data: orders.orders,
         has_more: orders.are_more,
@@ -204,10 +199,8 @@ async fn list(api: Data<Api>, Shopper(user): Shopper, Query(query): Query<ListQu
 }
 
 async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath) -> Result<HttpResponse, Problem> {
-    match api
-        .for_shopper(|app| async move { flow::settle::cancel::cancel(&app, id, &user).await })
-        .await?
-    {
+    let outcome = api.for_shopper(|app| async move { flow::settle::cancel::cancel(&app, id, &user).await });
+    match outcome.await? {
         CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),
         CancelOutcome::NotCancellable(state) => {
             Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))

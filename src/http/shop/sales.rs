@@ -2,12 +2,12 @@
 
 use crate::flow::sell::browse::count_page_view;
 use crate::flow::sell::glance::{glance, glances};
-use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Browser, Query, SalePath, Shopper};
 use crate::http::openapi::{SALE_ID, Who};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageQuery, PublicSale};
+use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use serde_json::{Value, json};
@@ -35,20 +35,18 @@ pub const ROUTES: &[Endpoint] = &[
 
 async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     count_view(&api, browser);
-    let limit = page.limit.get();
-    let after = page.starting_after;
-    let (found, has_more) = api
-        .for_shopper(move |app| async move { glances(&app, limit, after).await })
-        .await?;
-    let data: Vec<PublicSale> = found.into_iter().map(PublicSale::from).collect();
+    let (limit, after) = (page.limit.get(), page.starting_after);
+    let sales = api.for_shopper(move |app| async move { glances(&app, limit, after).await });
+    let (sales, has_more) = sales.await?;
+    let data: Vec<PublicSale> = sales.into_iter().map(PublicSale::from).collect();
     Ok(HttpResponse::Ok().json(Page { data, has_more }))
 }
 
 async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     count_view(&api, browser);
-    let found = api.for_shopper(|app| async move { glance(&app, id).await }).await?;
-    let found = found.ok_or_else(|| Problem::not_found("such sale"))?;
-    Ok(HttpResponse::Ok().json(PublicSale::from(found)))
+    let sale = api.for_shopper(|app| async move { glance(&app, id).await });
+    let sale = found(sale.await?, "such sale")?;
+    Ok(HttpResponse::Ok().json(PublicSale::from(sale)))
 }
 
 /// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.

@@ -7,12 +7,11 @@ use crate::domain::ids::IdempotencyKey;
 use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
 use crate::domain::time::{self, from_millis};
 use crate::guard::challenge;
-use crate::http::Api;
-use crate::http::counts;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, SalePath, Shopper, parsed};
 use crate::http::openapi::Who;
 use crate::http::problem::Problem;
+use crate::http::{Api, counts, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use chrono::{DateTime, Utc};
@@ -76,20 +75,18 @@ async fn issue_token(
 ) -> Result<HttpResponse, Problem> {
     let key: IdempotencyKey = parsed("idempotency_key:", &body.idempotency_key)?;
     let (asker, request, answer) = (user.clone(), key.clone(), body.challenge);
-    let solving = api
-        .for_shopper(move |app| async move {
-            let Some(sale) = app.sales.fixed(id).await? else {
-                return Ok(None);
-            };
-            // An id that does not parse was never issued.
-            let given = answer
-                .as_ref()
-                .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
-            let solving = challenge::solve(&app, &sale, &asker, &request, given).await?;
-            Ok(Some(solving))
-        })
-        .await?;
-    let problem = match solving.ok_or_else(|| Problem::not_found("such sale"))? {
+    let solving = api.for_shopper(move |app| async move {
+        let Some(sale) = app.sales.fixed(id).await? else {
+            return Ok(None);
+        };
+        // An id that does not parse was never issued.
+        let given = answer
+            .as_ref()
+            .and_then(|it| Some((Uuid::try_parse(&it.id).ok()?, it.answer.as_str())));
+        let solving = challenge::solve(&app, &sale, &asker, &request, given).await?;
+        Ok(Some(solving))
+    });
+    let problem = match found(solving.await?, "such sale")? {
         Solving::Solved => None,
         Solving::Wrong => Some(Problem::new(
             Code::ChallengeFailed,

@@ -13,7 +13,7 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Query, SalePath, Session, Shopper};
 use crate::http::openapi::Who;
 use crate::http::problem::Problem;
-use crate::http::{Api, event_stream};
+use crate::http::{Api, event, event_stream};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CacheControl, CacheDirective};
 use actix_web::web::{Bytes, Data};
@@ -23,7 +23,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -74,11 +73,12 @@ pub struct RoomRequest {
 }
 
 /// A shopper's state in the waiting room.
-#[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
+#[derive(Serialize, JsonSchema, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "State")]
 enum RoomState {
     /// The shopper waits.
+    #[default]
     Waiting,
     /// Nothing is free now, but held units may come back. The shopper waits, or would be admitted.
     SoldOut,
@@ -100,7 +100,7 @@ impl RoomState {
 }
 
 /// A shopper's place in the waiting room.
-#[derive(Serialize, Clone, PartialEq, JsonSchema)]
+#[derive(Serialize, Clone, Default, PartialEq, JsonSchema)]
 #[schemars(rename = "Standing")]
 pub struct RoomStanding {
     /// The shopper's state.
@@ -176,19 +176,18 @@ async fn follow(
     let events = unfold(Some(follower), move |follower| async move {
         let mut follower = follower?;
         let Some(standing) = follower.next().await? else {
-            return Some((Ok::<_, Infallible>(Bytes::from_static(b":\n\n")), Some(follower)));
+            return Some((Bytes::from_static(b":\n\n"), Some(follower)));
         };
         let is_last = matches!(standing.state, RoomState::Admitted | RoomState::Closed);
-        let data = serde_json::to_string(&standing).ok()?;
-        let event = format!("event: {}\ndata: {data}\n\n", standing.state.as_str());
+        let event = event(standing.state.as_str(), &standing);
         // If the connection breaks, the shopper keeps the place that was sent last.
         let ticket = standing.ticket.as_deref();
         let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.session.user));
         follower.ticket = place.or(follower.ticket);
         follower.sent = Some(standing);
-        Some((Ok(Bytes::from(event)), (!is_last).then_some(follower)))
+        Some((Bytes::from(event), (!is_last).then_some(follower)))
     });
-    Ok(event_stream().streaming(events))
+    Ok(event_stream(events))
 }
 
 /// Counts the streams by sale and account, to limit them.
@@ -286,10 +285,8 @@ impl RoomFollower {
 
 async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) -> Result<RoomStanding, Problem> {
     let asked = user.clone();
-    let outcome = api
-        .for_shopper(move |app| async move { wait(&app, sale, &asked, ticket).await })
-        .await?;
-    let turn = match outcome {
+    let outcome = api.for_shopper(move |app| async move { wait(&app, sale, &asked, ticket).await });
+    let turn = match outcome.await? {
         WaitOutcome::Turn(turn) => turn,
         WaitOutcome::NotOpen(SaleState::Closed) => return Ok(nothing(RoomState::Closed)),
         WaitOutcome::NotOpen(state) => return Err(Problem::sale_not_open(state)),
@@ -345,16 +342,10 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
     })
 }
 
-const fn nothing(state: RoomState) -> RoomStanding {
+fn nothing(state: RoomState) -> RoomStanding {
     RoomStanding {
         state,
-        position: None,
-        waiting: None,
-        estimated_wait_seconds: None,
-        ticket: None,
-        admission: None,
-        expires_at: None,
-        ask_again_seconds: None,
+        ..RoomStanding::default()
     }
 }
 

@@ -5,18 +5,19 @@ use crate::domain::code::Code;
 use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::domain::webhook;
 use crate::flow;
-use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::explain::parse_json;
 use crate::http::extract::Body;
 use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
+use crate::http::{Api, OPERATOR_WAIT};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/webhooks/payments", handler!(payments), |it| {
@@ -103,11 +104,8 @@ pub struct PaymentAnswer {
 
 async fn payments(api: Data<Api>, request: HttpRequest, Body(body): Body) -> Result<HttpResponse, Problem> {
     let header = |name: &str| {
-        request
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+        let value = request.headers().get(name);
+        value.and_then(|value| value.to_str().ok()).unwrap_or_default()
     };
     let delivery = Delivery {
         id: header("webhook-id"),
@@ -130,8 +128,9 @@ pub(in crate::http) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &
     let (counted, outcome) = match read(api, delivery, body) {
         Err(problem) => (REFUSED, Err(problem)),
         Ok(payment) => {
-            let outcome = api.for_provider(|app| async move { flow::settle::pay::pay(&app, &payment).await });
-            match outcome.await {
+            let app = Arc::clone(&api.app);
+            let paying = async move { flow::settle::pay::pay(&app, &payment).await };
+            match api.run(OPERATOR_WAIT, paying).await {
                 Err(problem) => (FAILED, Err(problem)),
                 Ok(outcome) => (outcome.as_str(), Ok(outcome)),
             }
@@ -145,16 +144,20 @@ pub(in crate::http) async fn take_in(api: &Api, delivery: &Delivery<'_>, body: &
 /// The payment in a delivery, once the signature is verified.
 fn read(api: &Api, delivery: &Delivery<'_>, body: &[u8]) -> Result<Payment, Problem> {
     let now = Utc::now().timestamp();
-    let Delivery {
-        id,
-        timestamp,
-        signature,
-    } = *delivery;
+    let (id, timestamp, signature) = (delivery.id, delivery.timestamp, delivery.signature);
     // The signature covers the bytes as they came, so they are verified before they are parsed.
     let secret = api.webhook_secret.expose();
     webhook::verify(secret, id, timestamp, signature, body, now)
         .map_err(|wrong| Problem::new(Code::Unauthenticated, wrong.to_string()))?;
     parse_json::<PaymentEvent>(body)?.check(id)
+}
+
+/// Refuses a text that is empty, has more than `max` bytes, or has a NUL.
+pub(in crate::http) fn check_text(name: &str, text: &str, max: usize) -> Result<(), Problem> {
+    if text.is_empty() || text.len() > max || text.contains('\0') {
+        return Err(Problem::invalid(format!("{name} must be 1 to {max} bytes without NUL")));
+    }
+    Ok(())
 }
 
 impl PaymentEvent {
@@ -168,27 +171,18 @@ impl PaymentEvent {
             amount_minor,
             currency,
         } = self.data;
-        let name = |field: &str, text: &str| {
-            if text.is_empty() || text.len() > NAME_MAX || text.contains('\0') {
-                return Err(Problem::invalid(format!(
-                    "{field} must be 1 to {NAME_MAX} bytes without NUL"
-                )));
-            }
-            Ok(text.to_owned())
-        };
         if amount_minor < 0 {
             return Err(Problem::invalid("data.amount_minor must not be negative"));
         }
         // Any other currency is still money: the payment is recorded and shown to an operator.
-        if currency.is_empty() || currency.len() > CURRENCY_MAX || currency.contains('\0') {
-            return Err(Problem::invalid(format!(
-                "data.currency must be 1 to {CURRENCY_MAX} bytes without NUL"
-            )));
-        }
+        check_text("data.currency", &currency, CURRENCY_MAX)?;
+        check_text("data.payment_id", &payment_id, NAME_MAX)?;
+        check_text("webhook-id", webhook_id, NAME_MAX)?;
+        check_text("data.order_id", &order_id, NAME_MAX)?;
         Ok(Payment {
-            payment_id: name("data.payment_id", &payment_id)?,
-            webhook_id: name("webhook-id", webhook_id)?,
-            order_id: name("data.order_id", &order_id)?,
+            payment_id,
+            webhook_id: webhook_id.to_owned(),
+            order_id,
             amount_minor,
             currency,
         })
