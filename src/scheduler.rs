@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -66,35 +67,24 @@ const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
-/// Every job: its name, when it runs, how long one run may take, what it does.
+/// The name of a job, when it runs, how many seconds one run may take, and the flow that it runs.
+macro_rules! job {
+    ($name:literal, $schedule:literal, $seconds_max:literal, $($flow:ident)::+) => {
+        ($name, $schedule, $seconds_max, |app| Box::pin(async move { flow::$($flow)::+(&app).await }))
+    };
+}
+
+/// Every job but the one that watches the drain.
 const JOBS: [(&str, &str, u64, Run); 9] = [
-    ("beat", "* * * * * *", 5, |app| {
-        Box::pin(async move { flow::settle::expire::beat(&app).await.map(|()| 0) })
-    }),
-    ("expire", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::settle::expire::expire_due(&app).await })
-    }),
-    ("release", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::settle::release::release_waiting(&app).await })
-    }),
-    ("transfers", "*/2 * * * * *", 30, |app| {
-        Box::pin(async move { flow::recover::upkeep::finish_transfers(&app).await })
-    }),
-    ("rebalance", "* * * * * *", 20, |app| {
-        Box::pin(async move { flow::recover::upkeep::rebalance(&app).await })
-    }),
-    ("settle", "* * * * * *", 55, |app| {
-        Box::pin(async move { flow::recover::upkeep::settle(&app).await })
-    }),
-    ("conservation", "*/5 * * * * *", 55, |app| {
-        Box::pin(async move { flow::watch::conservation::check_sales(&app).await })
-    }),
-    ("load", "*/10 * * * * *", 55, |app| {
-        Box::pin(async move { flow::recover::upkeep::finish_loading(&app).await })
-    }),
-    ("retire", "30 * * * * *", 600, |app| {
-        Box::pin(async move { flow::operate::retire::retire_ended(&app).await })
-    }),
+    job!("beat", "* * * * * *", 5, settle::expire::beat),
+    job!("expire", "* * * * * *", 55, settle::expire::expire_due),
+    job!("release", "* * * * * *", 55, settle::release::release_waiting),
+    job!("transfers", "*/2 * * * * *", 30, recover::upkeep::finish_transfers),
+    job!("rebalance", "* * * * * *", 20, recover::upkeep::rebalance),
+    job!("settle", "* * * * * *", 55, recover::upkeep::settle),
+    job!("conservation", "*/5 * * * * *", 55, watch::conservation::check_sales),
+    job!("load", "*/10 * * * * *", 55, recover::upkeep::finish_loading),
+    job!("retire", "30 * * * * *", 600, operate::retire::retire_ended),
 ];
 
 /// Keeps the permits of the sales' shards, and reconciles shards that lost theirs.
@@ -117,7 +107,7 @@ impl Keeper {
     pub async fn end(self) {
         self.stop.cancel();
         self.running.close();
-        if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
+        if timeout(END_MAX, self.running.wait()).await.is_err() {
             tracing::warn!("a shard was still being reconciled; other processes go on with it");
         }
     }
@@ -193,7 +183,7 @@ impl Scheduler {
             tracing::warn!(%error, "could not shut the scheduler down");
         }
         self.running.close();
-        if tokio::time::timeout(END_MAX, self.running.wait()).await.is_err() {
+        if timeout(END_MAX, self.running.wait()).await.is_err() {
             tracing::warn!("jobs were still running; later runs finish their work");
         }
     }
@@ -217,7 +207,7 @@ impl JobLease {
             return self.count("skipped");
         };
         let began = Instant::now();
-        let outcome = tokio::time::timeout(self.time_max, body).await;
+        let outcome = timeout(self.time_max, body).await;
         self.metrics.job_duration.of([self.name]).observe(began.elapsed());
         match outcome {
             Ok(Ok(done)) => {
@@ -296,11 +286,11 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
             () = stop.cancelled() => break,
             () = app.drains.wanted(lane) => {
                 let is_awaited = lane == Lane::Synchronous && app.arrivals.are_awaited();
-                tokio::time::sleep(if is_awaited { GATHER_AWAITED } else { gather }).await;
+                sleep(if is_awaited { GATHER_AWAITED } else { gather }).await;
             }
-            () = tokio::time::sleep(idle) => {}
+            () = sleep(idle) => {}
         }
-        let round = tokio::time::timeout(DRAIN_ROUND_MAX, flow::settle::drain::drain_lane(&app, lane)).await;
+        let round = timeout(DRAIN_ROUND_MAX, flow::settle::drain::drain_lane(&app, lane)).await;
         let round = round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned())));
         news.report(&round);
         match round {
@@ -315,7 +305,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
             }
             Err(_) => {
                 counted.drain_rounds.of(["failed"]).inc();
-                tokio::time::sleep(after_fault).await;
+                sleep(after_fault).await;
             }
         }
         own.ended.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
@@ -326,11 +316,10 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
 async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
     loop {
-        let round = tokio::time::timeout(PERMIT_ROUND_MAX, flow::recover::renew::renew(&app)).await;
+        let round = timeout(PERMIT_ROUND_MAX, flow::recover::renew::renew(&app)).await;
         news.report(&round.unwrap_or_else(|_| Err(Fault::Unavailable("Redis did not answer in time".to_owned()))));
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(PERMIT_EVERY) => {}
+        if stop.run_until_cancelled(sleep(PERMIT_EVERY)).await.is_none() {
+            break;
         }
     }
 }
@@ -339,9 +328,8 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
 async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
     loop {
         Box::pin(flow::watch::gauges::measure_process(&app)).await;
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(MEASURE_EVERY) => {}
+        if stop.run_until_cancelled(sleep(MEASURE_EVERY)).await.is_none() {
+            break;
         }
     }
 }
@@ -354,20 +342,19 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         if rounds.len() < RECONCILE_ROUNDS_MAX {
             let app = Arc::clone(&app);
             rounds.spawn(async move {
-                let round = tokio::time::timeout(RECONCILE_ROUND_MAX, flow::recover::attend::reconcile_all(&app)).await;
+                let round = timeout(RECONCILE_ROUND_MAX, flow::recover::attend::reconcile_all(&app)).await;
                 round.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
             });
         }
         let next = async {
             tokio::select! {
-                () = tokio::time::sleep(RECONCILE_EVERY) => {}
+                () = sleep(RECONCILE_EVERY) => {}
                 // Many tasks wake it at once; one round a moment later serves them all.
-                () = app.permits.wanted.notified() => tokio::time::sleep(RECONCILE_GATHER).await,
+                () = app.permits.wanted.notified() => sleep(RECONCILE_GATHER).await,
             }
         };
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = next => {}
+        if stop.run_until_cancelled(next).await.is_none() {
+            break;
         }
         let mut ended = Vec::new();
         while let Some(round) = rounds.try_join_next() {
@@ -399,7 +386,7 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
     let count = |outcome| app.metrics.alert_deliveries.of([outcome]).inc();
     let late = async {
         stop.cancelled().await;
-        tokio::time::sleep(DELIVER_END_MAX).await;
+        sleep(DELIVER_END_MAX).await;
     };
     let mut late = std::pin::pin!(late);
     while !stop.is_cancelled() {
@@ -407,29 +394,17 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
             sent = flow::watch::alert_webhook::deliver_next(&app, &sender) => sent,
             () = &mut late => break,
         };
-        let sent = match sent {
-            Ok(sent) => {
-                ledger.report(&Ok(1));
-                sent
-            }
-            Err(fault) => {
-                ledger.report(&Err(fault));
-                Sent::Nothing
-            }
-        };
-        match sent {
+        ledger.report(&sent);
+        match sent.unwrap_or(Sent::Nothing) {
             Sent::Delivered => {
                 count("delivered");
-                webhook.report(&Ok(1));
+                webhook.report(&Ok(()));
             }
             Sent::Failed(reason) => {
                 count("failed");
-                webhook.report(&Err(Fault::Unavailable(reason)));
+                webhook.report(&Err::<(), _>(Fault::Unavailable(reason)));
             }
-            Sent::Nothing => tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(DELIVER_EVERY) => {}
-            },
+            Sent::Nothing => _ = stop.run_until_cancelled(sleep(DELIVER_EVERY)).await,
         }
     }
 }
@@ -458,7 +433,7 @@ impl News {
         }
     }
 
-    fn report(&mut self, outcome: &Result<usize, Fault>) {
+    fn report<T>(&mut self, outcome: &Result<T, Fault>) {
         match (outcome, self.failed_at) {
             (Ok(_), Some(last)) if last.elapsed() >= self.calm => {
                 tracing::info!(what = self.what, "works again");

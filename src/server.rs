@@ -38,7 +38,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// How long the start waits for the stock to be reconciled.
@@ -202,13 +202,7 @@ async fn run(
     let machines = listeners.machines.map(|listener| serve_machines(&app, listener));
     let machines = machines.transpose()?;
     let outcome = match listeners.http {
-        Some(listeners) => {
-            let watched = Arc::clone(&app);
-            let watch = tokio::spawn(async move { flow::sell::await_durability::watch(&watched).await });
-            let outcome = serve_http(config, &app, listeners, stop, on_ready).await;
-            watch.abort();
-            outcome
-        }
+        Some(listeners) => serve_http(config, &app, listeners, stop, on_ready).await,
         None => {
             tracing::info!("working");
             stop.cancelled().await;
@@ -444,9 +438,13 @@ async fn serve_http(
     let address = listeners.shop.local_addr()?;
     let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let gate = Arc::new(Gate::new(config.guards));
+    // The drop of the set ends its tasks.
+    let mut followers = JoinSet::new();
+    let watched = Arc::clone(app);
+    followers.spawn(async move { flow::sell::await_durability::watch(&watched).await });
     learn(app).await;
     let instance = instance_name(address);
-    let followers = Followers::start(config, app, &gate, &instance);
+    start_followers(&mut followers, config, app, &gate, &instance);
     let shared = Arc::new(shared(config, app, &gate, instance, stop.clone()));
     if config.development {
         tracing::warn!(
@@ -479,7 +477,6 @@ async fn serve_http(
             serving.await??;
         }
     }
-    followers.abort();
     Ok(())
 }
 
@@ -494,41 +491,22 @@ async fn learn(app: &App) {
     }
 }
 
-/// The tasks that keep a serving process up to date with the others.
-struct Followers {
-    alert_feed: JoinHandle<()>,
-    pulse: JoinHandle<()>,
-    settings: JoinHandle<()>,
-}
-
-impl Followers {
-    fn start(config: &Config, app: &Arc<App>, gate: &Arc<Gate>, instance: &str) -> Self {
-        // What each process follows must reach it however many shoppers and operators ask.
-        let upkeep = app.for_upkeep();
-        let alert_feed = tokio::spawn({
-            let app = upkeep.clone();
-            async move { flow::watch::alert_feed::keep(&app).await }
-        });
-        let pulse = tokio::spawn({
-            let (app, instance) = (Arc::clone(app), instance.to_owned());
-            async move { flow::watch::pulse::keep(&app, &instance).await }
-        });
-        let settings = tokio::spawn({
-            let (app, gate, configured) = (upkeep, Arc::clone(gate), config.guards);
-            async move { follow(&app, &gate, &app.metrics, configured).await }
-        });
-        Self {
-            alert_feed,
-            pulse,
-            settings,
-        }
-    }
-
-    fn abort(self) {
-        self.settings.abort();
-        self.alert_feed.abort();
-        self.pulse.abort();
-    }
+/// Starts the tasks that keep a serving process up to date with the others.
+fn start_followers(followers: &mut JoinSet<()>, config: &Config, app: &Arc<App>, gate: &Arc<Gate>, instance: &str) {
+    // What each process follows must reach it however many shoppers and operators ask.
+    let upkeep = app.for_upkeep();
+    followers.spawn({
+        let app = upkeep.clone();
+        async move { flow::watch::alert_feed::keep(&app).await }
+    });
+    followers.spawn({
+        let (app, instance) = (Arc::clone(app), instance.to_owned());
+        async move { flow::watch::pulse::keep(&app, &instance).await }
+    });
+    followers.spawn({
+        let (app, gate, configured) = (upkeep, Arc::clone(gate), config.guards);
+        async move { follow(&app, &gate, &app.metrics, configured).await }
+    });
 }
 
 /// The operators' name for this instance: its host, and the port where it serves shoppers.

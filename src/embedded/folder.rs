@@ -141,6 +141,16 @@ pub fn socket_folder(dir: &Path, server: &str, preferred: &Path, socket: &str) -
     Ok(Path::new(SHORT).join(format!("flashsale-{}-{server}", instance_id(dir)?)))
 }
 
+/// The folder of a server's socket. The drop removes it if nothing else is in it: a folder of data stays.
+#[derive(Debug)]
+pub struct SocketFolder(pub PathBuf);
+
+impl Drop for SocketFolder {
+    fn drop(&mut self) {
+        let _kept = fs::remove_dir(&self.0);
+    }
+}
+
 /// Creates a folder that only `owner` can enter. A folder of another user is refused, since all users can write in
 /// `/tmp`. The check and the change of owner use one open folder, which no other user can replace by a link in
 /// between.

@@ -16,6 +16,7 @@ const AWAY: &str = "/var/lib";
 /// A file in a folder there that may be deleted. It names the instance's folder: once that is gone, this folder may
 /// go too.
 const DISPOSABLE: &str = "disposable";
+
 impl Identity {
     /// The user that runs the servers in `dir` if root starts them. `None` if another user starts them: that user
     /// runs them.
@@ -206,11 +207,14 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
+    /// The servers' user, if root runs the tests.
+    fn of_root() -> Option<Identity> {
+        Identity::of(Path::new("/nowhere")).unwrap()
+    }
+
     #[test]
     fn what_root_made_before_goes_to_the_servers_user() {
-        let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
-            return;
-        };
+        let Some(identity) = of_root() else { return };
         let above = tempfile::tempdir().unwrap();
         fs::set_permissions(above.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let dir = above.path().join("data");
@@ -238,9 +242,7 @@ mod tests {
 
     #[test]
     fn a_link_that_the_servers_user_made_gives_nothing_of_roots_away() {
-        let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
-            return;
-        };
+        let Some(identity) = of_root() else { return };
         let (dir, precious) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         identity.own(dir.path()).unwrap();
         for server in ["redis", "postgres"] {
@@ -260,9 +262,7 @@ mod tests {
 
     #[test]
     fn no_file_of_root_is_removed_by_a_link_that_the_servers_user_made() {
-        let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
-            return;
-        };
+        let Some(identity) = of_root() else { return };
         let (dir, precious) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         identity.own(dir.path()).unwrap();
         for folder in [&dir, &precious] {
@@ -278,9 +278,7 @@ mod tests {
 
     #[test]
     fn a_folder_with_other_files_is_not_given_away() {
-        let Some(identity) = Identity::of(Path::new("/nowhere")).unwrap() else {
-            return;
-        };
+        let Some(identity) = of_root() else { return };
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("letters"), "").unwrap();
         let error = identity.own(dir.path()).unwrap_err().to_string();

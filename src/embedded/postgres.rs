@@ -1,8 +1,9 @@
 //! A private Postgres. Each commit is on disk (unless tests say otherwise), so a kill -9 loses none. The next start
 //! ends a server that was left behind and removes an unfinished database cluster.
 
+use super::Options;
 use super::child::{self, EndStep, Log, Server};
-use super::folder;
+use super::folder::{self, SocketFolder};
 use super::home::{self, Home};
 use super::identity::Identity;
 use anyhow::{Context as _, bail};
@@ -11,6 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -68,32 +70,12 @@ begin
 end
 $$";
 
-/// How a private Postgres runs.
-#[derive(Clone, Debug)]
-pub struct PostgresOptions {
-    /// Every commit is on disk. Without it, a crash of the machine may lose the whole database: for tests only.
-    pub durable: bool,
-    /// Further settings by name. They win over the settings of this module.
-    pub settings: Vec<(String, String)>,
-    /// Further variables of the server's environment.
-    pub environment: Vec<(String, String)>,
-}
-
-impl Default for PostgresOptions {
-    fn default() -> Self {
-        Self {
-            durable: true,
-            settings: Vec::new(),
-            environment: Vec::new(),
-        }
-    }
-}
-
 /// A private Postgres on a Unix socket. It stops when this is dropped, and when this process ends, however that ends.
 #[derive(Debug)]
 pub struct PostgresServer {
+    // In the order of the drop: the server has ended before another may use its folder.
     server: Server,
-    sockets: PathBuf,
+    sockets: SocketFolder,
     _lock: File,
 }
 
@@ -102,7 +84,7 @@ impl PostgresServer {
     ///
     /// # Errors When Postgres is not installed, the folder is in use, or the server does not start. The error shows
     /// the end of its log.
-    pub fn start(dir: &Path, options: &PostgresOptions) -> anyhow::Result<Self> {
+    pub fn start(dir: &Path, options: &Options) -> anyhow::Result<Self> {
         let dir = folder::open(dir)?;
         let Home { path: home, identity } = Home::open(&dir, "postgres", options.durable)?;
         let lock = folder::lock(&home.join("lock"))?;
@@ -132,7 +114,7 @@ impl PostgresServer {
         let server = Server::start(PROGRAM, command, log, END)?;
         let postgres = Self {
             server,
-            sockets,
+            sockets: SocketFolder(sockets),
             _lock: lock,
         };
         postgres.server.wait_ready(READY_LIMIT, || {
@@ -143,10 +125,7 @@ impl PostgresServer {
 
     #[must_use]
     pub fn url(&self) -> String {
-        format!(
-            "postgres:///{DATABASE}?host={}&user={USER}",
-            folder::in_url(&self.sockets)
-        )
+        self.url_of(USER)
     }
 
     /// The URL for clients that need only the database. It names a role that owns the database and has no other
@@ -156,50 +135,37 @@ impl PostgresServer {
     /// When Postgres refuses to give the database to the role.
     pub fn owner_url(&self) -> anyhow::Result<String> {
         let give = GIVE_DATABASE.replace("OWNER", OWNER);
-        run_sql(&self.sockets, DATABASE, Some(&give)).context("cannot give the database to its role")?;
-        Ok(format!(
-            "postgres:///{DATABASE}?host={}&user={OWNER}",
-            folder::in_url(&self.sockets)
-        ))
+        run_sql(&self.sockets.0, DATABASE, Some(&give)).context("cannot give the database to its role")?;
+        Ok(self.url_of(OWNER))
     }
 
-    #[must_use]
-    pub const fn pid(&self) -> u32 {
-        self.server.pid()
-    }
-
-    /// Why the server no longer runs, with the end of its log; `None` while it runs.
-    #[must_use]
-    pub fn ended(&self) -> Option<String> {
-        self.server.ended()
-    }
-
-    /// Stops the server and waits for its end.
-    pub fn stop(&self) {
-        self.server.stop();
+    fn url_of(&self, user: &str) -> String {
+        let sockets = folder::in_url(&self.sockets.0);
+        format!("postgres:///{DATABASE}?host={sockets}&user={user}")
     }
 
     /// Connects to the database, and creates it if it is missing.
     fn open_database(&self) -> Result<(), sqlx::Error> {
-        let opened = run_sql(&self.sockets, DATABASE, None);
+        let sockets = &self.sockets.0;
+        let opened = run_sql(sockets, DATABASE, None);
         match opened.as_ref().err().and_then(sqlx::Error::as_database_error) {
             Some(error) if error.code().as_deref() == Some("3D000") => {
-                run_sql(&self.sockets, "postgres", Some(&format!("CREATE DATABASE {DATABASE}")))
+                run_sql(sockets, "postgres", Some(&format!("CREATE DATABASE {DATABASE}")))
             }
             _ => opened,
         }
     }
 }
 
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        self.server.stop();
-        // Removes a folder that held only the socket. The data folder is not empty, so it stays.
-        let _kept = fs::remove_dir(&self.sockets);
+impl Deref for PostgresServer {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
     }
 }
 
-fn settings(sockets: &Path, options: &PostgresOptions) -> Vec<(String, String)> {
+fn settings(sockets: &Path, options: &Options) -> Vec<(String, String)> {
     // The setting is a list separated by commas. Quotes keep a path with commas together.
     let sockets = format!("\"{}\"", sockets.display().to_string().replace('"', "\"\""));
     let safe = if options.durable { "on" } else { "off" };
@@ -336,16 +302,11 @@ fn run_sql(sockets: &Path, database: &str, statement: Option<&str>) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::embedded::FOR_TESTS;
     use std::process::Command;
 
-    const FOR_TESTS: PostgresOptions = PostgresOptions {
-        durable: false,
-        settings: Vec::new(),
-        environment: Vec::new(),
-    };
-
     fn sql(postgres: &PostgresServer, statement: &str) -> Result<(), sqlx::Error> {
-        run_sql(&postgres.sockets, DATABASE, Some(statement))
+        run_sql(&postgres.sockets.0, DATABASE, Some(statement))
     }
 
     #[test]
@@ -355,8 +316,7 @@ mod tests {
         let refusal = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap_err().to_string();
         assert!(refusal.contains("is in use by process"), "{refusal}");
         sql(&postgres, "CREATE TABLE kept (id int)").unwrap();
-        let script = format!("kill -KILL {}", postgres.pid());
-        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        postgres.kill();
         drop(postgres);
         let postgres = PostgresServer::start(dir.path(), &FOR_TESTS).unwrap();
         sql(&postgres, "SELECT * FROM kept").unwrap();
@@ -417,7 +377,7 @@ mod tests {
     fn a_server_that_does_not_start_shows_its_log() {
         let dir = tempfile::tempdir().unwrap();
         let settings = vec![("max_connections".to_owned(), "nonsense".to_owned())];
-        let error = PostgresServer::start(dir.path(), &PostgresOptions { settings, ..FOR_TESTS }).unwrap_err();
+        let error = PostgresServer::start(dir.path(), &Options { settings, ..FOR_TESTS }).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("postgres.log") && text.contains("max_connections"),

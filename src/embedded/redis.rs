@@ -1,14 +1,16 @@
 //! A private Redis. Each acknowledged write is on disk (unless tests say otherwise), so a kill -9 loses none. The
 //! next start ends a server that was left behind and cuts a torn end off the append-only file.
 
+use super::Options;
 use super::child::{self, EndStep, Log, Server};
-use super::folder;
+use super::folder::{self, SocketFolder};
 use super::home::Home;
 use super::identity::Identity;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,32 +25,13 @@ const END: &[EndStep] = &[(Signal::SIGTERM, Duration::from_secs(10))];
 const READY_LIMIT: Duration = Duration::from_secs(300);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// How a private Redis runs.
-#[derive(Clone, Debug)]
-pub struct RedisOptions {
-    /// Every acknowledged write is on disk. Without it, nothing is on disk: for tests that never restart Redis.
-    pub durable: bool,
-    /// Further settings by name. They win over the settings of this module.
-    pub settings: Vec<(String, String)>,
-    /// Further variables of the server's environment.
-    pub environment: Vec<(String, String)>,
-}
-
-impl Default for RedisOptions {
-    fn default() -> Self {
-        Self {
-            durable: true,
-            settings: Vec::new(),
-            environment: Vec::new(),
-        }
-    }
-}
-
 /// A private Redis on a Unix socket. It stops when this is dropped, and when this process ends, however that ends.
 #[derive(Debug)]
 pub struct RedisServer {
+    // In the order of the drop: the server has ended before another may use its folder.
     server: Server,
     socket: PathBuf,
+    _sockets: SocketFolder,
     _lock: File,
 }
 
@@ -58,7 +41,7 @@ impl RedisServer {
     /// # Errors
     /// When Redis is not installed, the folder is in use, or the server does not start. The error shows the end of
     /// its log.
-    pub fn start(dir: &Path, options: &RedisOptions) -> anyhow::Result<Self> {
+    pub fn start(dir: &Path, options: &Options) -> anyhow::Result<Self> {
         let Some(program) = child::find_in_path(PROGRAM) else {
             bail!("{PROGRAM} is not in PATH; {INSTALL}")
         };
@@ -87,6 +70,7 @@ impl RedisServer {
         let redis = Self {
             server,
             socket,
+            _sockets: SocketFolder(sockets),
             _lock: lock,
         };
         redis.server.wait_ready(READY_LIMIT, || match redis.ask("PING") {
@@ -116,20 +100,9 @@ impl RedisServer {
         self.server.pid()
     }
 
-    /// Why the server no longer runs, with the end of its log; `None` while it runs.
-    #[must_use]
-    pub fn ended(&self) -> Option<String> {
-        self.server.ended()
-    }
-
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
-    }
-
-    /// Stops the server and waits for its end.
-    pub fn stop(&self) {
-        self.server.stop();
     }
 
     /// Ends the server as `kill -9` does, and waits for its end.
@@ -150,18 +123,16 @@ impl RedisServer {
     }
 }
 
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.server.stop();
-        // Removes a folder that held only the socket. The data folder is not empty, so it stays.
-        if let Some(sockets) = self.socket.parent() {
-            let _kept = fs::remove_dir(sockets);
-        }
+impl Deref for RedisServer {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
     }
 }
 
 /// The server's settings. Those of the options come last, so that they win.
-fn settings(options: &RedisOptions) -> anyhow::Result<Vec<(String, String)>> {
+fn settings(options: &Options) -> anyhow::Result<Vec<(String, String)>> {
     let maxmemory = (machine_memory()? / 2).to_string();
     let mut settings = vec![
         ("unixsocketperm", "700"),
@@ -280,6 +251,7 @@ fn repair(home: &Path, identity: Option<Identity>, log: &Log) -> anyhow::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::embedded::FOR_TESTS;
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -299,46 +271,31 @@ mod tests {
         folder
     }
 
-    fn kill(redis: RedisServer) {
-        let script = format!("kill -KILL {}", redis.pid());
-        assert!(
-            std::process::Command::new("sh")
-                .args(["-c", &script])
-                .status()
-                .unwrap()
-                .success()
-        );
-        drop(redis);
-    }
-
     #[test]
     fn a_folder_serves_one_redis_at_a_time() {
         let dir = own_folder();
-        let options = RedisOptions {
-            durable: false,
-            ..RedisOptions::default()
-        };
-        let first = RedisServer::start(dir.path(), &options).unwrap();
-        let refusal = RedisServer::start(dir.path(), &options).unwrap_err().to_string();
+        let first = RedisServer::start(dir.path(), &FOR_TESTS).unwrap();
+        let refusal = RedisServer::start(dir.path(), &FOR_TESTS).unwrap_err().to_string();
         assert!(refusal.contains("is in use by process"), "{refusal}");
         assert!(first.ended().is_none());
         first.stop();
         assert!(first.ended().is_some());
         drop(first);
-        RedisServer::start(dir.path(), &options).unwrap();
+        RedisServer::start(dir.path(), &FOR_TESTS).unwrap();
     }
 
     #[test]
     fn nothing_acknowledged_is_lost_over_two_kills_and_a_torn_tail() {
         let dir = own_folder();
-        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        let redis = RedisServer::start(dir.path(), &Options::default()).unwrap();
         assert!(send(&redis, "CONFIG GET hz\r\n").contains("\r\n100\r\n"));
         let script = "redis.call('DECRBY','stock',3) redis.call('INCR','orders')";
         send(
             &redis,
             &format!("SET stock 100\r\nEVAL \"{script}\" 0\r\nEVAL \"{script}\" 0\r\n"),
         );
-        kill(redis);
+        redis.kill();
+        drop(redis);
         // Tear the second script's writes: 97 with one order is right, 94 with one order would be a leak.
         let file = dir.path().join("redis/appendonlydir/appendonly.aof.1.incr.aof");
         let length = fs::metadata(&file).unwrap().len();
@@ -349,11 +306,12 @@ mod tests {
             .set_len(length - 20)
             .unwrap();
 
-        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        let redis = RedisServer::start(dir.path(), &Options::default()).unwrap();
         let answer = send(&redis, "GET stock\r\nGET orders\r\nSET after yes\r\n");
         assert_eq!(answer, "$2\r\n97\r\n$1\r\n1\r\n+OK\r\n+OK\r\n");
-        kill(redis);
-        let redis = RedisServer::start(dir.path(), &RedisOptions::default()).unwrap();
+        redis.kill();
+        drop(redis);
+        let redis = RedisServer::start(dir.path(), &Options::default()).unwrap();
         assert_eq!(
             send(&redis, "GET stock\r\nGET after\r\n"),
             "$2\r\n97\r\n$3\r\nyes\r\n+OK\r\n"
@@ -370,14 +328,7 @@ mod tests {
     fn a_long_path_is_no_obstacle() {
         let dir = own_folder();
         let long = dir.path().join("a folder with a name".repeat(6));
-        let redis = RedisServer::start(
-            &long,
-            &RedisOptions {
-                durable: false,
-                ..RedisOptions::default()
-            },
-        )
-        .unwrap();
+        let redis = RedisServer::start(&long, &FOR_TESTS).unwrap();
         assert!(redis.url().starts_with("unix:///tmp/flashsale-"), "{}", redis.url());
         assert_eq!(redis.ask("PING").unwrap(), "+PONG");
     }
@@ -386,15 +337,7 @@ mod tests {
     fn a_server_that_does_not_start_shows_its_log() {
         let dir = own_folder();
         let settings = vec![("maxclients".to_owned(), "nonsense".to_owned())];
-        let error = RedisServer::start(
-            dir.path(),
-            &RedisOptions {
-                durable: false,
-                settings,
-                ..RedisOptions::default()
-            },
-        )
-        .unwrap_err();
+        let error = RedisServer::start(dir.path(), &Options { settings, ..FOR_TESTS }).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("redis.log") && text.contains("maxclients"), "{text}");
     }

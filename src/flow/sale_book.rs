@@ -83,20 +83,17 @@ struct Known {
 impl SaleBook {
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
-        let brief = || Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH);
+        let lists = Cache::builder().max_capacity(LISTS_MAX).time_to_live(LIST_FRESH);
         Self {
             ledger,
-            fresh: brief().build(),
+            fresh: Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH).build(),
             loaded: Cache::new(SALES_MAX),
             numbers: Cache::builder()
                 .max_capacity(SALES_MAX)
                 .time_to_live(Duration::from_secs(60))
                 .build(),
             live: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
-            lists: Cache::builder()
-                .max_capacity(LISTS_MAX)
-                .time_to_live(LIST_FRESH)
-                .build(),
+            lists: lists.build(),
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
             known: RwLock::default(),
@@ -107,10 +104,8 @@ impl SaleBook {
     /// Reads which sales have been created since the last time.
     pub async fn learn(&self) -> Result<(), Fault> {
         let newest = self.known.read().unwrap_or_else(PoisonError::into_inner).newest;
-        let sales = self
-            .ledger
-            .sale_ids(newest.map(|newest| newest.saturating_sub(NEAR)))
-            .await?;
+        let after = newest.map(|newest| newest.saturating_sub(NEAR));
+        let sales = self.ledger.sale_ids(after).await?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let seen = sales.iter().map(|(_, number)| *number).max().unwrap_or(0);
         known.newest = Some(seen.max(newest.unwrap_or(0)));
@@ -163,11 +158,8 @@ impl SaleBook {
 
     #[must_use]
     pub fn knows(&self, id: SaleId) -> bool {
-        self.known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ids
-            .contains(&id)
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.ids.contains(&id)
     }
 
     /// Whether an id that probably does not exist may be queried once more.
@@ -223,8 +215,7 @@ impl SaleBook {
         }
         let read = async {
             let _turn = self.readers.acquire().await;
-            let max = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
-            let sales = self.ledger.sales(max, after, false).await?;
+            let sales = self.ledger.sales(whole(LIST_MAX), after, false).await?;
             Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
         };
         self.lists.try_get_with(after, read).await.map_err(shared)
@@ -248,14 +239,11 @@ impl SaleBook {
                 None => return Err(Fault::Unavailable(why)),
             },
         };
-        let mut sales: Vec<Arc<Sale>> = match &*self.last_live.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(live) => live
-                .iter()
-                .filter(|it| it.number < last && is_loaded(it))
-                .cloned()
-                .collect(),
+        let mut sales = match &*self.last_live.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(live) => live.to_vec(),
             None => return Err(Fault::Unavailable(why)),
         };
+        sales.retain(|it| it.number < last && is_loaded(it));
         sales.sort_by_key(|sale| Reverse(sale.number));
         sales.truncate(max);
         Ok(sales)
@@ -395,8 +383,7 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer and has never answered this process.
     pub async fn last_live(&self) -> Result<LiveSales, Fault> {
-        let read = tokio::time::timeout(LIVE_WAIT, self.live()).await;
-        let read = read.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+        let read = in_time(LIVE_WAIT, Box::pin(self.live())).await;
         read.or_else(|fault| {
             let last = self.last_live.read().unwrap_or_else(PoisonError::into_inner).clone();
             last.ok_or(fault)
@@ -459,9 +446,12 @@ pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
 
 /// Up to `max` sales, newest first, after the one given.
 pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
-    app.ledger
-        .sales(i64::try_from(max).unwrap_or(i64::MAX), after, true)
-        .await
+    app.ledger.sales(whole(max), after, true).await
+}
+
+/// A count, as the ledger and the metrics take it.
+pub(super) fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A fault that several callers share.

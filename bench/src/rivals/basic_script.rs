@@ -1,7 +1,7 @@
 //! A Redis script checks and counts, and the application then writes the order to Postgres. If that write fails, the
 //! application gives the units back. After a crash between the two steps, no process can give them back.
 
-use super::{Books, CALL_MAX, Order, Sold, Wanted, no_answer, order, stock_key};
+use super::{Books, CALL_MAX, Sold, Wanted, no_answer, order, stock_key};
 use anyhow::Context as _;
 use flashsale::domain::fault::Fault;
 use redis::Script;

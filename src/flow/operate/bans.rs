@@ -10,6 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use crate::flow::settle::release::release_of;
 use crate::ledger::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
@@ -101,11 +102,8 @@ impl Bans {
 
     /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
     pub(in crate::flow) async fn begins(&self, user: &UserId) -> bool {
-        self.banning
-            .entry(user.clone())
-            .or_insert_with(async {})
-            .await
-            .is_fresh()
+        let entry = self.banning.entry(user.clone()).or_insert_with(async {}).await;
+        entry.is_fresh()
     }
 
     /// Whether a token of this account that was issued then is refused.
@@ -154,14 +152,10 @@ pub async fn list(
     after: Option<&UserId>,
     max: usize,
 ) -> Result<Vec<Ban>, Fault> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    if let Some(only) = only {
-        return Ok(app.ledger.ban_in_force(only).await?.into_iter().collect());
-    }
-    if newest_first {
-        app.ledger.banned_newest_first(after, max).await
-    } else {
-        app.ledger.banned(after, max).await
+    match only {
+        Some(only) => Ok(app.ledger.ban_in_force(only).await?.into_iter().collect()),
+        None if newest_first => app.ledger.banned_newest_first(after, whole(max)).await,
+        None => app.ledger.banned(after, whole(max)).await,
     }
 }
 

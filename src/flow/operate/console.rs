@@ -8,6 +8,7 @@ use crate::domain::console::{Action, ListedSession, NewAction, OperatorName, Ses
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use std::net::IpAddr;
 use uuid::Uuid;
 
@@ -85,6 +86,5 @@ fn log_beginning(id: i64, new: &NewAction) {
 
 /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
 pub async fn actions(app: &App, sale: Option<SaleId>, before: Option<i64>, max: usize) -> Result<Vec<Action>, Fault> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    app.ledger.actions(sale, before, max).await
+    app.ledger.actions(sale, before, whole(max)).await
 }

@@ -5,6 +5,7 @@ use crate::domain::alert::ListedAlert;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardChanges;
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use serde_json::{Map, Value};
 
 /// The operators' settings, which override the configuration.
@@ -24,7 +25,5 @@ pub async fn change<E>(
 
 /// Up to `max` guard warnings, newest first, older than the one with this number.
 pub async fn warnings(app: &App, before: Option<i64>, max: usize) -> Result<Vec<ListedAlert>, Fault> {
-    app.ledger
-        .guard_alerts(before, i64::try_from(max).unwrap_or(i64::MAX))
-        .await
+    app.ledger.guard_alerts(before, whole(max)).await
 }

@@ -4,7 +4,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::report::{Counters, ShardStats};
-use crate::domain::time;
+use crate::domain::time::{self, Millis};
 use crate::flow::App;
 use crate::flow::settle::order::find_in_stock;
 use crate::flow::watch::stats::shard_stats;
@@ -54,13 +54,10 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
         Some(user) => {
             let home = ShardKey::home(&sale, user);
             let buyer = app.stock.read_buyer(home, user).await?;
+            let window = buyer.window.into_iter().map(|(at, _)| shown(at));
             Some(Buyer {
                 home_shard: home.shard,
-                window: buyer
-                    .window
-                    .into_iter()
-                    .map(|(at, _)| time::format(&time::from_millis(at)))
-                    .collect(),
+                window: window.collect(),
                 orders: find_in_stock(app, &sale, user, None).await?,
             })
         }
@@ -73,32 +70,24 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
 }
 
 fn shard(reading: &ShardReading) -> Shard {
+    let record = &reading.record;
+    let counters = reading.items.iter().map(|(sku, it)| (sku.to_string(), *it));
+    let transfers = reading.transfers.iter().map(|it| {
+        let sent = shown(it.sent_at);
+        format!("{} {} of {} to {:?}, sent {sent}", it.id, it.units, it.sku, it.to)
+    });
     Shard {
         stats: shard_stats(reading),
-        state: reading.record.lifecycle.as_str(),
-        state_version: reading.record.state_version,
-        permitted_until: (reading.record.permit_until > 0)
-            .then(|| time::format(&time::from_millis(reading.record.permit_until))),
-        permitted: reading.record.permit_until > reading.now,
-        braked: reading.record.brake,
-        counters: reading
-            .items
-            .iter()
-            .map(|(sku, counters)| (sku.to_string(), *counters))
-            .collect(),
-        transfers: reading
-            .transfers
-            .iter()
-            .map(|it| {
-                format!(
-                    "{} {} of {} to {:?}, sent {}",
-                    it.id,
-                    it.units,
-                    it.sku,
-                    it.to,
-                    time::format(&time::from_millis(it.sent_at))
-                )
-            })
-            .collect(),
+        state: record.lifecycle.as_str(),
+        state_version: record.state_version,
+        permitted_until: (record.permit_until > 0).then(|| shown(record.permit_until)),
+        permitted: record.permit_until > reading.now,
+        braked: record.brake,
+        counters: counters.collect(),
+        transfers: transfers.collect(),
     }
+}
+
+fn shown(at: Millis) -> String {
+    time::format(&time::from_millis(at))
 }

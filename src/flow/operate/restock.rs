@@ -94,14 +94,11 @@ pub async fn restock(
     if !applied {
         return Ok(RestockOutcome::Insufficient);
     }
-    match app.ledger.sale(id).await? {
-        Some(sale) => {
-            let sale = Arc::new(sale);
-            app.sales.changed(&sale).await;
-            Ok(RestockOutcome::Applied(sale))
-        }
-        None => Ok(RestockOutcome::SaleNotFound),
-    }
+    let Some(sale) = app.ledger.sale(id).await?.map(Arc::new) else {
+        return Ok(RestockOutcome::SaleNotFound);
+    };
+    app.sales.changed(&sale).await;
+    Ok(RestockOutcome::Applied(sale))
 }
 
 /// Delivers to the shards at once, and waits until they have their parts: until then, shoppers see none of the added

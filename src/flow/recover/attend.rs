@@ -15,7 +15,7 @@ use crate::flow::operate::bans;
 use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified, superseded};
 use crate::flow::recover::rebuild::make_ready_and_rebuild;
 use crate::flow::recover::reconcile::{Reconciled, reconcile, resume};
-use crate::flow::recover::renew::permit;
+use crate::flow::recover::renew::{AT_ONCE, permit};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, RunTotals};
 use crate::ledger::rebuild::ShardStandings;
@@ -39,18 +39,13 @@ const SALES_AT_ONCE: usize = 4;
 /// Attempts at a sale while another process reconciles it, and the time between them.
 const ATTEND_TRIES_MAX: u32 = 20;
 const ATTEND_AGAIN: Duration = Duration::from_millis(50);
-/// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
-const AT_ONCE: usize = 512;
 
 /// Checks every shard that this process does not let sell, reconciles it if need be, and gives it a permit. Returns
 /// how many sell again.
 pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
-    let due = due(
-        &sales,
-        |sale| app.permits.is_resting(sale),
-        Utc::now().timestamp_millis(),
-    );
+    let now = Utc::now().timestamp_millis();
+    let due = due(&sales, |sale| app.permits.is_resting(sale), now);
     let mut totals = RunTotals::default();
     let mut attended = futures_util::stream::iter(due)
         .map(|sale| async move { attend_on(app, &sale).await })
@@ -151,7 +146,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     }
     app.permits.need(sale.id);
     let mut tries = 1..=ATTEND_TRIES_MAX;
-    let attending = app.permits.attending.of(sale.id).await;
+    let attending = app.permits.attending(sale.id).await;
     let _alone = attending.lock().await;
     loop {
         match attend_alone(app, sale).await {
@@ -249,7 +244,7 @@ async fn admit(app: &App, via: ShardKey, server: &Server) -> Result<(), Fault> {
 
 /// Attends to a sale, unless another task of this process does.
 async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
-    let attending = app.permits.attending.of(sale.id).await;
+    let attending = app.permits.attending(sale.id).await;
     let Ok(_alone) = attending.try_lock() else {
         return Ok(0);
     };
@@ -273,12 +268,8 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     // Let the known shards sell first. The reconcile of the others needs them to sell, and a rebuild may take long.
     let mut left = Vec::new();
     for (server, shards) in servers {
-        let checked = Instant::now();
-        match check_on_server(app, sale, &server, &shards).await {
-            Ok((known, unknown, standings)) => {
-                totals.note(let_sell(app, sale, &server, &known, &standings, checked).await);
-                left.push((server, unknown));
-            }
+        match let_known_sell(app, sale, &server, &shards, &mut totals).await {
+            Ok(unknown) => left.push((server, unknown)),
             Err(fault) => totals.note(Err(fault)),
         }
     }
@@ -287,12 +278,8 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
         // The reconcile on the server before may have taken long. Another process may have made some of these shards
         // sell since; those must not be halted.
         if !std::mem::take(&mut is_fresh) {
-            let checked = Instant::now();
-            match check_on_server(app, sale, &server, &unknown).await {
-                Ok((known, still_unknown, standings)) => {
-                    totals.note(let_sell(app, sale, &server, &known, &standings, checked).await);
-                    unknown = still_unknown;
-                }
+            match let_known_sell(app, sale, &server, &unknown, &mut totals).await {
+                Ok(still_unknown) => unknown = still_unknown,
                 Err(fault) => {
                     totals.note(Err(fault));
                     continue;
@@ -304,16 +291,18 @@ async fn attend_alone(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     totals.finish()
 }
 
-/// Splits a server's shards into those that the ledger lists as reconciled there and the others. On success the server
-/// has the scripts that sell.
-async fn check_on_server(
+/// Lets the shards of a server sell that the ledger lists as reconciled there, and notes the outcome in the totals.
+/// Returns the other shards. On success the server has the scripts that sell.
+async fn let_known_sell(
     app: &App,
     sale: &Arc<Sale>,
     server: &Server,
     shards: &[ShardKey],
-) -> Result<(Vec<ShardKey>, Vec<ShardKey>, ShardStandings), Fault> {
+    totals: &mut RunTotals,
+) -> Result<Vec<ShardKey>, Fault> {
+    let checked = Instant::now();
     let Some(via) = shards.first() else {
-        return Ok((Vec::new(), Vec::new(), ShardStandings::new()));
+        return Ok(Vec::new());
     };
     let standings = app.ledger.standings(&[sale.id]).await?;
     let noted = |key: &ShardKey| standings.get(&(key.sale, key.shard))?.noted.server();
@@ -337,8 +326,9 @@ async fn check_on_server(
             it.noted.is_reconciled_on(server) && marks.get(key).is_none_or(|marked| it.epoch > marked.epoch)
         })
     };
-    let (known, unknown) = shards.iter().copied().partition(is_known);
-    Ok((known, unknown, standings))
+    let (known, unknown): (Vec<ShardKey>, Vec<ShardKey>) = shards.iter().copied().partition(is_known);
+    totals.note(let_sell(app, sale, server, &known, &standings, checked).await);
+    Ok(unknown)
 }
 
 async fn reconcile_on_server(
@@ -366,11 +356,8 @@ async fn reconcile_on_server(
     }
     let Reconciled { checked, done, left } = reconciled?;
     let standings = app.ledger.standings(&[sale.id]).await?;
-    let able: Vec<ShardKey> = unknown
-        .iter()
-        .copied()
-        .filter(|key| done.contains(&key.shard))
-        .collect();
+    let able = unknown.iter().copied().filter(|key| done.contains(&key.shard));
+    let able: Vec<ShardKey> = able.collect();
     let sells = let_sell(app, sale, server, &able, &standings, checked).await;
     if let Some(left) = left {
         return sells.and(Err(left));

@@ -79,11 +79,8 @@ pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]
     let mut gaps = find(app, sale, shards).await?;
     if !gaps.values().all(|gap| gap.is_proven) {
         let lost = read_sale(app, sale, &gaps).await?;
-        let lost: BTreeSet<u16> = lost
-            .iter()
-            .filter(|it| it.until.is_some())
-            .map(|it| it.key.shard)
-            .collect();
+        let lost = lost.iter().filter(|it| it.until.is_some()).map(|it| it.key.shard);
+        let lost: BTreeSet<u16> = lost.collect();
         gaps.retain(|shard, _| lost.contains(shard));
     }
     for (shard, gap) in gaps.iter().filter(|(_, gap)| !gap.is_loading) {
@@ -275,18 +272,10 @@ async fn read_orders(
                 }
             }
         }
-        let ids: Vec<_> = decided
-            .iter()
-            .filter_map(|(_, it)| Some(it.event.reserved.as_ref().ok()?.order.0))
-            .collect();
+        let id = |(_, it): &(u16, RowOrder)| it.event.reserved.as_ref().ok().map(|it| it.order.0);
+        let ids: Vec<_> = decided.iter().filter_map(id).collect();
         let reserved = app.ledger.reserved_among(&ids).await?;
-        let is_reserved = |it: &RowOrder| {
-            it.event
-                .reserved
-                .as_ref()
-                .is_ok_and(|it| reserved.contains(&it.order.0))
-        };
-        decided.retain(|(_, it)| is_reserved(it));
+        decided.retain(|it| id(it).is_some_and(|id| reserved.contains(&id)));
         for (shard, order) in new.into_iter().chain(decided) {
             found.entry(shard).or_default().push(order);
         }

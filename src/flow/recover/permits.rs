@@ -28,7 +28,6 @@ const QUIET: Duration = Duration::from_secs(10);
 const REBUILDINGS_MAX: usize = 4;
 
 /// What this process knows of the shards that sell.
-#[derive(Default)]
 pub struct Permits {
     state: Mutex<State>,
     /// Sales that are over and unneeded for a while. This process neither renews, reconciles nor drains their shards
@@ -39,30 +38,21 @@ pub struct Permits {
     /// Wakes the purchases that wait for a shard to sell again.
     granted: Notify,
     /// One task at a time reconciles a sale in this process.
-    pub(super) attending: Attending,
+    attending: Cache<SaleId, Arc<tokio::sync::Mutex<()>>>,
     /// Limits the rebuilds of this process.
-    rebuilding: Rebuilding,
+    rebuilding: Semaphore,
 }
 
-struct Rebuilding(Semaphore);
-
-impl Default for Rebuilding {
+impl Default for Permits {
     fn default() -> Self {
-        Self(Semaphore::new(REBUILDINGS_MAX))
-    }
-}
-
-pub(super) struct Attending(Cache<SaleId, Arc<tokio::sync::Mutex<()>>>);
-
-impl Default for Attending {
-    fn default() -> Self {
-        Self(Cache::new(10_000))
-    }
-}
-
-impl Attending {
-    pub(super) async fn of(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
-        self.0.get_with(sale, async { Arc::default() }).await
+        Self {
+            state: Mutex::default(),
+            resting: RwLock::default(),
+            wanted: Notify::default(),
+            granted: Notify::default(),
+            attending: Cache::new(10_000),
+            rebuilding: Semaphore::new(REBUILDINGS_MAX),
+        }
     }
 }
 
@@ -193,6 +183,11 @@ impl Permits {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // The state is consistent at every moment, also after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock of the task that reconciles a sale.
+    pub(super) async fn attending(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
+        self.attending.get_with(sale, async { Arc::default() }).await
     }
 
     /// Whether a sale rests. Its shards are as the sale left them, unless their server has changed.
@@ -345,7 +340,7 @@ impl Permits {
     /// # Errors
     /// Never: the semaphore is never closed.
     pub(in crate::flow) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
-        let turn = self.rebuilding.0.acquire().await;
+        let turn = self.rebuilding.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
     }
 
@@ -566,10 +561,8 @@ pub(super) mod tests {
         let permits = Permits::default();
         let sale = Arc::new(sale());
         let held = |epoch| Held {
-            sale: Arc::clone(&sale),
             epoch,
-            server: "a".into(),
-            permitted: Instant::now(),
+            ..held(&sale, Duration::ZERO)
         };
         let (shard, last) = (ShardKey::new(sale.id, 0), Position { epoch: 3, seq: 0 });
         assert!(permits.grant(shard, held(3), last, Instant::now()));
@@ -596,10 +589,8 @@ pub(super) mod tests {
         let sale = Arc::new(sale());
         let shard = ShardKey::new(sale.id, 0);
         let held = || Held {
-            sale: Arc::clone(&sale),
             epoch: 7,
-            server: "a".into(),
-            permitted: Instant::now(),
+            ..held(&sale, Duration::ZERO)
         };
         let (checked, last) = (Instant::now(), Position { epoch: 7, seq: 0 });
         permits.mark_unverified(shard);

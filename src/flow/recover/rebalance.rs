@@ -6,6 +6,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::sale::{Item, Sale};
+use crate::flow::sale_book::whole;
 use crate::flow::sell::borrow::transfer;
 use crate::flow::{App, RunTotals};
 use crate::stock::read_shard::ShardReading;
@@ -67,7 +68,7 @@ async fn plans<'a>(app: &App, sale: &'a Sale) -> (Moves<'a>, Option<Fault>) {
 /// The moves, as (from, to, units), that bring each shard with less than half of its share up to it. There are none
 /// while there are fewer than two units a shard: moving the last ones only hinders purchases.
 fn plan(available: &[(u16, i64)]) -> Vec<(u16, u16, i64)> {
-    let shards = i64::try_from(available.len()).unwrap_or(i64::MAX).max(1);
+    let shards = whole(available.len()).max(1);
     let share = available.iter().map(|(_, units)| units).sum::<i64>() / shards;
     if share < 2 {
         return Vec::new();

@@ -187,11 +187,8 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
         return Ok((BTreeSet::new(), Instant::now()));
     }
     let mut damaged = damaged_at_sight(app, sale, shards).await?;
-    let whole: Vec<u16> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !damaged.contains(shard))
-        .collect();
+    let whole = shards.iter().copied().filter(|shard| !damaged.contains(shard));
+    let whole: Vec<u16> = whole.collect();
     if whole.is_empty() {
         return Ok((damaged, Instant::now()));
     }

@@ -25,7 +25,7 @@ const LET_GO_MAX: Duration = Duration::from_millis(400);
 /// How long one renewal may take. The shards of a silent server must not make the other permits run out.
 const RENEW_MAX: Duration = Duration::from_millis(700);
 /// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
-const AT_ONCE: usize = 512;
+pub(super) const AT_ONCE: usize = 512;
 
 /// Stops renewing shards that the ledger lists on another server or in another epoch: another process has reconciled
 /// or rebuilt them. Returns whether the ledger answered in time.
@@ -43,13 +43,10 @@ async fn let_go(app: &App) -> bool {
         let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
             continue;
         };
-        let noted = &standing.noted;
-        if noted
-            .server()
-            .is_some_and(|noted| noted.has_taken_over_from(&held.server))
-        {
+        let noted = standing.noted.server();
+        if noted.is_some_and(|noted| noted.has_taken_over_from(&held.server)) {
             app.permits.supersede(shard);
-        } else if !noted.is_reconciled_on(&held.server) || standing.epoch != held.epoch {
+        } else if !standing.noted.is_reconciled_on(&held.server) || standing.epoch != held.epoch {
             app.permits.recheck(shard);
         }
     }

@@ -75,13 +75,8 @@ pub async fn settle(app: &App) -> Result<usize, Fault> {
 /// Finishes the loading of sales whose loading was broken off; returns how many.
 pub async fn finish_loading(app: &App) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
-    for sale in app
-        .sales
-        .live()
-        .await?
-        .iter()
-        .filter(|sale| sale.lifecycle == Lifecycle::Loading)
-    {
+    let sales = app.sales.live().await?;
+    for sale in sales.iter().filter(|sale| sale.lifecycle == Lifecycle::Loading) {
         totals.note(preload::load(app, sale.id).await.map(|_| 1));
     }
     totals.finish()

@@ -29,10 +29,8 @@ pub(in crate::flow::sell) async fn bring(
     seen: &[i64],
 ) -> Result<(), Fault> {
     let own = seen.get(usize::from(home)).copied().unwrap_or_default();
-    let mut lenders: Vec<(u16, i64)> = (0..)
-        .zip(seen.iter().copied())
-        .filter(|(shard, _)| *shard != home)
-        .collect();
+    let lenders = (0..).zip(seen.iter().copied()).filter(|(shard, _)| *shard != home);
+    let mut lenders: Vec<(u16, i64)> = lenders.collect();
     lenders.sort_by_key(|(_, available)| std::cmp::Reverse(*available));
     let mut missing = quantity - own;
     let mut moves = Vec::new();

@@ -89,11 +89,8 @@ struct Rereading {
 /// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when all of them are
 /// incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    app.glances
-        .0
-        .try_get_with(id, Box::pin(take_glance(app, id)))
-        .await
-        .map_err(shared)
+    let glance = app.glances.0.try_get_with(id, Box::pin(take_glance(app, id)));
+    glance.await.map_err(shared)
 }
 
 /// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.

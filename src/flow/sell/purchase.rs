@@ -56,9 +56,7 @@ pub async fn purchase(
         return Box::pin(without_item(app, &sale, request)).await;
     };
     if matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading) {
-        return Ok(PurchaseOutcome::Refused(Refusal::NotOpen {
-            state: SaleState::Draft,
-        }));
+        return Ok(PurchaseOutcome::Refused(not_open(SaleState::Draft)));
     }
     let order = sale.order_id(&request.user, &request.key);
     let mut purchase = Purchase {
@@ -137,9 +135,7 @@ impl Purchase<'_> {
             let answer = match asked.await {
                 // The shard is not missing: its sale ended long ago, and leaves Redis.
                 Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if sale.leaving => {
-                    return Ok(PurchaseOutcome::Unprobed(Refusal::NotOpen {
-                        state: SaleState::Closed,
-                    }));
+                    return Ok(PurchaseOutcome::Unprobed(not_open(SaleState::Closed)));
                 }
                 Ok(ShardAnswer::Halted) | Err(Fault::Incomplete(_)) if !self.has_waited => {
                     self.wait_for_permit().await;
@@ -188,12 +184,7 @@ impl Purchase<'_> {
                 return Err(Fault::Overloaded("too many orders wait for the ledger".to_owned()));
             }
             ShardAnswer::Refused(refusal) => {
-                if matches!(
-                    refusal,
-                    Refusal::NotOpen {
-                        state: SaleState::Closed
-                    }
-                ) {
+                if refusal == not_open(SaleState::Closed) {
                     self.app.permits.need(self.sale.id);
                 }
                 PurchaseOutcome::Refused(refusal)
@@ -352,6 +343,10 @@ async fn without_item(app: &App, sale: &Sale, request: &PurchaseRequest) -> Resu
         Some(false) => PurchaseOutcome::Refused(Refusal::ItemNotFound),
         None => PurchaseOutcome::Unprobed(Refusal::ItemNotFound),
     })
+}
+
+const fn not_open(state: SaleState) -> Refusal {
+    Refusal::NotOpen { state }
 }
 
 /// The answer to a request whose key has a revoked order: it got no unit, and the key stays used.

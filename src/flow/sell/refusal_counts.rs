@@ -6,11 +6,11 @@ use crate::domain::fault::Fault;
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::flow::App;
+use crate::flow::sale_book::in_time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Sales and layers that are counted at once. Only requests for invented sales can reach this; further ones are not
 /// counted.
@@ -73,8 +73,7 @@ pub async fn add_up(app: &App) -> Result<usize, Fault> {
     if counts.is_empty() {
         return Ok(0);
     }
-    let added = timeout(ADD_MAX, app.ledger.add_refusal_counts(&counts)).await;
-    let added = added.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
+    let added = in_time(ADD_MAX, app.ledger.add_refusal_counts(&counts)).await;
     if added.is_err() {
         app.refusal_counts.give_back(counts);
     }

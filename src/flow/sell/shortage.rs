@@ -130,19 +130,14 @@ impl SurveyResults {
     fn answer(&self, shortage: &Shortage<'_>, short_since: u64) -> Option<Result<Cover, Fault>> {
         let quantity = i64::from(shortage.quantity);
         // Others have bought what was brought before the shard reported the shortage.
-        if self
-            .brought
-            .get(&shortage.home)
-            .is_some_and(|survey| *survey > short_since)
-        {
+        let brought = self.brought.get(&shortage.home);
+        if brought.is_some_and(|survey| *survey > short_since) {
             return Some(Ok(Cover::Brought));
         }
         // Too few units were free at a moment since the purchase arrived. That is an answer even if the survey had
         // ended before the shard reported the shortage.
-        if self
-            .proof
-            .is_some_and(|(survey, free)| survey > shortage.came.0 && free < quantity)
-        {
+        let proves = |(survey, free): (u64, i64)| survey > shortage.came.0 && free < quantity;
+        if self.proof.is_some_and(proves) {
             return Some(Ok(Cover::SoldOut));
         }
         // The survey failed for all that waited for it. If each repeated it, one after the other, all would wait for a
@@ -182,14 +177,10 @@ impl Turn<'_> {
                     return Some(free);
                 }
                 Ok(Look::Moving) => settle(round).await,
-                Ok(Look::Free(_)) => {
-                    self.note_units();
-                    return None;
-                }
+                Ok(Look::Free(_)) => break,
                 Err(fault) => {
                     tracing::debug!(%fault, sale = %sale.id, %sku, "a survey failed; the shards decide");
-                    self.note_units();
-                    return None;
+                    break;
                 }
             }
         }

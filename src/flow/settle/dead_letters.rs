@@ -9,6 +9,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use crate::ledger::dead_letter::PutAside;
 use crate::stock::record::decode_event;
 
@@ -29,8 +30,7 @@ pub async fn dead_letters(
     let Some(sale) = app.ledger.sale(sale).await? else {
         return Ok(None);
     };
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let letters = app.ledger.dead_letters(sale.id, settled, after, max).await?;
+    let letters = app.ledger.dead_letters(sale.id, settled, after, whole(max)).await?;
     Ok(Some(letters.into_iter().map(|it| read(&sale, it)).collect()))
 }
 
@@ -58,8 +58,7 @@ pub async fn refused(
     if app.ledger.sale(sale).await?.is_none() {
         return Ok(None);
     }
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    Ok(Some(app.ledger.refused_messages(sale, after, max).await?))
+    Ok(Some(app.ledger.refused_messages(sale, after, whole(max)).await?))
 }
 
 /// A dead letter, with what can be read of its event.

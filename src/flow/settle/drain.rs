@@ -101,20 +101,12 @@ impl Default for Drains {
 impl Drains {
     /// Wakes this process's drain for sales of this durability.
     pub fn want(&self, durability: Durability) {
-        let [synchronous, asynchronous] = &self.wanted;
-        match Lane::of(durability) {
-            Lane::Synchronous => synchronous.notify_one(),
-            Lane::Asynchronous => asynchronous.notify_one(),
-        }
+        self.wanted[Lane::of(durability) as usize].notify_one();
     }
 
     /// Waits until the drain of a lane is woken.
     pub async fn wanted(&self, lane: Lane) {
-        let [synchronous, asynchronous] = &self.wanted;
-        match lane {
-            Lane::Synchronous => synchronous.notified().await,
-            Lane::Asynchronous => asynchronous.notified().await,
-        }
+        self.wanted[lane as usize].notified().await;
     }
 
     async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
@@ -312,11 +304,7 @@ fn link_traces(batch: &BatchSpan, events: &[Event]) -> Vec<Span> {
     }
     let spans = traced.into_iter().map(|(event, origin)| {
         let Position { epoch, seq } = event.position;
-        let order = event
-            .reserved
-            .as_ref()
-            .ok()
-            .map(|reserved| reserved.order.0.to_string());
+        let order = event.reserved.as_ref().ok().map(|it| it.order.0.to_string());
         let span = tracing::debug_span!(
             parent: None,
             "drained",

@@ -7,6 +7,7 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
+use crate::flow::sale_book::whole;
 use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::order::DueShard;
 use crate::telemetry;
@@ -22,14 +23,14 @@ const RUN_MAX: Duration = Duration::from_secs(5);
 
 /// Notes that a worker reaches the ledger. A job of its own does this, too: a worker that has much to expire is not
 /// away.
-pub async fn beat(app: &App) -> Result<(), Fault> {
+pub async fn beat(app: &App) -> Result<usize, Fault> {
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
             seconds = outage.num_seconds(),
             "no worker had reached Postgres for a while; unpaid orders are held that much longer"
         );
     }
-    Ok(())
+    Ok(0)
 }
 
 /// Expires what is due; returns how many orders that were.
@@ -60,9 +61,7 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
             let begun = Instant::now();
             let batch = expire_batch(app, &shard, due_of(&shard), now).await;
             let took = begun.elapsed();
-            let full = batch
-                .as_ref()
-                .is_ok_and(|expired| i64::try_from(*expired) == Ok(BATCH_MAX));
+            let full = batch.as_ref().is_ok_and(|expired| whole(*expired) == BATCH_MAX);
             totals.note(batch);
             if full {
                 unfinished.push(shard);

@@ -6,7 +6,7 @@ use crate::domain::order::{Order, OrderState, OrdersOf, OwnedOrder};
 use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
 use crate::flow::App;
-use crate::flow::sale_book::in_time;
+use crate::flow::sale_book::{in_time, whole};
 use crate::flow::settle::drain::drain_to_now;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::BuyerRecord;
@@ -79,7 +79,7 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     // Only an intact shard proves that an order which it lacks does not exist.
     let is_all = sale.is_in_stock() && !row.elsewhere && app.permits.lets_sell(ShardKey::home(&sale, user));
     let in_stock = orders_of(row, &sale, user)?;
-    let max = i64::try_from(LIST_MAX + 1).unwrap_or(i64::MAX);
+    let max = whole(LIST_MAX + 1);
     let mut orders = match in_time(LEDGER_WAIT, app.ledger.orders_of(sale.id, user, max)).await {
         Err(Fault::Unavailable(_)) if is_all => Vec::new(),
         in_ledger => in_ledger?,
@@ -139,21 +139,14 @@ pub async fn list_for_operators(
     before: Option<OrderId>,
     max: usize,
 ) -> Result<Option<Vec<OwnedOrder>>, Fault> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let sale = match of {
-        OrdersOf::Sale(id) | OrdersOf::User(_, Some(id)) => match app.ledger.sale(*id).await? {
-            Some(sale) => Some(sale),
+    let (ledger, max) = (&app.ledger, whole(max));
+    let orders = match of {
+        OrdersOf::Sale(id) => match ledger.sale(*id).await? {
+            Some(sale) => ledger.orders_of_sale(&sale, state, before, max).await?,
             None => return Ok(None),
         },
-        OrdersOf::User(_, None) => None,
-    };
-    let orders = match (of, &sale) {
-        (OrdersOf::User(user, _), sale) => {
-            let sale = sale.as_ref().map(|sale| sale.id);
-            app.ledger.orders_of_user(user, sale, state, before, max).await?
-        }
-        (OrdersOf::Sale(_), Some(sale)) => app.ledger.orders_of_sale(sale, state, before, max).await?,
-        (OrdersOf::Sale(_), None) => return Ok(None),
+        OrdersOf::User(_, Some(id)) if ledger.sale(*id).await?.is_none() => return Ok(None),
+        OrdersOf::User(user, sale) => ledger.orders_of_user(user, *sale, state, before, max).await?,
     };
     with_payments(app, orders).await.map(Some)
 }

@@ -11,6 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::flow::recover::gap;
+use crate::flow::sale_book::whole;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::settle::release::release_now;
 use crate::flow::{App, RunTotals, rotate_start};
@@ -81,11 +82,10 @@ async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentO
             Ok(Some(outcome))
         }
         Settlement::NoOrder => Ok(None),
-        Settlement::Locked => app
-            .ledger
-            .record_payment(payment, PaymentOutcome::Pending)
-            .await
-            .map(Some),
+        Settlement::Locked => {
+            let recorded = app.ledger.record_payment(payment, PaymentOutcome::Pending).await;
+            recorded.map(Some)
+        }
     }
 }
 
@@ -109,8 +109,7 @@ pub async fn list(
     after: Option<&str>,
     max: usize,
 ) -> Result<Vec<RecordedPayment>, Fault> {
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    app.ledger.payments(outcome, settled, after, max).await
+    app.ledger.payments(outcome, settled, after, whole(max)).await
 }
 
 /// Notes that money was paid back, with the provider's name for the refund. Repeating the note is no error.
@@ -126,8 +125,7 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
     let mut waiting: HashMap<Option<u32>, Vec<Payment>> = HashMap::new();
     let (mut locked, mut last) = (HashSet::new(), None);
     while began.elapsed() < RUN_MAX {
-        let max = i64::try_from(PENDING_MAX).unwrap_or(i64::MAX);
-        let page = app.ledger.pending_payments(last.as_ref(), max).await?;
+        let page = app.ledger.pending_payments(last.as_ref(), whole(PENDING_MAX)).await?;
         if page.is_empty() {
             break;
         }
@@ -142,12 +140,9 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
                     of_sale.push(payment);
                 }
             } else if !locked.contains(&number) {
-                match settle_one(app, &payment, false).await {
-                    Ok(None) => {
-                        locked.insert(number);
-                    }
-                    Ok(Some(settled)) => totals.note(Ok(settled)),
-                    Err(fault) => totals.note(Err(fault)),
+                match settle_one(app, &payment, false).await.transpose() {
+                    None => _ = locked.insert(number),
+                    Some(settled) => totals.note(settled),
                 }
             }
         }
@@ -174,10 +169,9 @@ async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, 
     }
     let mut totals = RunTotals::default();
     for payment in &payments {
-        match settle_one(app, payment, true).await {
-            Ok(None) => break,
-            Ok(Some(settled)) => totals.note(Ok(settled)),
-            Err(fault) => totals.note(Err(fault)),
+        match settle_one(app, payment, true).await.transpose() {
+            None => break,
+            Some(settled) => totals.note(settled),
         }
     }
     totals.finish()

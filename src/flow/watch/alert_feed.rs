@@ -7,6 +7,7 @@
 use crate::domain::alert::Alert;
 use crate::domain::fault::Fault;
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use crate::ledger::Ledger;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,9 +103,7 @@ async fn read_new(app: &App, last: &mut Option<i64>) -> Result<(), Fault> {
 }
 
 async fn read_page(ledger: &Ledger, after: i64) -> Result<Vec<Alert>, Fault> {
-    ledger
-        .alerts_after(after, i64::try_from(PAGE_MAX).unwrap_or(i64::MAX))
-        .await
+    ledger.alerts_after(after, whole(PAGE_MAX)).await
 }
 
 pub struct Follower {
@@ -127,10 +126,7 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
         return Ok(None);
     };
     let mut is_ready = feed.is_ready.subscribe();
-    if timeout(READ_MAX, is_ready.wait_for(|is_ready| *is_ready))
-        .await
-        .is_err()
-    {
+    if timeout(READ_MAX, is_ready.wait_for(|ready| *ready)).await.is_err() {
         return Err(Fault::Unavailable(
             "could not read yet which guard warnings are new".to_owned(),
         ));

@@ -4,6 +4,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::time::from_millis;
 use crate::flow::App;
+use crate::flow::sale_book::whole;
 use crate::flow::settle::expire;
 use crate::flow::watch::readiness::health;
 use crate::flow::watch::stats;
@@ -117,8 +118,4 @@ async fn count_alerts(app: &App) -> Result<usize, Fault> {
         app.metrics.attention.of([kind]).set(count);
     }
     Ok(0)
-}
-
-fn whole(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -7,6 +7,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::{Counts, InstanceReport};
 use crate::flow::App;
+use crate::flow::sale_book::{in_time, whole};
 use chrono::Utc;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap};
@@ -186,8 +187,7 @@ fn until_second(millis: u32) -> Duration {
 }
 
 async fn report(app: &App, name: &str) -> Result<(), Fault> {
-    let max = i64::try_from(COUNTED_MAX).unwrap_or(i64::MAX);
-    app.pulse.follow(app.ledger.watched_sales(max).await?);
+    app.pulse.follow(app.ledger.watched_sales(whole(COUNTED_MAX)).await?);
     let counted = app.pulse.counted();
     if counted.is_empty() {
         return Ok(());
@@ -221,6 +221,10 @@ impl Watcher {
     #[must_use]
     pub fn begin(app: &App, sale: SaleId) -> Self {
         app.pulse.follow([sale]);
+        Self::new(sale)
+    }
+
+    fn new(sale: SaleId) -> Self {
         Self {
             sale,
             last: Instant::now(),
@@ -232,12 +236,9 @@ impl Watcher {
     /// Reads what all instances have answered since the last time, and keeps them counting.
     pub async fn read(&mut self, app: &App, name: &str) -> Beat {
         app.pulse.follow([self.sale]);
-        let reading = app
-            .ledger
-            .watch_sale(self.sale, WATCH_LASTS, app.pulse.instance, OTHERS_MAX);
-        let read = timeout(REPORT_MAX, reading).await;
-        let read = read.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())));
-        let (others, fault) = match read {
+        let (ledger, instance) = (&app.ledger, app.pulse.instance);
+        let reading = ledger.watch_sale(self.sale, WATCH_LASTS, instance, OTHERS_MAX);
+        let (others, fault) = match in_time(REPORT_MAX, reading).await {
             Ok(others) => (others, None),
             Err(fault) => (Vec::new(), Some(fault)),
         };
@@ -314,15 +315,6 @@ mod tests {
         }
     }
 
-    fn watcher() -> Watcher {
-        Watcher {
-            sale: sale(1),
-            last: Instant::now(),
-            has_looked: false,
-            before: HashMap::new(),
-        }
-    }
-
     #[test]
     fn purchases_are_counted_for_sales_that_are_watched() {
         let pulse = Pulse::default();
@@ -376,7 +368,7 @@ mod tests {
 
     #[test]
     fn what_instances_report_is_added_up_once() {
-        let mut watcher = watcher();
+        let mut watcher = Watcher::new(sale(1));
         let sold_out = |beat: &Beat| beat.counts.answers.get("sold_out").copied().unwrap_or_default();
         // Counts from before the first reading do not belong to the time since it.
         let beat = watcher.beat(vec![report(1, 0.5, 5)], None);
