@@ -113,12 +113,10 @@ async fn retire(app: &App, id: SaleId, totals: &mut RunTotals) -> Result<Retirem
     let Some(answering) = leaving.answering(&left, totals).await? else {
         return Ok(Retirement::Later);
     };
-    if !leaving.are_drained(&answering).await? {
-        return Ok(Retirement::Later);
-    }
     let shards: Vec<u16> = answering.iter().map(|key| key.shard).collect();
-    if gap::is_any_among(app, &sale, &shards).await? {
-        // Only the shoppers' rows have the orders that the ledger has lost.
+    // Only the shoppers' rows have the orders that the ledger has lost, and a sale that leaves is not reconciled.
+    let recovered = Box::pin(gap::recover(app, &sale, &shards)).await?;
+    if !recovered.is_empty() || !leaving.are_drained(&answering).await? {
         return Ok(Retirement::Later);
     }
     for _ in 0..PAGES_MAX {

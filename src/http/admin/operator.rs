@@ -9,8 +9,9 @@
 //! An action is recorded in the audit log before it begins.
 
 use crate::domain::code::Code;
-use crate::domain::console::{Actor, NewAction, OperatorName, SessionSecret, detail};
+use crate::domain::console::{Actor, NewAction, OperatorName, Session, SessionSecret, detail};
 use crate::domain::fault::Fault;
+use crate::flow::operate::console;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
@@ -18,7 +19,6 @@ use crate::http::admin::audit_log::{
     DONE, SESSION_PATH, SHOPPERS_DATA, STOPS, action, asked, before_it_began, begin_action, code, created, note,
     note_refusal, outcome, sale_of,
 };
-use crate::http::admin::session;
 use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
 use crate::http::{Api, found, gateway, request_id};
@@ -77,7 +77,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
             ));
         }
     }
-    match session::find(api, secret).await? {
+    match find_session(api, secret).await? {
         Some(session) => Ok(Operator {
             actor: Actor::Console(session.id),
             name: session.operator,
@@ -145,6 +145,13 @@ fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<Sessi
         .flat_map(|list| list.split(';'));
     let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
     values.find_map(|value| SessionSecret::parse(value, admin_key))
+}
+
+/// The session of this secret, if it has not ended.
+pub(super) async fn find_session(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
+    let key = api.admin_key.clone();
+    api.for_operator(move |app| async move { console::session(&app, key.expose(), &secret).await })
+        .await
 }
 
 /// Whether the request comes from a page of this instance, by the browser's own headers. A client without these headers

@@ -154,7 +154,7 @@ async fn begin_session(
 /// Whether there is a session, and what the console's pages need. No session is not an error.
 async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = match secret_of(&api, &request) {
-        Some(secret) => find(&api, secret).await?.map(|session| (session, secret)),
+        Some(secret) => find_session(&api, secret).await?.map(|session| (session, secret)),
         None => None,
     };
     let session = session.as_ref().map(|(session, secret)| (session, secret));
@@ -205,12 +205,6 @@ pub(super) async fn has_ended(api: &Api, session: Option<&OpenSession>) -> bool 
     }
     let found = console::session(&api.operators, api.admin_key.expose(), &session.secret);
     matches!(timeout(SESSION_CHECK_MAX, found).await, Ok(Ok(None)))
-}
-
-pub(super) async fn find(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
-    let key = api.admin_key.clone();
-    api.for_operator(move |app| async move { console::session(&app, key.expose(), &secret).await })
-        .await
 }
 
 /// Keeps an answer out of all caches.

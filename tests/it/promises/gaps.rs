@@ -11,7 +11,6 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
-use flashsale::scheduler::Keeper;
 use flashsale::stock::keys::ShardKey;
 use redis::streams::StreamRangeReply;
 use serde_json::json;
@@ -233,7 +232,7 @@ async fn lost_commits_come_back_only_when_every_row_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_stays_until_then() {
+async fn a_sale_that_is_over_leaves_once_its_lost_orders_are_back_and_their_payments_settled() {
     let mut lab = Lab::start(&Terms::of(10, 2)).await;
     lab.standby().await;
     let (world, sale) = (&lab.world, &lab.sale);
@@ -247,11 +246,6 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
                 state = 'closed' where sale_id = $1";
     lab.world.execute(over, lab.sale.id).await.unwrap();
     let app = lab.world.another().await;
-    assert_eq!(
-        flow::operate::retire::retire_ended(&app).await.unwrap(),
-        0,
-        "its rows are all that has the order"
-    );
     let paid = flow::settle::pay::pay(&app, &payment("late", order.id, 1))
         .await
         .unwrap();
@@ -263,7 +257,11 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
             .any(|it| it.contains(&lab.sale.id.to_string())),
         "its shard is to be reconciled"
     );
-    let keeper = Keeper::start(&app);
+    assert_eq!(
+        flow::operate::retire::retire_ended(&app).await.unwrap(),
+        0,
+        "its rows are all that has the order"
+    );
     lab.has_orders(1).await;
     within(PATIENCE, "the order is paid", async || {
         let _passing = flow::settle::pay::settle_pending(&app).await;
@@ -276,7 +274,6 @@ async fn a_payment_brings_the_orders_of_a_sale_that_is_over_back_and_the_sale_st
         flow::operate::retire::retire_ended(&app).await.is_ok_and(|sales| sales == 1)
     })
     .await;
-    keeper.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
