@@ -38,7 +38,11 @@ mod tests {
             let key = vec![9; length];
             let mut plain = Hmac::<Sha256>::new_from_slice(&key).unwrap();
             plain.update(b"msg_1.body");
-            assert_eq!(of(&key, &[b"msg_1", b".body"])[..], plain.finalize().into_bytes()[..], "{length}");
+            assert_eq!(
+                of(&key, &[b"msg_1", b".body"])[..],
+                plain.finalize().into_bytes()[..],
+                "{length}"
+            );
         }
     }
 }

@@ -8,7 +8,8 @@ use crate::flow::operate::console;
 use crate::http::Api;
 use crate::http::admin::audit_log::{SESSION_PATH, before_it_began, begin_action, note};
 use crate::http::admin::operator::{
-    REQUEST_TOKEN, SECURE_SESSION_COOKIE, cookie_name, identify, is_from_here, secret_of, to_the_end, wrong_key,
+    REQUEST_TOKEN, SECURE_SESSION_COOKIE, cookie_name, find_session, identify, is_from_here, secret_of, to_the_end,
+    wrong_key,
 };
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, OpenSession, parsed};

@@ -271,7 +271,9 @@ async fn a_sale_that_is_over_leaves_once_its_lost_orders_are_back_and_their_paym
     .await;
     within(PATIENCE, "now that the ledger has all, the sale retires", async || {
         let _passing = flow::settle::release::release_waiting(&app).await;
-        flow::operate::retire::retire_ended(&app).await.is_ok_and(|sales| sales == 1)
+        flow::operate::retire::retire_ended(&app)
+            .await
+            .is_ok_and(|sales| sales == 1)
     })
     .await;
 }
