@@ -85,7 +85,7 @@ async fn a_body_that_nobody_reads_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_dropped() {
+async fn clients_that_read_nothing_or_too_slowly_are_dropped() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
     let mut deaf = Vec::new();
@@ -96,6 +96,15 @@ async fn a_client_that_does_not_read_is_dropped() {
         let many = b"GET /docs HTTP/1.1\r\nHost: x\r\n\r\n".repeat(64);
         stream.write_all(&many).await.unwrap();
         deaf.push(stream);
+    }
+    // Half a KiB a second: too slow, although they never stop.
+    for mut stream in deaf.split_off(5) {
+        tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(200));
+            while matches!(stream.read(&mut [0; 100]).await, Ok(1..)) {
+                pace.tick().await;
+            }
+        });
     }
     within(PATIENCE, "they are connected", async || {
         metric(&app, "flashsale_http_connections").await >= 10.0
