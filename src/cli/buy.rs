@@ -26,13 +26,15 @@ use uuid::Uuid;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The least wait before a request is repeated: the server may work on a lost purchase for two seconds more.
 const RETRY: Duration = Duration::from_secs(3);
+/// The most milliseconds that are added to a wait at random, so that clients do not all come at once.
+const SPREAD_MS: u64 = 200;
 /// The longest `Retry-After` that the command waits for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How often one request is repeated. A restart of the server takes less.
 const REPEATS_MAX: usize = 20;
 /// How many guards are passed for one purchase: an admission may end while a proof is computed.
 const GUARDS_MAX: usize = 5;
-/// The longest wait in the waiting room.
+/// The longest wait in the waiting room, in all.
 const WAIT_MAX: Duration = Duration::from_secs(12 * 3_600);
 /// How long the shopper's token is valid: longer than the wait and all that follows it.
 const TOKEN_TTL: Duration = Duration::from_secs(13 * 3_600);
@@ -46,7 +48,7 @@ const SALES: &str = "/v1/sales";
 #[derive(clap::Args)]
 #[command(after_help = "\
 The command waits in the waiting room, and does a proof of work, if the sale has them. It cannot read a captcha. Needs
-FLASHSALE_JWT_SECRET, to sign the shopper's token.
+FLASHSALE_JWT_SECRET, to sign the shopper's token, and the shoppers' address in FLASHSALE_URL.
 
 Examples:
   flashsale buy 3f2c… --user ada
@@ -147,7 +149,7 @@ impl Wish {
         )
     }
 
-    /// A failure after which only the key tells whether there is an order.
+    /// A failure after which only the key shows whether there is an order.
     fn unknown(&self, error: CallError) -> Failure {
         match error {
             CallError::Refused(refusal) if refusal.is_key_free => Failure::No(refusal.to_string()),
@@ -160,6 +162,7 @@ impl Wish {
     fn buy(&self, shopper: &Client, reader: &Client) -> Result<Answer, Failure> {
         let path = format!("{SALES}/{}/orders", self.sale);
         let body = json!({"sku": self.sku, "quantity": self.quantity}).to_string();
+        let until = Instant::now() + WAIT_MAX;
         let (mut admission, mut token) = (None, None);
         let mut passed = 0;
         loop {
@@ -178,7 +181,7 @@ impl Wish {
             };
             match code(&error) {
                 _ if passed == GUARDS_MAX => return Err(self.unknown(error)),
-                "admission_required" => admission = Some(self.admission(shopper)?),
+                "admission_required" => admission = Some(self.admission(shopper, until)?),
                 "purchase_token_required" => token = Some(self.token(shopper)?),
                 "not_found" => {
                     let items = list(&items(reader, self.sale)?);
@@ -191,8 +194,7 @@ impl Wish {
     }
 
     /// Waits until the shopper is admitted.
-    fn admission(&self, shopper: &Client) -> Result<String, Failure> {
-        let until = Instant::now() + WAIT_MAX;
+    fn admission(&self, shopper: &Client, until: Instant) -> Result<String, Failure> {
         let (mut ticket, mut said) = (Value::Null, String::new());
         while Instant::now() < until {
             let place = self.post(shopper, "waiting-room", &json!({"ticket": ticket}))?;
@@ -278,7 +280,7 @@ fn patiently(send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, Cal
             return Err(error);
         }
         stderr::line(format_args!("flashsale: {error}; trying again"));
-        thread::sleep(wait);
+        thread::sleep(wait + Duration::from_millis(rand::random_range(0..SPREAD_MS)));
     }
 }
 
@@ -411,11 +413,11 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_told_unless_it_certainly_has_no_order() {
-        let told = |status, body: &str| buy(&[(status, body)]).0.unwrap_err().to_string().contains("--key 'k'");
-        assert!(told(403, "<html>"));
-        assert!(told(429, r#"{"code":"cooling_down","detail":"later"}"#));
-        assert!(!told(409, &refused("sold_out")));
+    fn the_key_is_printed_unless_it_certainly_has_no_order() {
+        let prints_key = |status, body: &str| buy(&[(status, body)]).0.unwrap_err().to_string().contains("--key 'k'");
+        assert!(prints_key(403, "<html>"));
+        assert!(prints_key(429, r#"{"code":"cooling_down","detail":"later"}"#));
+        assert!(!prints_key(409, &refused("sold_out")));
     }
 
     #[test]
@@ -434,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_items_are_told_where_one_has_to_be_named() {
+    fn the_items_are_listed_where_one_has_to_be_named() {
         let sale = r#"{"items":[{"sku":"phone","availability":"low"},{"sku":"case","availability":"sold_out"}]}"#;
         let unnamed = only_sku(&MockServer::answering(&[(200, sale)]).client(), Uuid::nil());
         let unknown = buy(&[(404, &refused("not_found")), (200, sale)]).0;

@@ -125,7 +125,8 @@ macro_rules! select_sales {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
             payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
             retired_at is not null as \"retired!\", \
-            over_at is not null and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" \
+            coalesce(over_at < now() - interval '5 minutes', false) \
+                and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" \
             from sales where " + $condition,
             $($argument),*)
     };
@@ -462,14 +463,31 @@ impl Ledger {
             .collect()
     }
 
+    /// Begins the retirement of a sale anew in half an hour. For the first five minutes, the sale is not `leaving`: so its
+    /// shards can be reconciled. Those that have left Redis already are rebuilt.
+    pub async fn put_off_retirement(&self, id: SaleId) -> Result<(), Fault> {
+        let mut tx = begin(&self.jobs).await?;
+        sqlx::query!(
+            "update sales set over_at = now(), retired_to = '', retiring = '{}' where sale_id = $1 and retired_at is null",
+            id.0
+        )
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query!("update shards set retired_at = null where sale_id = $1", id.0)
+            .execute(&mut *tx)
+            .await?;
+        commit(tx).await
+    }
+
     /// The next shoppers whose keys have to be removed, of the shards that are being removed now. These are the shards of
     /// the page before, as far as they are among `shards`. If none is, all of `shards` are removed from their first
-    /// shoppers on. `None` while another worker removes shoppers of this sale, or when none of these shards has keys.
+    /// shoppers on. `None` while another worker removes shoppers of this sale, when none of these shards has keys, and
+    /// after [`Ledger::put_off_retirement`].
     pub async fn next_to_retire(&self, id: SaleId, shards: &[u16], max: i64) -> Result<Option<Retiring>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let begun = sqlx::query!(
             "select retired_to, retiring from sales where sale_id = $1 and retired_at is null \
-             for no key update skip locked",
+             and over_at < now() - interval '30 minutes' for no key update skip locked",
             id.0
         )
         .fetch_optional(&mut *tx)

@@ -3,7 +3,7 @@
 //! the slowest clock of Redis. Without that note, a clock of Postgres that is ahead would take an open sale from Redis.
 //!
 //! The shards that answer are removed together, once each of them is drained, has no gap and nothing open in the
-//! ledger. A silent shard is left out: its keys stay until it answers and passes the same checks. The sale is retired
+//! ledger. A gap puts the whole off by half an hour, in which the sale is reconciled. A silent shard is left out: its keys stay until it answers and passes the same checks. The sale is retired
 //! with its last shard.
 //!
 //! The steps are, in this order:
@@ -114,9 +114,13 @@ async fn retire(app: &App, id: SaleId, totals: &mut RunTotals) -> Result<Retirem
         return Ok(Retirement::Later);
     };
     let shards: Vec<u16> = answering.iter().map(|key| key.shard).collect();
-    // Only the shoppers' rows have the orders that the ledger has lost, and a sale that leaves is not reconciled.
-    let recovered = Box::pin(gap::recover(app, &sale, &shards)).await?;
-    if !recovered.is_empty() || !leaving.are_drained(&answering).await? {
+    if Box::pin(gap::is_any_among(app, &sale, &shards)).await? {
+        // Only the shoppers' rows have the orders that the ledger has lost. A reconcile brings them back.
+        tracing::warn!(sale = %id, "a sale stays in Redis for another half an hour: the ledger has lost orders of it");
+        app.ledger.put_off_retirement(id).await?;
+        return Ok(Retirement::Later);
+    }
+    if !leaving.are_drained(&answering).await? {
         return Ok(Retirement::Later);
     }
     for _ in 0..PAGES_MAX {

@@ -71,7 +71,12 @@ fn gap(stream: &Stream, epoch: i64, standing: &ShardStanding) -> Option<Position
 /// `Unavailable` when a shard or the ledger cannot be read.
 pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let shards: Vec<u16> = (0..sale.shards).collect();
-    let mut gaps = find(app, sale, &shards).await?;
+    is_any_among(app, sale, &shards).await
+}
+
+/// Like [`is_any`], for these shards of the sale.
+pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
+    let mut gaps = find(app, sale, shards).await?;
     if !gaps.values().all(|gap| gap.is_proven) {
         let lost = read_sale(app, sale, &gaps).await?;
         let lost = lost.iter().filter(|it| it.until.is_some()).map(|it| it.key.shard);

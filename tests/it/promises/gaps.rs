@@ -11,6 +11,7 @@ use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
+use flashsale::scheduler::Keeper;
 use flashsale::stock::keys::ShardKey;
 use redis::streams::StreamRangeReply;
 use serde_json::json;
@@ -237,6 +238,7 @@ async fn a_sale_that_is_over_leaves_once_its_lost_orders_are_back_and_their_paym
     lab.standby().await;
     let (world, sale) = (&lab.world, &lab.sale);
     let order = bought(&world.app, sale, "late", "k", 1).await;
+    bought(&world.app, sale, "unpaid", "k", 1).await;
     world.settled(sale).await;
     // Nobody reconciles it yet.
     lab.world.end_keeper().await;
@@ -260,22 +262,26 @@ async fn a_sale_that_is_over_leaves_once_its_lost_orders_are_back_and_their_paym
     assert_eq!(
         flow::operate::retire::retire_ended(&app).await.unwrap(),
         0,
-        "its rows are all that has the order"
+        "its rows are all that has the orders"
     );
-    lab.has_orders(1).await;
+    let keeper = Keeper::start(&app);
+    lab.has_orders(2).await;
     within(PATIENCE, "the order is paid", async || {
         let _passing = flow::settle::pay::settle_pending(&app).await;
         let paid = "select count(*) from orders where sale_id = $1 and state = 'paid'";
         lab.world.number(paid, lab.sale.id).await == 1
     })
     .await;
-    within(PATIENCE, "now that the ledger has all, the sale retires", async || {
+    expires(&lab.world, &lab.sale).await;
+    let later = "update sales set over_at = over_at - interval '31 minutes' where sale_id = $1";
+    lab.world.execute(later, lab.sale.id).await.unwrap();
+    within(PATIENCE, "now that nothing is open, the sale retires", async || {
         let _passing = flow::settle::release::release_waiting(&app).await;
-        flow::operate::retire::retire_ended(&app)
-            .await
-            .is_ok_and(|sales| sales == 1)
+        let retired = flow::operate::retire::retire_ended(&app).await;
+        retired.is_ok_and(|sales| sales == 1)
     })
     .await;
+    keeper.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
