@@ -656,6 +656,8 @@ async fn pending_decisions_do_not_keep_a_leaving_sale_in_redis() {
                  ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
     assert_eq!(flow::operate::retire::retire_ended(&world.app).await.unwrap(), 0);
+    let later = "update sales set over_at = over_at - interval '6 minutes' where sale_id = $1";
+    world.execute(later, sale.id).await.unwrap();
     within(PATIENCE, "no process attends to it any more", async || {
         flow::recover::attend::reconcile_all(&world.app).await.unwrap();
         flow::recover::renew::renew(&world.app).await.unwrap() == 0
