@@ -198,6 +198,8 @@ async fn a_sale_that_is_about_to_leave_redis_is_not_rebuilt() {
                  ends_at = now() - interval '24 hours 31 minutes' where sale_id = $1";
     world.execute(ended, sale.id).await.unwrap();
     assert_eq!(flow::operate::retire::retire_ended(&world.app).await.unwrap(), 0);
+    let later = "update sales set over_at = over_at - interval '6 minutes' where sale_id = $1";
+    world.execute(later, sale.id).await.unwrap();
     let app = world.another().await;
     within(PATIENCE, "no process attends to it any more", async || {
         flow::recover::attend::reconcile_all(&world.app).await.unwrap();
