@@ -463,7 +463,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Begins the retirement of a sale anew in half an hour. For the first five minutes, the sale is not `leaving`: so its
+    /// Postpones the retirement of a sale by half an hour. For the first five minutes, the sale is not `leaving`, so its
     /// shards can be reconciled. Those that have left Redis already are rebuilt.
     pub async fn put_off_retirement(&self, id: SaleId) -> Result<(), Fault> {
         let mut tx = begin(&self.jobs).await?;
