@@ -29,7 +29,10 @@ const HANDED_ON: [&str; 2] = ["PATH", "LANG"];
 /// `identity`, if there is one. It has a process group of its own, so that Ctrl-C reaches only this process, which
 /// then stops its children in its own order.
 pub fn command(program: &Path, death_signal: &str, identity: Option<Identity>) -> Command {
-    let mut command = Command::new("setpriv");
+    // By its path: std searches the child's own PATH in a copy of this process, and copying a large process takes longer
+    // than the start.
+    let setpriv = find_in_path("setpriv").unwrap_or_else(|| PathBuf::from("setpriv"));
+    let mut command = Command::new(setpriv);
     command.args(["--pdeathsig", death_signal]);
     if let Some(Identity { uid, gid }) = identity {
         command
