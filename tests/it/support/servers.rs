@@ -189,7 +189,7 @@ impl TcpRedis {
         let settings = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let settings = own.into_iter().chain([bind]).chain(settings);
+        let settings = own.into_iter().chain([bind, no_purger()]).chain(settings);
         let folder = own_folder();
         let options = RedisOptions {
             durable: false,
@@ -814,13 +814,19 @@ impl WrongClock {
     }
 }
 
+/// The setting by which Redis has no thread that purges memory. On a wrong clock that thread never sleeps: it waits by the
+/// right one, for moments of the wrong one.
+fn no_purger() -> (String, String) {
+    ("jemalloc-bg-thread".to_owned(), "no".to_owned())
+}
+
 /// A Redis of the test's own whose clock can be set.
 pub fn redis_with_clock() -> (FreshRedis, WrongClock) {
     let (folder, clock) = (own_folder(), WrongClock::new());
     let options = RedisOptions {
         durable: false,
+        settings: vec![no_purger()],
         environment: clock.environment(),
-        ..RedisOptions::default()
     };
     let server = RedisServer::start(folder.path(), &options).unwrap();
     let redis = FreshRedis {
