@@ -1,5 +1,6 @@
-//! A browser of a test's own: Chromium without a screen, led by chromedriver. When it is closed, it must have sent requests
-//! to the test's instance only, and its console must be empty.
+//! A window of a test's own in Chromium without a screen, led by chromedriver. When it is closed, it must have sent
+//! requests to the test's instance only, and its console must be empty. A browser has one window at a time. The next
+//! window may get the browser, without cookies, storage, cache and history.
 
 use super::root;
 use crate::support::app::{ADMIN_KEY, Client, JWT_SECRET, TestApp};
@@ -11,7 +12,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use thirtyfour::error::{WebDriverErrorInner, WebDriverResult};
 use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver, WebElement};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,8 +30,8 @@ const MISSING: &str = "the browser tests need Chromium and its driver: \
 /// Starts of chromedriver before a test gives up: it ends at once if another process takes its port.
 const STARTS: usize = 5;
 
-/// Starts chromedriver, in a group of its own with all its processes, which ends with the test, however that ends. The
-/// result is the process, its output and its port; none if it ends at once.
+/// Starts chromedriver, in a group of its own with all its processes, which ends with the browser. The result is the
+/// process, its output and its port; none if it ends at once.
 fn chromedriver(home: &Path) -> Option<(Child, BufReader<ChildStdout>, String)> {
     let mut process = Command::new("chromedriver")
         .arg("--port=0")
@@ -53,16 +55,49 @@ fn chromedriver(home: &Path) -> Option<(Child, BufReader<ChildStdout>, String)> 
     Some((process, printed, port?))
 }
 
-pub struct Window {
+/// Chromium and its chromedriver.
+struct Browser {
     driver: Option<WebDriver>,
     chromedriver: Child,
     /// Where it prints; kept open, so that it may.
     _printed: BufReader<ChildStdout>,
+    language: &'static str,
+    /// Of chromedriver and its browser.
+    _folder: tempfile::TempDir,
+}
+
+/// Browsers without a window. A start takes as much processor time as the rest of a test, so a browser serves several
+/// windows. All end once no test has a window or waits for one.
+#[derive(Default)]
+struct Idle(Mutex<Vec<Browser>>);
+
+impl Idle {
+    fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Idle>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap();
+        shared.upgrade().unwrap_or_else(|| {
+            let fresh = Arc::new(Self::default());
+            *shared = Arc::downgrade(&fresh);
+            fresh
+        })
+    }
+
+    /// Takes one that asks for pages in this language.
+    fn take(&self, language: &str) -> Option<Browser> {
+        let mut idle = self.0.lock().unwrap();
+        let at = idle.iter().position(|browser| browser.language == language)?;
+        Some(idle.swap_remove(at))
+    }
+}
+
+pub struct Window {
+    browser: Option<Browser>,
     home: String,
     /// Problems that the test makes the API answer with; Chromium logs each.
     expected: Vec<&'static str>,
-    /// Of chromedriver and its browser.
-    _folder: tempfile::TempDir,
+    /// The test has sent the browser commands of its own, so it ends with this window.
+    is_changed: AtomicBool,
+    idle: Arc<Idle>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -119,60 +154,29 @@ impl Window {
     }
 
     pub async fn with(app: &Client, appearance: Appearance) -> Self {
+        // First, so that browsers stay while this test waits.
+        let idle = Idle::shared();
         let place = Arc::clone(&PLACES).acquire_owned().await.unwrap();
-        let folder = own_folder();
-        let (chromedriver, printed, port) = (0..STARTS)
-            .find_map(|_| chromedriver(folder.path()))
-            .unwrap_or_else(|| panic!("chromedriver does not start; {MISSING}"));
-        let mut window = Self {
-            driver: None,
-            chromedriver,
-            _printed: printed,
+        let browser = match idle.take(appearance.language) {
+            Some(browser) => browser,
+            None => Browser::start(appearance.language).await,
+        };
+        let window = Self {
+            browser: Some(browser),
             home: app.url.clone(),
             expected: Vec::new(),
-            _folder: folder,
+            is_changed: AtomicBool::new(false),
+            idle,
             _place: place,
         };
-        let capabilities = window.capabilities(appearance);
-        // Not by a proxy that the environment may name.
-        let direct = reqwest::Client::builder().no_proxy().build().unwrap();
-        let driver = WebDriver::builder(format!("http://127.0.0.1:{port}"), capabilities).client(direct);
-        let driver = driver.connect().await;
-        let driver = driver.unwrap_or_else(|error| panic!("Chromium does not start ({error}); {MISSING}"));
-        window.driver = Some(driver);
+        // What the browser has logged since its last window was closed.
+        let _earlier = window.network().await;
+        let _earlier = window.driver().browser_log().await.unwrap();
         let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": if appearance.is_dark { "dark" } else { "light" }}]});
-        window.devtools("Emulation.setEmulatedMedia", scheme).await;
+        window.sends("Emulation.setEmulatedMedia", scheme).await.unwrap();
         let size = json!({"width": appearance.width, "height": appearance.height, "deviceScaleFactor": 1, "mobile": appearance.width < 500});
-        window.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        window.sends("Emulation.setDeviceMetricsOverride", size).await.unwrap();
         window
-    }
-
-    fn capabilities(&self, appearance: Appearance) -> ChromeCapabilities {
-        let mut capabilities = ChromeCapabilities::new();
-        let language = format!("--accept-lang={}", appearance.language);
-        for argument in [
-            // Chromium does not sandbox itself under root; it shows only pages of the tests.
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-extensions",
-            "--disable-sync",
-            "--hide-scrollbars",
-            "--no-proxy-server",
-            // No other host resolves.
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            &language,
-        ] {
-            capabilities.add_arg(argument).unwrap();
-        }
-        capabilities.set_binary(BROWSER).unwrap();
-        for log in ["browser", "performance"] {
-            capabilities.set_logging_prefs(log, LoggingPrefsLogLevel::All).unwrap();
-        }
-        capabilities
     }
 
     /// The test makes the API answer so; `ERR` is a request without an answer.
@@ -182,12 +186,17 @@ impl Window {
     }
 
     pub fn driver(&self) -> &WebDriver {
-        self.driver.as_ref().unwrap()
+        self.browser.as_ref().and_then(|it| it.driver.as_ref()).unwrap()
     }
 
-    /// Sends Chromium a DevTools command that WebDriver lacks.
+    /// Sends Chromium a DevTools command that WebDriver lacks, after which no other window gets the browser.
     pub async fn devtools(&self, method: &str, parameters: Value) -> Value {
-        self.driver().cdp().send_raw(method, parameters).await.unwrap()
+        self.is_changed.store(true, Ordering::Relaxed);
+        self.sends(method, parameters).await.unwrap()
+    }
+
+    async fn sends(&self, method: &str, parameters: Value) -> WebDriverResult<Value> {
+        self.driver().cdp().send_raw(method, parameters).await
     }
 
     pub async fn goto(&self, path: &str) {
@@ -309,8 +318,9 @@ impl Window {
 
     /// The names that a screen reader finds, by role.
     pub async fn accessible_names(&self) -> BTreeMap<String, Vec<String>> {
-        self.devtools("Accessibility.enable", json!({})).await;
-        let tree = self.devtools("Accessibility.getFullAXTree", json!({})).await;
+        self.sends("Accessibility.enable", json!({})).await.unwrap();
+        let tree = self.sends("Accessibility.getFullAXTree", json!({})).await.unwrap();
+        self.sends("Accessibility.disable", json!({})).await.unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut names = BTreeMap::<String, Vec<String>>::new();
         for node in tree["nodes"].as_array().unwrap() {
@@ -339,8 +349,9 @@ impl Window {
 
     /// Blocks requests whose address fits one of these; an empty list blocks nothing.
     pub async fn block(&self, patterns: &[&str]) {
-        self.devtools("Network.enable", json!({})).await;
-        self.devtools("Network.setBlockedURLs", json!({"urls": patterns})).await;
+        self.sends("Network.enable", json!({})).await.unwrap();
+        let blocked = json!({"urls": patterns});
+        self.sends("Network.setBlockedURLs", blocked).await.unwrap();
     }
 
     /// The attempt that the browser keeps, if there is one.
@@ -407,11 +418,84 @@ impl Window {
                 });
             assert!(is_expected, "the console says {}: {}", entry.level, entry.message);
         }
-        self.driver.take().unwrap().quit().await.unwrap();
+        // A browser that cannot be emptied ends with this window.
+        if !self.is_changed.load(Ordering::Relaxed) && self.empties().await.unwrap_or(false) {
+            let browser = self.browser.take().unwrap();
+            self.idle.0.lock().unwrap().push(browser);
+        }
+    }
+
+    /// Leaves the page, and deletes everything that the browser keeps. Returns whether it has this window alone.
+    async fn empties(&self) -> WebDriverResult<bool> {
+        self.driver().goto("about:blank").await?;
+        for (method, parameters) in [
+            ("Network.setBlockedURLs", json!({"urls": []})),
+            (
+                "Storage.clearDataForOrigin",
+                json!({"origin": self.home, "storageTypes": "all"}),
+            ),
+            ("Network.clearBrowserCookies", json!({})),
+            ("Network.clearBrowserCache", json!({})),
+            ("Page.resetNavigationHistory", json!({})),
+        ] {
+            self.sends(method, parameters).await?;
+        }
+        Ok(self.driver().windows().await?.len() == 1)
     }
 }
 
-impl Drop for Window {
+impl Browser {
+    async fn start(language: &'static str) -> Self {
+        let folder = own_folder();
+        let (chromedriver, printed, port) = (0..STARTS)
+            .find_map(|_| chromedriver(folder.path()))
+            .unwrap_or_else(|| panic!("chromedriver does not start; {MISSING}"));
+        let mut browser = Self {
+            driver: None,
+            chromedriver,
+            _printed: printed,
+            language,
+            _folder: folder,
+        };
+        // Not by a proxy that the environment may name. No connection is kept: it belongs to the runtime of the test that
+        // has made it, and ends with that.
+        let direct = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
+        let driver = WebDriver::builder(format!("http://127.0.0.1:{port}"), capabilities(language));
+        let driver = driver.client(direct.build().unwrap()).connect().await;
+        browser.driver = Some(driver.unwrap_or_else(|error| panic!("Chromium does not start ({error}); {MISSING}")));
+        browser
+    }
+}
+
+fn capabilities(language: &str) -> ChromeCapabilities {
+    let mut capabilities = ChromeCapabilities::new();
+    let language = format!("--accept-lang={language}");
+    for argument in [
+        // Chromium does not sandbox itself under root; it shows only pages of the tests.
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-extensions",
+        "--disable-sync",
+        "--hide-scrollbars",
+        "--no-proxy-server",
+        // No other host resolves.
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        &language,
+    ] {
+        capabilities.add_arg(argument).unwrap();
+    }
+    capabilities.set_binary(BROWSER).unwrap();
+    for log in ["browser", "performance"] {
+        capabilities.set_logging_prefs(log, LoggingPrefsLogLevel::All).unwrap();
+    }
+    capabilities
+}
+
+impl Drop for Browser {
     fn drop(&mut self) {
         if let Some(driver) = self.driver.take() {
             // Its browser ends with the group.
