@@ -245,7 +245,7 @@ impl TcpRedis {
 }
 
 /// Clusters at once: each is six servers, and its tests measure how long the program waits for some of them.
-static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(3)));
+static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 /// How long a test waits for its turn.
 const PLACE_WITHIN: Duration = Duration::from_secs(1_800);
 
