@@ -1,6 +1,7 @@
 //! The promises that always hold: each module is one promise and the ways in which it could be broken.
 
 mod at_rest;
+mod audit_of_stock;
 mod clocks;
 mod cluster;
 mod cluster_cut;
@@ -25,7 +26,6 @@ mod replay;
 mod sharding;
 mod sold_out;
 mod split;
-mod stock_audit;
 mod suspension;
 mod transport;
 mod trouble;

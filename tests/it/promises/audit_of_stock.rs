@@ -1,4 +1,6 @@
 //! The stock audit counts every unit, with any backlog, and the conservation check does so by itself.
+//!
+//! Two of these tests are long. The runner goes by name, and so begins them early: at the end, they would run alone.
 
 use crate::support::app::{TestApp, Who, sale, sale_with};
 use crate::support::backlog::{reserve_everywhere, reserve_many};
