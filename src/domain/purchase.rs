@@ -77,13 +77,34 @@ macro_rules! refusals {
             pub const fn is_key_free(&self) -> bool {
                 match self { $(Self::$name { .. } => refusals!($key),)* }
             }
+
+            /// After how many milliseconds the same request may succeed, if that is known.
+            #[must_use]
+            pub const fn wait_ms(&self) -> Option<Millis> {
+                match *self { $(Self::$name $({ $field })? => refusals!(member wait_ms $(of $field $field)?),)* }
+            }
+
+            /// The sale's state, if that is the reason.
+            #[must_use]
+            pub const fn sale_state(&self) -> Option<SaleState> {
+                match *self { $(Self::$name $({ $field })? => refusals!(member state $(of $field $field)?),)* }
+            }
         }
     };
     (free) => { true };
     (unknown) => { false };
+    // The value of a refusal's field, if the field has the wanted name.
+    (member $wanted:ident) => { None };
+    (member wait_ms of wait_ms $value:ident) => { Some($value) };
+    (member state of state $value:ident) => { Some($value) };
+    (member $wanted:ident of $other:ident $value:ident) => {{
+        let _ = &$value;
+        None
+    }};
 }
 
-// In the order of the checks. A test compares it with the script.
+// In the order of the checks. A test compares it with the script. `wait_ms` becomes `Retry-After`, `state` becomes
+// `sale_state`.
 refusals! {
     /// There is no such sale.
     SaleNotFound => NotFound, None, key unknown,

@@ -109,10 +109,7 @@ impl Problem {
 
     #[must_use]
     pub fn sale_not_open(state: SaleState) -> Self {
-        Self {
-            sale_state: Some(state),
-            ..Self::new(Code::SaleNotOpen, Refusal::NotOpen { state }.detail())
-        }
+        Self::from(&Refusal::NotOpen { state }).of_key(false)
     }
 
     #[must_use]
@@ -210,15 +207,16 @@ impl From<Fault> for Problem {
 
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
-        let code = refusal.code();
-        let problem = match *refusal {
-            Refusal::RateLimited { wait_ms } | Refusal::CoolingDown { wait_ms } => {
-                Self::wait(code, &refusal.detail(), milliseconds(wait_ms))
-            }
-            Refusal::NotOpen { state } => Self::sale_not_open(state),
-            _ => Self::new(code, refusal.detail()),
+        let (code, detail) = (refusal.code(), refusal.detail());
+        let problem = match refusal.wait_ms() {
+            Some(wait) => Self::wait(code, &detail, milliseconds(wait)),
+            None => Self::new(code, detail),
         };
-        problem.of_key(refusal.is_key_free())
+        Self {
+            sale_state: refusal.sale_state(),
+            is_key_free: refusal.is_key_free(),
+            ..problem
+        }
     }
 }
 

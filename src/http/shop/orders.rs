@@ -149,14 +149,16 @@ impl PurchaseProofs {
     }
 }
 
-/// Two checks have one code.
+/// The code of a check, with its sentence if several checks have that code.
 fn in_order_of_checks(refusal: &Refusal) -> String {
-    let of = match refusal {
-        Refusal::SaleNotFound => " for the sale",
-        Refusal::ItemNotFound => " for the item",
-        _ => "",
-    };
-    format!("`{}`{of}", refusal.code().as_str())
+    let code = refusal.code();
+    let is_shared = Refusal::each().iter().filter(|it| it.code() == code).count() > 1;
+    let code = code.as_str();
+    if is_shared {
+        format!("`{code}` ({})", refusal.detail())
+    } else {
+        format!("`{code}`")
+    }
 }
 
 fn answer(outcome: PurchaseOutcome) -> Result<HttpResponse, Problem> {
