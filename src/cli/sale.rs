@@ -9,8 +9,8 @@ use super::sale_ref::SaleRef;
 use super::{Failure, pages, watch};
 use crate::domain::ids::Sku;
 use crate::domain::report::ShardStats;
-use crate::domain::sale::SaleState;
-use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
+use crate::domain::sale::{NewSale, SaleState};
+use crate::domain::sale_guards::SaleGuards;
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -325,27 +325,38 @@ fn list(client: &Client, form: Form) -> Result<(), Failure> {
 }
 
 fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
-    let terms = &sale.terms;
+    // By name, so that the compiler asks how to show a new term.
+    let NewSale {
+        name,
+        starts_at,
+        ends_at,
+        shards,
+        payment_window_seconds,
+        purchase_rate,
+        durability,
+        guards: set,
+        items: sold,
+    } = &sale.terms;
     let mut facts = Table::new(["id".to_owned(), sale.id.to_string()]);
     let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
-    fact("name", terms.name.clone());
+    fact("name", name.clone());
     fact("state", sale.state.to_string());
     if let Some(etag) = etag {
         fact("version", bare(etag).to_owned());
     }
-    fact("starts at", instant(terms.starts_at));
-    fact("ends at", instant(terms.ends_at));
-    fact("shards", terms.shards.to_string());
-    fact("payment window", format!("{} s", terms.payment_window_seconds));
-    let rate = terms.purchase_rate;
-    fact("purchase rate", format!("{} in {} ms", rate.limit, rate.window_ms));
-    fact("durability", terms.durability.as_str().to_owned());
-    let guards = guards(&terms.guards);
+    fact("starts at", instant(*starts_at));
+    fact("ends at", instant(*ends_at));
+    fact("shards", shards.to_string());
+    fact("payment window", format!("{payment_window_seconds} s"));
+    let rate = format!("{} in {} ms", purchase_rate.limit, purchase_rate.window_ms);
+    fact("purchase rate", rate);
+    fact("durability", durability.as_str().to_owned());
+    let guards = guards(set);
     if !guards.is_empty() {
         fact("guards", guards.join(", "));
     }
     let mut items = Table::new(["SKU", "PRICE", "CURRENCY", "STOCK", "PER USER", "NAME"]);
-    for item in &terms.items {
+    for item in sold {
         items.row([
             item.sku.to_string(),
             // Minor units, as everywhere in the API: the number in a major unit depends on the currency.
@@ -361,17 +372,9 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
 
 /// The guards that are on, each with its value.
 fn guards(guards: &SaleGuards) -> Vec<String> {
-    let stored = guards.stored();
-    let is_on = |name: &str| match name {
-        "challenge" => guards.challenge != ChallengeKind::None,
-        // These only set how another guard works.
-        "proof_cost" => guards.challenge == ChallengeKind::ProofOfWork,
-        "captcha_proof_cost" => guards.challenge == ChallengeKind::Captcha,
-        "admissions_per_second" | "admission_seconds" => guards.waiting_room,
-        _ => true,
-    };
-    let on = stored.as_object().into_iter().flatten().filter(|(name, _)| is_on(name));
+    let on = guards.in_effect();
     let mut shown: Vec<String> = on
+        .iter()
         .map(|(name, value)| {
             if value.is_boolean() {
                 name.clone()

@@ -497,10 +497,17 @@ impl NewSale {
     }
 }
 
-/// The digest of a value's JSON.
+/// The digest of a sale's JSON. The ledger keeps digests, so a term of a later version counts only where it is set.
 fn digest(of: &impl Serialize) -> [u8; 32] {
     // Infallible: all of it has a form in JSON.
-    Sha256::digest(serde_json::to_vec(of).unwrap_or_default()).into()
+    let mut terms = serde_json::to_value(of).unwrap_or_default();
+    if let Some(terms) = terms.as_object_mut() {
+        terms.retain(|_, value| !value.is_null());
+    }
+    if let Some(guards) = terms.get_mut("guards").and_then(Value::as_object_mut) {
+        SaleGuards::retain_digested(guards);
+    }
+    Sha256::digest(serde_json::to_vec(&terms).unwrap_or_default()).into()
 }
 
 /// `value` in the smaller type, if it is within the bounds; else an error with the field and the bounds.
@@ -729,6 +736,17 @@ mod tests {
         }
         let twice = check(|v| v["items"] = json!([v["items"][0], v["items"][0]])).unwrap_err();
         assert!(twice.contains("twice"), "{twice}");
+    }
+
+    /// The ledger has digests of earlier versions, by which it knows a repeated request; drafts are changed by versions.
+    #[test]
+    fn the_digest_of_a_sale_is_that_of_every_earlier_version() {
+        let sale = check(|_| ()).unwrap();
+        assert_eq!(
+            URL_SAFE_NO_PAD.encode(sale.digest()),
+            "CKIsXl4Z300Gxzg1-OLXWS3uEev6wXyjRAzCSGOpj6g"
+        );
+        assert_eq!(sale.unstored().version(), "hQB_7I21MjLOR6vcNrv10g");
     }
 
     #[test]

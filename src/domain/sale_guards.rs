@@ -30,55 +30,92 @@ pub enum ChallengeKind {
     ProofOfWork,
 }
 
-/// The guards of one sale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(inline)]
-pub struct SaleGuards {
-    /// Whether a purchase needs a purchase token.
-    pub purchase_token: bool,
-    /// What a shopper must solve for a purchase token; anything but `none` needs `purchase_token`.
-    pub challenge: ChallengeKind,
-    /// The cost of one attempt at a proof of work in hashes, 1 to 1,000,000. Each hash is the SHA-256 of the one
-    /// before. A shopper needs 1 to 256 attempts, 128 on average. Posing it costs the instance two attempts.
-    #[schemars(range(min = 1, max = PROOF_COST_MAX))]
-    pub proof_cost: u32,
-    /// The cost, like `proof_cost`, of a proof of work that replaces the captcha for a shopper who cannot see its
-    /// picture. 0 allows no replacement.
-    #[schemars(range(max = PROOF_COST_MAX))]
-    pub captcha_proof_cost: u32,
-    /// The most unpaid holds of one account at a time; 0 is no limit.
-    #[schemars(range(max = HOLDS_MAX))]
-    pub holds_max: u32,
-    /// How long an account may not buy after a hold that it did not pay for, in seconds. The pause doubles with each
-    /// further such hold, up to a day, until the account pays for one. 0 is off.
-    #[schemars(range(max = DAY))]
-    pub unpaid_cooldown_seconds: u32,
-    /// Whether shoppers wait in a waiting room before they may buy.
-    pub waiting_room: bool,
-    /// The most shoppers per second that are admitted, over the whole sale: 1 to 1,000,000.
-    #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
-    pub admissions_per_second: u32,
-    /// How long an admission lasts, in seconds: 10 to 86,400.
-    #[schemars(range(min = ADMISSION_SECONDS_MIN, max = DAY))]
-    pub admission_seconds: u32,
+macro_rules! guards {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:expr $(, [$low:expr, $high:expr])? $(, if $acts:expr)?;
+    )*) => {
+        /// The guards of one sale.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        #[schemars(inline)]
+        pub struct SaleGuards {
+            $(
+                $(#[doc = $doc])+
+                $(#[schemars(range(min = $low, max = $high))])?
+                pub $name: $type,
+            )*
+        }
+
+        impl Default for SaleGuards {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl SaleGuards {
+            /// Each number with its name and bounds.
+            fn ranges(&self) -> Vec<(&'static str, u32, u32, u32)> {
+                vec![$($((stringify!($name), self.$name, $low, $high),)?)*]
+            }
+
+            /// The guards that are on, and the values that they use.
+            #[must_use]
+            pub fn in_effect(&self) -> Map<String, Value> {
+                let Value::Object(mut all) = self.stored() else {
+                    return Map::new();
+                };
+                $($(
+                    let acts: fn(&Self) -> bool = $acts;
+                    if !acts(self) {
+                        all.remove(stringify!($name));
+                    }
+                )?)*
+                all
+            }
+        }
+    };
 }
 
-impl Default for SaleGuards {
-    fn default() -> Self {
-        Self {
-            purchase_token: false,
-            challenge: ChallengeKind::None,
-            proof_cost: 1000,
-            captcha_proof_cost: 0,
-            holds_max: 0,
-            unpaid_cooldown_seconds: 0,
-            waiting_room: false,
-            admissions_per_second: 100,
-            admission_seconds: 300,
-        }
-    }
+// Each guard: its default, the bounds of a number, and, if that is more than not to be 0 or false, when it has an effect.
+// Off is 0 or false, because `stored` drops only these.
+guards! {
+    /// Whether a purchase needs a purchase token.
+    purchase_token: bool = false;
+    /// What a shopper must solve for a purchase token; anything but `none` needs `purchase_token`.
+    challenge: ChallengeKind = ChallengeKind::None, if |it| it.challenge != ChallengeKind::None;
+    /// The cost of one attempt at a proof of work in hashes, 1 to 1,000,000. Each hash is the SHA-256 of the one
+    /// before. A shopper needs 1 to 256 attempts, 128 on average. Posing it costs the instance two attempts.
+    proof_cost: u32 = 1000, [1, PROOF_COST_MAX], if |it| it.challenge == ChallengeKind::ProofOfWork;
+    /// The cost, like `proof_cost`, of a proof of work that replaces the captcha for a shopper who cannot see its
+    /// picture. 0 allows no replacement.
+    captcha_proof_cost: u32 = 0, [0, PROOF_COST_MAX], if |it| it.challenge == ChallengeKind::Captcha;
+    /// The most unpaid holds of one account at a time; 0 is no limit.
+    holds_max: u32 = 0, [0, HOLDS_MAX];
+    /// How long an account may not buy after a hold that it did not pay for, in seconds. The pause doubles with each
+    /// further such hold, up to a day, until the account pays for one. 0 is off.
+    unpaid_cooldown_seconds: u32 = 0, [0, DAY];
+    /// Whether shoppers wait in a waiting room before they may buy.
+    waiting_room: bool = false;
+    /// The most shoppers per second that are admitted, over the whole sale: 1 to 1,000,000.
+    admissions_per_second: u32 = 100, [1, ADMISSIONS_MAX], if |it| it.waiting_room;
+    /// How long an admission lasts, in seconds: 10 to 86,400.
+    admission_seconds: u32 = 300, [ADMISSION_SECONDS_MIN, DAY], if |it| it.waiting_room;
 }
+
+/// The guards whose values a sale's digests have always had. A later one counts only where it differs from its default, so
+/// that it changes no digest of an earlier sale.
+const IN_EVERY_DIGEST: [&str; 9] = [
+    "purchase_token",
+    "challenge",
+    "proof_cost",
+    "captcha_proof_cost",
+    "holds_max",
+    "unpaid_cooldown_seconds",
+    "waiting_room",
+    "admissions_per_second",
+    "admission_seconds",
+];
 
 /// Guards that are not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,16 +180,10 @@ impl SaleGuards {
         Self::from_stored(Value::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
-    /// Each number with its name and bounds.
-    const fn ranges(&self) -> [(&'static str, u32, u32, u32); 6] {
-        [
-            ("proof_cost", self.proof_cost, 1, PROOF_COST_MAX),
-            ("captcha_proof_cost", self.captcha_proof_cost, 0, PROOF_COST_MAX),
-            ("holds_max", self.holds_max, 0, HOLDS_MAX),
-            ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds, 0, DAY),
-            ("admissions_per_second", self.admissions_per_second, 1, ADMISSIONS_MAX),
-            ("admission_seconds", self.admission_seconds, ADMISSION_SECONDS_MIN, DAY),
-        ]
+    /// Leaves in serialized guards those that count in a digest.
+    pub(super) fn retain_digested(guards: &mut Map<String, Value>) {
+        let defaults = serde_json::to_value(Self::default()).unwrap_or_default();
+        guards.retain(|name, value| IN_EVERY_DIGEST.contains(&name.as_str()) || defaults.get(name) != Some(value));
     }
 
     /// Whether a proof of work may replace the sale's captcha.
@@ -231,22 +262,36 @@ mod tests {
             (json!({"purchase_token": null}), "purchase_token"),
             (json!({"challenge": "riddle", "purchase_token": true}), "challenge"),
             (json!({"challenge": "captcha"}), "challenge needs"),
-            (json!({"proof_cost": 0}), "proof_cost"),
-            (json!({"proof_cost": 1_000_001}), "proof_cost"),
-            (json!({"captcha_proof_cost": -1}), "captcha_proof_cost"),
-            (json!({"captcha_proof_cost": 1_000_001}), "captcha_proof_cost"),
+            (json!({"captcha_proof_cost": 1.5}), "captcha_proof_cost"),
             (json!({"holds_max": -1}), "holds_max"),
-            (json!({"holds_max": 100_001}), "holds_max"),
-            (json!({"unpaid_cooldown_seconds": 86_401}), "unpaid_cooldown_seconds"),
-            (json!({"admissions_per_second": 0}), "admissions_per_second"),
-            (json!({"admission_seconds": 9}), "admission_seconds"),
-            (json!({"admission_seconds": 86_401}), "admission_seconds"),
         ] {
             let error = with(&said).unwrap_err();
             assert!(error.starts_with(name), "{said}: {error}");
         }
-        let edges = json!({"proof_cost": 1_000_000, "captcha_proof_cost": 1_000_000, "holds_max": 100_000, "unpaid_cooldown_seconds": 86_400,
-            "admissions_per_second": 1_000_000, "admission_seconds": 86_400, "waiting_room": true});
-        assert!(with(&edges).is_ok());
+        for (name, _, low, high) in SaleGuards::default().ranges() {
+            for wrong in [i64::from(low) - 1, i64::from(high) + 1] {
+                let error = with(&json!({name: wrong})).unwrap_err();
+                assert!(error.starts_with(name), "{wrong}: {error}");
+            }
+            assert!(
+                with(&json!({name: low})).is_ok() && with(&json!({name: high})).is_ok(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_guard_of_a_later_version_is_in_a_digest_only_where_it_is_not_the_default() {
+        let mut guards = serde_json::to_value(SaleGuards::default()).unwrap();
+        let guards = guards.as_object_mut().unwrap();
+        let all = guards.clone();
+        SaleGuards::retain_digested(guards);
+        for (name, value) in &all {
+            let is_old = IN_EVERY_DIGEST.contains(&name.as_str());
+            assert_eq!(guards.get(name), is_old.then_some(value), "{name}");
+        }
+        guards.insert("guard_of_tomorrow".to_owned(), json!(7));
+        SaleGuards::retain_digested(guards);
+        assert_eq!(guards["guard_of_tomorrow"], 7);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
-use crate::domain::sale_guards::ChallengeKind;
+use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::sell::glance::Glance;
 use chrono::{DateTime, Utc};
@@ -141,7 +141,7 @@ struct PublicItem {
 
 /// What a purchase in the sale requires.
 #[derive(Serialize, JsonSchema)]
-struct PublicGuards {
+pub(super) struct PublicGuards {
     /// Whether the sale has a waiting room: then a purchase needs `X-Admission`.
     waiting_room: bool,
     /// Whether a purchase needs `X-Purchase-Token`.
@@ -150,6 +150,17 @@ struct PublicGuards {
     challenge: ChallengeKind,
     /// Whether a shopper may solve a proof of work in place of the captcha.
     captcha_proof: bool,
+}
+
+impl From<&SaleGuards> for PublicGuards {
+    fn from(guards: &SaleGuards) -> Self {
+        Self {
+            waiting_room: guards.waiting_room,
+            purchase_token: guards.purchase_token,
+            challenge: guards.challenge,
+            captcha_proof: guards.take_proof_for_captcha(),
+        }
+    }
 }
 
 /// A sale as shoppers see it.
@@ -210,12 +221,7 @@ impl From<Arc<Glance>> for PublicSale {
             server_time: from_millis(now),
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
-            guards: PublicGuards {
-                waiting_room: sale.guards.waiting_room,
-                purchase_token: sale.guards.purchase_token,
-                challenge: sale.guards.challenge,
-                captcha_proof: sale.guards.take_proof_for_captcha(),
-            },
+            guards: PublicGuards::from(&sale.guards),
             items: items.collect(),
         }
     }

@@ -1,12 +1,13 @@
 //! Sales for shoppers. They need no token.
 
+use crate::domain::sale_guards::SaleGuards;
 use crate::flow::sell::browse::count_page_view;
 use crate::flow::sell::glance::{glance, glances};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Browser, Query, SalePath, Shopper};
 use crate::http::openapi::{SALE_ID, Who};
 use crate::http::problem::Problem;
-use crate::http::views::{Page, PageQuery, PublicSale};
+use crate::http::views::{Page, PageQuery, PublicGuards, PublicSale};
 use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
@@ -70,7 +71,7 @@ fn example() -> Value {
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
         "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
         "purchase_rate": {"limit": 5, "window_ms": 60000},
-        "guards": {"waiting_room": false, "purchase_token": false, "challenge": "none", "captcha_proof": false},
+        "guards": PublicGuards::from(&SaleGuards::default()),
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
             "per_user_limit": 2, "availability": "available"}],
     })
