@@ -152,7 +152,7 @@ pub(super) fn code(error: &Error) -> &'static str {
 mod tests {
     use super::*;
     use crate::http::ROUTES;
-    use crate::http::openapi::REFERENCE;
+    use crate::http::openapi::{REFERENCE, SALE_ID};
 
     #[test]
     fn every_read_that_shows_accounts_is_recorded() {
@@ -168,6 +168,20 @@ mod tests {
         shown.sort_unstable();
         recorded.sort_unstable();
         assert_eq!(shown, recorded);
+    }
+
+    /// The audit log lists the actions on a sale by this.
+    #[test]
+    fn a_request_about_a_sale_names_it_in_its_path() {
+        let operations = REFERENCE.operations.iter();
+        for it in operations.filter(|it| it.path.starts_with("/v1/admin/")) {
+            let mut in_path = it.parameters.iter().filter(|it| it.place == "path");
+            let is_of_sale = in_path.any(|parameter| parameter.example == Some(SALE_ID.into()));
+            let recorded = sale_of(&it.path.replace("{id}", SALE_ID));
+            assert_eq!(recorded.is_some(), is_of_sale, "{}", it.path);
+            let in_body = it.body.as_ref().and_then(|body| body.example.get("sale_id"));
+            assert_eq!(in_body, None, "{}", it.path);
+        }
     }
 
     #[test]
