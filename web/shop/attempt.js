@@ -24,8 +24,6 @@ const UNKNOWN_LONGEST_SECONDS = 8;
 
 /** @type {Answer['code'][]} */
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
-/** @type {Answer['code'][]} */
-const SLOW_CODES = ['rate_limited', 'cooling_down', 'overloaded'];
 
 /** @type {(answer: Answer) => Step} */
 const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
@@ -168,7 +166,8 @@ function refusal(answer, attempt, world) {
     if (answer.status === 401) {
         return { kind: 'signed_out' };
     }
-    if (SLOW_CODES.includes(answer.code)) {
+    // These come with `Retry-After`. `isUnknown` leaves no other 503 than `overloaded`.
+    if (answer.status === 429 || answer.status === 503) {
         return slow(answer);
     }
     if (GUARD_CODES.includes(answer.code)) {
