@@ -16,6 +16,7 @@ mod health;
 mod holds;
 mod hostile;
 mod key_has_order;
+mod lists;
 mod openapi;
 mod orders;
 mod pages;

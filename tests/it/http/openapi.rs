@@ -219,7 +219,7 @@ fn examples_are_as_their_schemas_say() {
 }
 
 /// Every member that a schema of the document names, with those that it is in.
-fn members(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+pub(super) fn members(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         let path = name.strip_prefix('#').unwrap();
         return members(DOCUMENT.pointer(path).unwrap(), at, found);
