@@ -66,6 +66,26 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
 const RESTORED: &str = "a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it";
 const LINE: &str = "in_any_order_of_calls_the_line_moves_by_the_rules";
 
+/// Results that the fixed cases need not come to: most are of guards and arguments that no step has.
+pub const NOT_EXPECTED: [&str; 9] = [
+    "permit LAPSED",
+    "preload LOADED",
+    "purchase BANNED",
+    "purchase COOLING_DOWN",
+    "purchase TOO_MANY_HOLDS",
+    "restock STALE",
+    "set_state LOADING",
+    "transfer_in MOVED",
+    "transfer_in STALE",
+];
+
+/// The results that a script's header lists.
+pub fn results(script: &str) -> BTreeSet<&str> {
+    let header = script.lines().skip(1).take_while(|line| line.starts_with("--"));
+    let results = header.flat_map(|line| line.split("{'").skip(1));
+    results.map(|rest| rest.split('\'').next().unwrap()).collect()
+}
+
 /// Runs the steps on the model and on Redis. Returns the answers, or the step and the difference.
 pub fn compare(subject: &Subject, steps: &[Step]) -> Result<BTreeSet<String>, String> {
     let mut run = subject.begin();
@@ -161,9 +181,13 @@ fn the_random_steps_come_to_every_answer() {
     for answer in expected {
         assert!(seen.contains(answer), "never {answer}; only {seen:?}");
     }
-    for name in Scripts::real().0.keys() {
-        let is_called = expected.iter().any(|answer| answer.starts_with(&format!("{name} ")));
-        assert!(is_called, "no answer of {name} is expected");
+    for (name, script) in Scripts::real().0 {
+        for result in results(&script) {
+            let result = format!("{name} {result}");
+            let with_more = format!("{result} ");
+            let is_expected = expected.iter().any(|it| *it == result || it.starts_with(&with_more));
+            assert_ne!(is_expected, NOT_EXPECTED.contains(&result.as_str()), "{result}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Shows that the comparison with the model can see: each script is broken on purpose, in one place, and the comparison
 //! must notice it.
 
-use crate::model::{Scripts, Step, Subject, compare, fixed_case};
+use crate::model::{NOT_EXPECTED, Scripts, Step, Subject, compare, fixed_case, results};
 use crate::support::servers;
 use std::collections::BTreeSet;
 
@@ -889,5 +889,30 @@ fn every_broken_script_is_noticed_and_no_sound_one() {
     let sound = Subject::new(&url, Scripts::real());
     for number in noticed_by {
         compare(&sound, &fixed_case(number)).unwrap_or_else(|wrong| panic!("case {number}: {wrong}"));
+    }
+}
+
+/// Without a mutant, nobody knows that the comparison checks the condition.
+#[test]
+fn each_refusal_of_a_purchase_that_the_model_knows_is_broken_by_a_mutant() {
+    let scripts = Scripts::real();
+    let text = scripts.0["purchase"].as_str();
+    let line = |at: usize| text[..at].matches('\n').count();
+    let mutants = MUTANTS.iter().filter(|(_, script, ..)| *script == "purchase");
+    let broken: BTreeSet<usize> = mutants
+        .flat_map(|(_, _, old, _)| {
+            let at = text.find(old).unwrap();
+            line(at)..=line(at + old.len() - 1)
+        })
+        .collect();
+    for result in results(text) {
+        if result == "RESERVED" || NOT_EXPECTED.contains(&format!("purchase {result}").as_str()) {
+            continue;
+        }
+        // The condition stands on the line above.
+        let start = format!("{{ '{result}'");
+        let mut places = text.match_indices(&start).map(|(at, _)| line(at));
+        let is_broken = places.any(|at| broken.contains(&at) || broken.contains(&(at - 1)));
+        assert!(is_broken, "no mutant of purchase.lua breaks {result}");
     }
 }
