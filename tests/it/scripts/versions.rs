@@ -2,7 +2,7 @@
 
 use super::{END, NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
 use crate::support::raw::Dump;
-use crate::support::trim;
+use crate::support::{lua, trim};
 use flashsale::domain::ban::{Ban, BannedBy};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
@@ -11,8 +11,9 @@ use flashsale::domain::waiting_room::Member;
 use flashsale::stock::record::BuyerRecord;
 use flashsale::stock::room::Waiting;
 use flashsale::stock::transfer::Destination;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::fs;
 use uuid::Uuid;
 
 const SENT: Uuid = Uuid::from_u128(0x0001);
@@ -226,4 +227,36 @@ async fn a_reader_that_meets_a_newer_record_says_so() {
             .await
             .remove(0)
     });
+}
+
+#[test]
+fn every_version_that_a_script_checks_is_met_by_a_test_above() {
+    let tests = include_str!("versions.rs").split("refuses!(\"").skip(1);
+    let tests: Vec<&str> = tests
+        .map(|test| test.strip_prefix("a repeated ").unwrap_or(test))
+        .collect();
+    for (name, path) in lua::files("lua") {
+        let script = fs::read_to_string(path).unwrap();
+        let checked = script.split("'NEWER ").skip(1);
+        let mut checked: BTreeSet<&str> = checked.map(|rest| rest.split('\'').next().unwrap()).collect();
+        // The records of limits belong to no sale.
+        checked.retain(|record| !["counter", "bucket"].contains(record));
+        let start = format!("{name}\", ");
+        let records = tests.iter().filter_map(|test| {
+            let (_, records) = test.strip_prefix(start.as_str())?.split_once('[')?;
+            Some(records.split_once(']')?.0.split([',', ' ', '(', ')']))
+        });
+        let met = records.flatten().filter_map(|record| match record {
+            "Shard" | "Lender" => Some("shard"),
+            "Item" | "Lent" => Some("item"),
+            "Shopper" => Some("shopper"),
+            "Door" => Some("door"),
+            "Transfer" => Some("transfer"),
+            _ => None,
+        });
+        assert!(
+            checked.is_subset(&met.collect()),
+            "{name}.lua checks {checked:?}; say refuses!(\"{name}\", …) for each"
+        );
+    }
 }
