@@ -251,6 +251,23 @@ fn migrations_build_indexes_outside_of_transactions() {
     assert_none(&wrong);
 }
 
+/// A check that is valid at once scans the table under a lock, and `orders` is long.
+#[test]
+fn migrations_add_checks_of_orders_without_a_scan() {
+    let mut wrong = Vec::new();
+    for path in files("migrations", "sql") {
+        let name = short(&path);
+        let text = fs::read_to_string(&path).unwrap().to_lowercase();
+        let statements = text.split(';').filter(|it| it.contains("alter table orders"));
+        for statement in statements.filter(|it| it.contains("check (") && !it.contains("not valid")) {
+            if name.as_str() >= "migrations/20261125" {
+                wrong.push(format!("{name}: write `not valid`: {}", statement.trim()));
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
 /// The parts of a path through the crate, one for each name in braces.
 fn paths(tree: &str) -> Vec<Vec<String>> {
     let (head, rest) = tree.split_at(
