@@ -15,6 +15,7 @@ mod transport;
 mod unknown;
 
 use crate::domain::alert::AlertWebhook;
+use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::guard::GuardSettings;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale_guards::SaleGuards;
@@ -107,6 +108,10 @@ variables! {
     REDIS_KEY: KeyFile, Optional, "PEM file of the key of that certificate";
     DATABASE_URL: Server, Required, config.database_url: Secret<String> = secret(database_url),
         "`postgres://`; to another machine with `?sslmode=verify-full&sslrootcert=FILE`";
+    DATABASE_POOLS: Text, Is("{}"), config.database_pools: ConnectionPools = value(parse::connection_pools),
+        "connections to Postgres that a process opens at most, as JSON: \
+         `{\"shoppers\": 12, \"operators\": 6, \"payments\": 6, \"jobs\": 12, \"reports\": 4, \"upkeep\": 3}`; these are the \
+         defaults, and one more gets the ledger's news";
     ADMIN_LISTEN: Text, Optional, together.admin_listen: Option<SocketAddr>,
         "the only address of `/console`, `/v1/admin` and `/metrics`, if set";
     ADMIN_KEY: Secret, Required, config.admin_key: Secret<String> = secret(at_least(16, strength::check)),
@@ -420,6 +425,7 @@ mod tests {
             (ALERT_WEBHOOK_URL, "http://a b"),
             (ALERT_WEBHOOK_SECRET, "whsec_c2hvcnQ="),
             (SALE_GUARDS, "{"),
+            (DATABASE_POOLS, "{\"jobs\": 1}"),
             (OTLP_URL, "ftp://example.org"),
             (OTLP_RATIO, "2"),
             (TLS_CERT, "/no/such/file"),

@@ -4,6 +4,7 @@ pub mod alert;
 pub mod ban;
 pub mod challenge;
 pub mod code;
+pub mod connection_pools;
 pub mod console;
 pub mod dead_letter;
 pub mod development;

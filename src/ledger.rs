@@ -26,6 +26,7 @@ pub mod sale;
 pub mod turn;
 pub mod watch;
 
+use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 use locked_sales::LockedSales;
 use sqlx::migrate::Migrator;
@@ -76,15 +77,15 @@ impl Ledger {
     ///
     /// # Errors
     /// `Unavailable` when the server cannot be reached, or the URL is invalid.
-    pub async fn connect(url: &str) -> Result<Self, Fault> {
+    pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, Fault> {
         reach(url).await?;
         Ok(Self {
-            api: pool(url, 12, "1500ms", "5s")?,
-            operators: pool(url, 6, "1500ms", "5s")?,
-            payments: pool(url, 6, "1500ms", "5s")?,
-            jobs: pool(url, 12, "20s", "10s")?,
-            reports: pool(url, 4, "10s", "10s")?,
-            upkeep: pool(url, 3, "1500ms", "5s")?,
+            api: pool(url, pools.shoppers, "1500ms", "5s")?,
+            operators: pool(url, pools.operators, "1500ms", "5s")?,
+            payments: pool(url, pools.payments, "1500ms", "5s")?,
+            jobs: pool(url, pools.jobs, "20s", "10s")?,
+            reports: pool(url, pools.reports, "10s", "10s")?,
+            upkeep: pool(url, pools.upkeep, "1500ms", "5s")?,
             news: pool(url, 1, "0", "10s")?,
             locked_sales: Arc::default(),
         })

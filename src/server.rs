@@ -2,6 +2,7 @@
 
 use crate::config::tls::Tls;
 use crate::config::{Config, ConnectionLimits};
+use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::redis_certificates::RedisCertificates;
@@ -143,7 +144,7 @@ pub fn inspect(
 ) -> anyhow::Result<Option<Inspection>> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
-        let ledger = Ledger::connect(database_url).await?;
+        let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
         let stock = Stock::connect_with(redis_url, redis_certificates).await?;
         Ok(flow::operate::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
     })
@@ -225,7 +226,7 @@ async fn run(
 
 /// Connects to Postgres, whose schema must be up to date, and to Redis.
 async fn connect(config: &Config) -> Result<Arc<App>, ServeError> {
-    let ledger = Ledger::connect(config.database_url.expose())
+    let ledger = Ledger::connect(config.database_url.expose(), config.database_pools)
         .await
         .map_err(anyhow::Error::from)?;
     let missing = ledger.migrations_missing().await.map_err(anyhow::Error::from)?;

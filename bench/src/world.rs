@@ -12,6 +12,7 @@ use super::{Bench, Options};
 use super::{resp, sql};
 use anyhow::{Context as _, Result};
 use chrono::{SecondsFormat, TimeDelta, Utc};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::domain::sale::{Sale, SaleRequest};
 use flashsale::domain::sale_guards::SaleGuards;
 use flashsale::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
@@ -330,7 +331,7 @@ impl World {
         count: usize,
     ) -> Result<Vec<Sale>> {
         bench.wait_for(async {
-            let ledger = Ledger::connect(database).await?;
+            let ledger = Ledger::connect(database, ConnectionPools::default()).await?;
             let mut operator = self.operator(address);
             let mut sales = Vec::with_capacity(count);
             for _ in 0..count {

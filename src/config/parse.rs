@@ -2,6 +2,7 @@
 //! be a secret.
 
 use super::strength;
+use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::guard::RATE_MAX;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::webhook;
@@ -97,6 +98,12 @@ pub fn webhook_key(secret: &str) -> Result<Vec<u8>, String> {
 /// A webhook key as text, with one character a byte.
 pub fn text_of(key: &[u8]) -> String {
     key.iter().copied().map(char::from).collect()
+}
+
+pub fn connection_pools(value: &str) -> Result<ConnectionPools, String> {
+    let said: ConnectionPools = serde_json::from_str(value)
+        .map_err(|error| format!("is no JSON object of pools ({error}); write for example {{\"jobs\": 12}}"))?;
+    said.check()
 }
 
 pub fn sale_guards(value: &str) -> Result<SaleGuards, String> {

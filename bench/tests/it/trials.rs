@@ -4,6 +4,7 @@
 use crate::support::app;
 use crate::support::poll::eventually;
 use crate::support::servers::{FOLDER, database, signal};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::ledger::Ledger;
 use flashsale_bench::{rivals, sql};
 use futures_util::future::join_all;
@@ -232,7 +233,7 @@ fn a_trial_of_the_comparison_finds_nothing_wrong_with_ours() {
 #[tokio::test]
 async fn a_worker_finds_no_outage_where_the_benchmark_only_measured_something_else() {
     let url = database().await;
-    let ledger = Ledger::connect(&url).await.unwrap();
+    let ledger = Ledger::connect(&url, ConnectionPools::default()).await.unwrap();
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let stood_still = "update heartbeat set beaten_at = now() - interval '1 hour'";
     sqlx::raw_sql(stood_still).execute(&mut connection).await.unwrap();

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use flashsale::domain::challenge::{Challenge, LASTS};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{SaleId, UserId};
 use flashsale::flow::App;
@@ -225,7 +226,7 @@ async fn an_account_over_its_limit_takes_no_place_and_one_that_got_none_has_used
     let app = TestApp::start_api_only().await;
     let id: SaleId = app.load_sale(&guarded("captcha")).await.parse().unwrap();
     let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
-    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"], ConnectionPools::default())
         .await
         .unwrap();
     let world = App::new(stock, ledger);

@@ -6,6 +6,7 @@ use crate::support::app::{
 use crate::support::poll::{PATIENCE, Patience};
 use crate::support::{document, poll, servers};
 use chrono::{DateTime, TimeDelta, Utc};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::ledger::Ledger;
 use jsonwebtoken::Header;
 use reqwest::{Method, RequestBuilder, Response};
@@ -143,7 +144,7 @@ async fn a_session_outlives_restarts_and_ends_with_its_time_or_the_key() {
     assert!(!ada.is_signed_in(&again).await);
     let request = ada.asks(&again, Method::GET, "/v1/admin/sales");
     again.send(request).await.no(401, "unauthenticated");
-    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"], ConnectionPools::default())
         .await
         .unwrap();
     ledger.forget_sessions().await.unwrap();
@@ -821,7 +822,7 @@ async fn the_audit_log_forgets_by_age_alone() {
         select 'api_key', 'sales.open', now() - interval '91 days' from generate_series(1, 10); \
         insert into operator_actions (actor, action) select 'api_key', 'sales.pause' from generate_series(1, 100100)";
     sqlx::raw_sql(insert).execute(&mut database).await.unwrap();
-    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+    let ledger = Ledger::connect(&app.environment["FLASHSALE_DATABASE_URL"], ConnectionPools::default())
         .await
         .unwrap();
     ledger.forget_actions().await.unwrap();

@@ -6,6 +6,7 @@ use super::poll::{PATIENCE, Patience, answer, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::ban::{BanEnd, BannedBy, NewBan};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
 use flashsale::domain::order::{CancelOutcome, Order};
@@ -360,7 +361,7 @@ async fn connect(redis: &str, database: &str) -> Arc<App> {
     let stock = Stock::connect(redis).await.unwrap();
     // A server that was just started may take longer than one connection may.
     let ledger = answer("the ledger is connected", || async {
-        Ledger::connect(database).await.ok()
+        Ledger::connect(database, ConnectionPools::default()).await.ok()
     })
     .await;
     Arc::new(App::new(stock, ledger))

@@ -7,6 +7,7 @@ use super::poll::{eventually, patiently};
 use super::raw::Raw;
 use super::root;
 use chrono::Utc;
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -1190,7 +1191,9 @@ async fn every_test_has_a_migrated_database_of_its_own() {
     let (one, other) = (database().await, database().await);
     assert_ne!(one, other);
     for url in [one, other] {
-        let ledger = flashsale::ledger::Ledger::connect(&url).await.unwrap();
+        let ledger = flashsale::ledger::Ledger::connect(&url, ConnectionPools::default())
+            .await
+            .unwrap();
         assert_eq!(ledger.migrations_missing().await.unwrap(), 0);
         ledger.close().await;
     }

@@ -7,6 +7,7 @@ use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{Cluster, FreshPostgres, Frozen, WEAK_DISK, copy_files, free_port, kill, own_folder};
+use flashsale::domain::connection_pools::ConnectionPools;
 use flashsale::embedded::{RedisOptions, RedisServer};
 use flashsale::flow::App;
 use flashsale::ledger::Ledger;
@@ -283,7 +284,9 @@ impl World {
         }
         let (stock, ledger) = (
             Stock::connect(&url(&own_redis)).await.unwrap(),
-            Ledger::connect(&postgres.url()).await.unwrap(),
+            Ledger::connect(&postgres.url(), ConnectionPools::default())
+                .await
+                .unwrap(),
         );
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2);
         let mut world = Self {
