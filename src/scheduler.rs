@@ -77,7 +77,7 @@ macro_rules! job {
 /// Every job but the one that watches the drain.
 const JOBS: [(&str, &str, u64, Run); 9] = [
     job!("beat", "* * * * * *", 5, settle::expire::beat),
-    job!("expire", "* * * * * *", 55, settle::expire::expire_due),
+    job!("expire", "* * * * * *", 55, settle::expire::expire_on_time),
     job!("release", "* * * * * *", 55, settle::release::release_waiting),
     job!("transfers", "*/2 * * * * *", 30, recover::upkeep::finish_transfers),
     job!("rebalance", "* * * * * *", 20, recover::upkeep::rebalance),

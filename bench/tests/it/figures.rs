@@ -915,6 +915,48 @@ async fn copies_of_a_request_at_the_same_moment() {
     }
 }
 
+/// How soon the only unit sells to shoppers who ask all the time, after its order was cancelled or its hold has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn units_that_come_back_sell_again() {
+    const ROUNDS: usize = 30;
+    let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+    let instance = start(&redis.url(), &database(&postgres).await);
+    println!(
+        "\nMilliseconds until the next purchase; {ROUNDS} rounds, one unit on {SHARDS} shards; {}",
+        machine()
+    );
+    println!("since                        median  (range)       goal");
+    for (name, window, goal) in [("the answer to a cancellation", 3600, 20.0), ("the deadline", 2, 300.0)] {
+        let mut terms = terms(1, SHARDS, "redis");
+        terms["payment_window_seconds"] = json!(window);
+        let sale = instance.load_sale(&terms).await;
+        let (mut holder, mut took) = ("first".to_owned(), Vec::new());
+        let mut order = instance.buy(&holder, &sale, "k", 1).await.ok(201);
+        for round in 0..ROUNDS {
+            let since: DateTime<Utc> = if window == 2 {
+                order.text("expires_at").parse().unwrap()
+            } else {
+                // The drain has most orders by then, as with shoppers who think it over.
+                instance.wait_for_order(&holder, &order.id(), "reserved").await;
+                instance.cancel(&holder, &order.id()).await.ok(200);
+                Utc::now()
+            };
+            for n in 0.. {
+                holder = format!("{round}-{n}");
+                order = instance.buy(&holder, &sale, "k", 1).await;
+                if order.status == 201 {
+                    break;
+                }
+                assert_eq!(order.code(), "sold_out", "{order:?}");
+            }
+            took.push((Utc::now() - since).as_seconds_f64() * 1000.0);
+        }
+        let took = spread(&took);
+        println!("{name:28} {took:7.0}   {goal:5.0}  {}", verdict(took.median <= goal));
+    }
+}
+
 /// What Redis is asked while everybody is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: ./dev figures"]

@@ -54,6 +54,30 @@ async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_waits_for_deadlines_gives_the_units_of_each_back() {
+    let world = World::new().await;
+    let terms = Terms {
+        window_seconds: 1,
+        ..Terms::of(2, 1)
+    };
+    let sale = world.sale(&terms).await;
+    for user in ["ada", "ben"] {
+        bought(&world.app, &sale, user, "k", 1).await;
+        drain_all(&world.app).await.unwrap();
+    }
+    within(PATIENCE, "both orders expire", async || {
+        done(flow::settle::expire::expire_on_time(&world.app).await);
+        let left = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
+        world.number(left, sale.id).await == 0
+    })
+    .await;
+    let early = "select count(*) from orders where sale_id = $1 and resolved_at < expires_at";
+    assert_eq!(world.number(early, sale.id).await, 0);
+    // Nothing but that run has given units back.
+    bought(&world.app, &sale, "eve", "k", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_workers_expire_every_order_once_and_none_early() {
     let world = World::new().await;
     let terms = Terms {
