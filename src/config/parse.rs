@@ -101,9 +101,9 @@ pub fn text_of(key: &[u8]) -> String {
 }
 
 pub fn connection_pools(value: &str) -> Result<ConnectionPools, String> {
-    let said: ConnectionPools = serde_json::from_str(value)
+    let pools: ConnectionPools = serde_json::from_str(value)
         .map_err(|error| format!("is no JSON object of pools ({error}); write for example {{\"jobs\": 12}}"))?;
-    said.check()
+    pools.check()
 }
 
 pub fn sale_guards(value: &str) -> Result<SaleGuards, String> {
@@ -169,6 +169,16 @@ fn check_filter(value: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_that_are_left_out_have_their_defaults() {
+        let few_jobs = ConnectionPools {
+            jobs: 2,
+            ..ConnectionPools::default()
+        };
+        assert_eq!(connection_pools("{}"), Ok(ConnectionPools::default()));
+        assert_eq!(connection_pools(r#"{"jobs": 2}"#), Ok(few_jobs));
+    }
 
     #[test]
     fn filters_of_levels_modules_and_spans_are_taken_as_they_stand() {

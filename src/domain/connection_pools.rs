@@ -1,6 +1,6 @@
 //! How many connections to Postgres one process opens at most.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The fewest connections of a pool: some work holds one and asks for another.
 const LEAST: u32 = 2;
@@ -8,7 +8,7 @@ const LEAST: u32 = 2;
 const MOST: u32 = 1000;
 
 /// The most connections to Postgres, by what they are for. None of these can starve another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionPools {
     pub shoppers: u32,
@@ -36,8 +36,10 @@ impl Default for ConnectionPools {
 }
 
 impl ConnectionPools {
+    /// These pools, if each has a number of connections that a pool may have.
+    ///
     /// # Errors
-    /// Says which numbers a pool may have.
+    /// The numbers that a pool may have.
     pub fn check(self) -> Result<Self, String> {
         let all = [
             self.shoppers,
@@ -50,7 +52,9 @@ impl ConnectionPools {
         if all.iter().all(|it| (LEAST..=MOST).contains(it)) {
             Ok(self)
         } else {
-            Err(format!("has a pool without {LEAST} to {MOST} connections"))
+            Err(format!(
+                "has a pool with fewer than {LEAST} or more than {MOST} connections"
+            ))
         }
     }
 }
