@@ -55,7 +55,7 @@ fn terms(stock: i64, shards: u16, durability: &str) -> Value {
     }))
 }
 
-/// An instance that does everything, and logs as much as in production.
+/// An instance that does everything, and that logs and connects to Postgres as much as in production.
 fn start(redis: &str, database: &str) -> Instance {
     start_with(redis, database, &[])
 }
@@ -63,6 +63,7 @@ fn start(redis: &str, database: &str) -> Instance {
 fn start_with(redis: &str, database: &str, variables: &[(&str, &str)]) -> Instance {
     let mut environment = environment(redis, database);
     environment.insert("FLASHSALE_LOG".to_owned(), "info".to_owned());
+    environment.remove("FLASHSALE_DATABASE_POOLS");
     environment.extend(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     Instance::start(&environment, "all")
 }

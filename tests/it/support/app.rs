@@ -49,6 +49,8 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
         ("FLASHSALE_JWT_SECRET", JWT_SECRET),
         ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("FLASHSALE_LOG", "debug"),
+        // Many instances run at a time, and Postgres starts a process for each connection.
+        ("FLASHSALE_DATABASE_POOLS", r#"{"jobs": 6, "reports": 3, "upkeep": 2}"#),
         // All requests of a test come from one address, and often from one account.
         ("FLASHSALE_ADDRESS_RATE", "0"),
         ("FLASHSALE_ACCOUNT_RATE", "0"),
