@@ -1,6 +1,9 @@
 //! When each flow runs; nothing else. Periodic jobs run on tokio-cron-scheduler, by cron expressions only: its
 //! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches.
 //!
+//! Jobs that are due at the same time start one after another, each after a delay of its own. So they share a few
+//! connections to Postgres.
+//!
 //! Every process keeps permits, also one that runs no jobs: selling must not depend on a worker.
 //!
 //! A job takes no input and acts on what it finds. No two runs of a job overlap in this process, and each has a time
@@ -23,6 +26,11 @@ use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// The time between the starts of two jobs that are due at the same time. All of them start within a second.
+const STAGGER: Duration = Duration::from_millis(90);
+/// How long a run waits for the job's run before it, such as that of a job that runs for nearly a second each second.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// How long the drain collects events after the first, so that many share a transaction: with few orders, most of a
 /// batch's cost is fixed. The second is for the synchronous lane, whose shoppers wait for the ledger. The third is
@@ -128,11 +136,15 @@ impl Scheduler {
         let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        let lease = |name, seconds_max| {
+        let mut order: u32 = 0;
+        let mut lease = |name, seconds_max| {
+            let starts_after = STAGGER * order;
+            order += 1;
             // A job that has only just begun is not late yet.
             metrics.job_last_success.of([name]).set(metrics::now());
             Arc::new(JobLease {
                 name,
+                starts_after,
                 time_max: Duration::from_secs(seconds_max),
                 alone: Mutex::new(()),
                 metrics: Arc::clone(&metrics),
@@ -192,6 +204,8 @@ impl Scheduler {
 /// Keeps the runs of a job one at a time, bounded and counted.
 struct JobLease {
     name: &'static str,
+    /// How long after its time a run starts.
+    starts_after: Duration,
     time_max: Duration,
     alone: Mutex<()>,
     metrics: Arc<Metrics>,
@@ -200,10 +214,14 @@ struct JobLease {
 
 impl JobLease {
     async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {
-        if self.stop.is_cancelled() {
+        let turn = async {
+            sleep(self.starts_after).await;
+            timeout(TURN_MAX, self.alone.lock()).await
+        };
+        let Some(turn) = self.stop.run_until_cancelled(turn).await else {
             return;
-        }
-        let Ok(_alone) = self.alone.try_lock() else {
+        };
+        let Ok(_alone) = turn else {
             return self.count("skipped");
         };
         let began = Instant::now();
