@@ -60,6 +60,8 @@ pub struct App {
     pub glances: Arc<sell::glance::Glances>,
     /// Drains of this process, by shard.
     pub drains: Arc<settle::drain::Drains>,
+    /// Wakes the job `release`.
+    pub releases_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
     pub permits: Arc<recover::permits::Permits>,
     /// Orders whose shoppers wait for the ledger.
@@ -93,6 +95,7 @@ impl App {
             late_requests: Arc::default(),
             glances: Arc::default(),
             drains: Arc::default(),
+            releases_wanted: Arc::default(),
             permits: Arc::default(),
             arrivals: Arc::default(),
             settings_changed: Arc::default(),

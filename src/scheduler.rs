@@ -1,5 +1,6 @@
 //! When each flow runs; nothing else. Periodic jobs run on tokio-cron-scheduler, by cron expressions only: its
-//! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches.
+//! repeated jobs can stop for good once they lag. The drain never rests, so it is a plain task that a job watches. The
+//! job `release` is a task, too, because an expired hold wakes it.
 //!
 //! Jobs that are due at the same time start one after another, each after a delay of its own. So they share a few
 //! connections to Postgres.
@@ -68,6 +69,9 @@ const RECONCILE_ROUNDS_MAX: usize = 4;
 /// How often every process measures its servers, connections and permits.
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
+/// How often decisions are released without being woken.
+const RELEASE_EVERY: Duration = Duration::from_secs(1);
+
 /// How often the webhook's task checks for guard warnings to deliver.
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// How long the end waits for a warning that is being sent; if it takes longer, the warning is sent once more.
@@ -82,11 +86,10 @@ macro_rules! job {
     };
 }
 
-/// Every job but the one that watches the drain.
-const JOBS: [(&str, &str, u64, Run); 9] = [
+/// Every job but `release`, and the one that watches the drain.
+const JOBS: [(&str, &str, u64, Run); 8] = [
     job!("beat", "* * * * * *", 5, settle::expire::beat),
     job!("expire", "* * * * * *", 55, settle::expire::expire_on_time),
-    job!("release", "* * * * * *", 55, settle::release::release_waiting),
     job!("transfers", "*/2 * * * * *", 30, recover::upkeep::finish_transfers),
     job!("rebalance", "* * * * * *", 20, recover::upkeep::rebalance),
     job!("settle", "* * * * * *", 55, recover::upkeep::settle),
@@ -136,10 +139,7 @@ impl Scheduler {
         let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        let mut order: u32 = 0;
-        let mut lease = |name, seconds_max| {
-            let starts_after = STAGGER * order;
-            order += 1;
+        let lease = |name, seconds_max, starts_after| {
             // A job that has only just begun is not late yet.
             metrics.job_last_success.of([name]).set(metrics::now());
             Arc::new(JobLease {
@@ -151,8 +151,10 @@ impl Scheduler {
                 stop: stop.clone(),
             })
         };
+        let mut starts_after = Duration::ZERO;
         for (name, schedule, seconds_max, run) in JOBS {
-            let lease = lease(name, seconds_max);
+            let lease = lease(name, seconds_max, starts_after);
+            starts_after += STAGGER;
             let (app, running) = (Arc::clone(&app), running.clone());
             let job = Job::new_async(schedule, move |_, _| {
                 let (lease, app) = (Arc::clone(&lease), Arc::clone(&app));
@@ -162,7 +164,9 @@ impl Scheduler {
         }
         let rounds: DrainRounds = Lane::ALL.map(|_| DrainRound::begin());
         let watched = rounds.clone();
-        let lease = lease("alerts", 20);
+        let release = lease("release", 55, Duration::ZERO);
+        running.spawn(keep_released(Arc::clone(&app), release, stop.clone()));
+        let lease = lease("alerts", 20, starts_after);
         let (looked_at, tracked) = (Arc::clone(&app), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
             let silence = silence(&watched);
@@ -330,6 +334,17 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
     }
 }
 
+/// Releases decisions for as long as the process runs, whenever it is woken and at intervals.
+async fn keep_released(app: Arc<App>, lease: Arc<JobLease>, stop: CancellationToken) {
+    loop {
+        lease.run(Box::pin(flow::settle::release::release_waiting(&app))).await;
+        let next = timeout(RELEASE_EVERY, app.releases_wanted.notified());
+        if stop.run_until_cancelled(next).await.is_none() {
+            break;
+        }
+    }
+}
+
 /// Renews permits for as long as the process runs. Logs once when it cannot, and once when it can again.
 async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("permits");
@@ -476,7 +491,7 @@ mod tests {
     #[test]
     fn every_job_is_counted_under_its_name() {
         let metrics = Metrics::default();
-        for name in JOBS.iter().map(|(name, ..)| *name).chain(["alerts"]) {
+        for name in JOBS.iter().map(|(name, ..)| *name).chain(["release", "alerts"]) {
             for result in ["done", "failed", "timed_out", "skipped"] {
                 assert!(metrics.job_runs.knows([name, result]), "{name}");
             }

@@ -11,10 +11,19 @@ pub struct Turn(Tx);
 impl Ledger {
     /// The turn to rebalance a sale; `None` while another process has it.
     pub async fn turn_to_rebalance(&self, sale: SaleId) -> Result<Option<Turn>, Fault> {
+        self.turn(&format!("rebalancing of {}", sale.0)).await
+    }
+
+    /// The turn to wait for the deadlines of holds; `None` while another process has it.
+    pub async fn turn_to_await_deadlines(&self) -> Result<Option<Turn>, Fault> {
+        self.turn("awaiting deadlines").await
+    }
+
+    async fn turn(&self, work: &str) -> Result<Option<Turn>, Fault> {
         let mut tx = begin(&self.jobs).await?;
         let alone = sqlx::query_scalar!(
-            "select pg_try_advisory_xact_lock(hashtextextended('rebalancing of ' || $1::text, 0)) as \"alone!\"",
-            sale.0.to_string()
+            "select pg_try_advisory_xact_lock(hashtextextended($1, 0)) as \"alone!\"",
+            work
         );
         let alone = alone.fetch_one(&mut *tx).await?;
         Ok(alone.then_some(Turn(tx)))

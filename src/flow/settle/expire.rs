@@ -1,5 +1,5 @@
 //! Expire: orders whose deadline has passed by Redis's clock, which set it, leave `reserved`. The job `release` gives
-//! their units back. Each outage since the order's creation moves the deadline: the shopper could not pay then.
+//! their units back at once. Each outage since the order's creation moves the deadline: the shopper could not pay then.
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
@@ -8,7 +8,6 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
 use crate::flow::sale_book::whole;
-use crate::flow::settle::release::release_waiting;
 use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::order::DueShard;
 use crate::telemetry;
@@ -22,10 +21,18 @@ const BATCH_MAX: i64 = 500;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
-/// How long a run waits for deadlines; then the next run begins.
-const WATCH_MAX: Duration = Duration::from_millis(900);
+/// How long a run waits for deadlines, in milliseconds. The next run follows within a second of this one's start.
+const WATCH_MAX: Millis = 900;
 /// The shortest time between two rounds of a run.
 const ROUND_EVERY: Duration = Duration::from_millis(150);
+
+/// What a round leaves to the next one.
+struct ExpiryRound {
+    /// Redis's clock when the round began.
+    now: Millis,
+    /// When the next round has something to do, at the earliest.
+    next: Instant,
+}
 
 /// Notes that a worker reaches the ledger. A job of its own does this, too: a worker that has much to expire is not
 /// away.
@@ -39,31 +46,35 @@ pub async fn beat(app: &App) -> Result<usize, Fault> {
     Ok(0)
 }
 
-/// Expires orders at their deadlines for a moment, and gives their units back at once; returns how many orders that were.
-///
-/// # Errors
-/// A fault leaves what it concerns to the next run, or to the job `release`.
+/// Expires the orders that are due, and others at their deadlines, for a moment; returns how many. One worker at a time
+/// waits for deadlines, so that more workers do not make more rounds. The others see with each run whether it still does.
 pub async fn expire_on_time(app: &App) -> Result<usize, Fault> {
-    let until = Instant::now() + WATCH_MAX;
+    let until = Instant::now() + Duration::from_millis(WATCH_MAX.unsigned_abs());
     let mut totals = RunTotals::default();
-    let mut is_first = true;
+    let (mut first_clock, mut turn) = (None, None);
     loop {
-        let (begun, before) = (Instant::now(), totals.done);
-        let next = expire_round(app, &mut totals).await?;
-        let has_expired = totals.done > before;
-        if has_expired && let Err(fault) = release_waiting(app).await {
-            tracing::debug!(%fault, "the job `release` gives back what has expired");
-        }
-        let next = next
-            .map(|next| begun + next.max(ROUND_EVERY))
-            .filter(|next| *next <= until);
-        // Of the workers that wait for one deadline, those that find its orders expired leave the rest to the others.
-        let Some(next) = next.filter(|_| has_expired || is_first) else {
-            return totals.finish();
+        let begun = Instant::now();
+        let Some(round) = expire_round(app, &mut totals).await? else {
+            break;
         };
-        is_first = false;
+        let next = round.next.max(begun + ROUND_EVERY);
+        // A clock that is further ahead is another server's, and the next run begins by it.
+        let passed = round.now - *first_clock.get_or_insert(round.now);
+        if next > until || passed > WATCH_MAX {
+            break;
+        }
+        if turn.is_none() {
+            turn = app.ledger.turn_to_await_deadlines().await?;
+        }
+        if turn.is_none() {
+            break;
+        }
         sleep_until(next).await;
     }
+    if let Some(turn) = turn {
+        totals.note(turn.end().await.map(|()| 0));
+    }
+    totals.finish()
 }
 
 /// Expires what is due; returns how many orders that were.
@@ -73,11 +84,11 @@ pub async fn expire_due(app: &App) -> Result<usize, Fault> {
     totals.finish()
 }
 
-/// Expires what is due, and notes it in the totals. Returns how long it is, at least, until the next deadline, if one is
-/// near.
-async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Duration>, Fault> {
+/// Expires what is due, and notes it in the totals. `None` if no deadline is near.
+async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<ExpiryRound>, Fault> {
     // Read before the heartbeat: an outage that begins after it must not make anything due.
     let now = app.stock.slowest_clock().await;
+    let read_at = Instant::now();
     beat(app).await?;
     let outages = app.ledger.outages().await?;
     let mut shards = app.ledger.shards_with_due_orders(now.as_ref().ok().copied()).await?;
@@ -87,13 +98,10 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Durati
     let now = now?;
     let early = if bugs::has("orders expire too early") { 700 } else { 0 };
     let due_of = |shard: &DueShard| outages.due(now + early, shard.window);
+    let waits = shards.iter().map(|shard| shard.first - due_of(shard));
     // Redis's clock is read in whole milliseconds.
-    let wait = |shard: &DueShard| u64::try_from(shard.first - due_of(shard)).ok().filter(|wait| *wait > 0);
-    let mut next = shards
-        .iter()
-        .filter_map(wait)
-        .min()
-        .map(|wait| Duration::from_millis(wait + 1));
+    let wait = waits.filter(|wait| *wait > 0).min();
+    let mut next = wait.map(|wait| read_at + Duration::from_millis(wait.unsigned_abs() + 1));
     shards.retain(|shard| shard.first <= due_of(shard));
     let began = Instant::now();
     // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
@@ -103,15 +111,16 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Durati
         let mut unfinished = Vec::new();
         for shard in shards {
             if began.elapsed() >= RUN_MAX {
-                return Ok(next);
+                return Ok(next.map(|next| ExpiryRound { now, next }));
             }
             let begun = Instant::now();
             let batch = expire_batch(app, &shard, due_of(&shard), now).await;
             let took = begun.elapsed();
             let expired = batch.as_ref().map_or(0, |expired| whole(*expired));
             if expired > 0 {
+                app.releases_wanted.notify_one();
                 // Behind a deadline that has passed, the shard may have one that is near.
-                next = Some(Duration::ZERO);
+                next = Some(read_at);
             }
             totals.note(batch);
             if expired == BATCH_MAX {
@@ -122,7 +131,7 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Durati
         }
         shards = unfinished;
     }
-    Ok(next)
+    Ok(next.map(|next| ExpiryRound { now, next }))
 }
 
 async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {

@@ -1,12 +1,15 @@
 //! Never leaked: units that are not paid in time become free again, not a moment before their deadline, and sell again.
 
-use crate::support::crowd::{Terms, World, bought, buy, done, drain_all, payment};
+use crate::support::crowd::{Terms, World, answered, bought, buy, done, drain_all, payment};
 use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::sale::Sale;
 use flashsale::flow;
+use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
+use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_shoppers() {
@@ -53,28 +56,58 @@ async fn unpaid_units_come_back_after_their_deadline_and_sell_again_to_the_same_
     assert_eq!(world.settled(&sale).await.stock.held, 40);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_waits_for_deadlines_gives_the_units_of_each_back() {
-    let world = World::new().await;
-    let terms = Terms {
-        window_seconds: 1,
-        ..Terms::of(2, 1)
-    };
-    let sale = world.sale(&terms).await;
+const EXPIRED: &str = "select count(*) from orders where sale_id = $1 and state = 'expired'";
+
+/// A sale with two orders, whose holds end a moment from now, one after the other.
+async fn sale_with_two_deadlines(world: &World) -> Arc<Sale> {
+    let sale = world.sale(&Terms::of(2, 1)).await;
     for user in ["ada", "ben"] {
         bought(&world.app, &sale, user, "k", 1).await;
-        drain_all(&world.app).await.unwrap();
     }
-    within(PATIENCE, "both orders expire", async || {
+    answered("the orders are stored", || drain_all(&world.app)).await;
+    // The first heartbeat ends an outage, which would move the deadlines.
+    answered("a worker is there", || world.app.ledger.beat()).await;
+    let forget = "delete from outages where $1::uuid is not null";
+    world.execute(forget, sale.id).await.unwrap();
+    let soon = "update orders set expires_at = now() + case user_id when 'ada' then interval '250 milliseconds' \
+         else interval '500 milliseconds' end where sale_id = $1";
+    world.execute(soon, sale.id).await.unwrap();
+    sale
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_run_expires_orders_at_two_deadlines_and_wakes_the_release() {
+    let world = World::new().await;
+    let mut sales = Vec::new();
+    within(PATIENCE, "one run expires both orders", async || {
+        let sale = sale_with_two_deadlines(&world).await;
+        sales.push(Arc::clone(&sale));
+        // On a slow machine, a run may end between the deadlines.
         done(flow::settle::expire::expire_on_time(&world.app).await);
-        let left = "select count(*) from orders where sale_id = $1 and state = 'reserved'";
-        world.number(left, sale.id).await == 0
+        world.number(EXPIRED, sale.id).await == 2
     })
     .await;
+    let sale = sales.pop().unwrap();
     let early = "select count(*) from orders where sale_id = $1 and resolved_at < expires_at";
     assert_eq!(world.number(early, sale.id).await, 0);
-    // Nothing but that run has given units back.
-    bought(&world.app, &sale, "eve", "k", 2).await;
+    let woken = world.app.releases_wanted.notified().now_or_never();
+    assert!(woken.is_some(), "the release sleeps");
+    assert_eq!(world.settled(&sale).await.stock.available, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_one_worker_waits_for_deadlines_no_other_does() {
+    let world = World::new().await;
+    let other = world.another().await;
+    let turn = answered("the other worker waits", || other.ledger.turn_to_await_deadlines()).await;
+    within(PATIENCE, "a run ends before the deadlines", async || {
+        let sale = sale_with_two_deadlines(&world).await;
+        // On a slow machine, a run may begin after the deadlines.
+        done(flow::settle::expire::expire_on_time(&world.app).await);
+        world.number(EXPIRED, sale.id).await == 0
+    })
+    .await;
+    turn.unwrap().end().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
