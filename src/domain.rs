@@ -27,6 +27,7 @@ pub mod redis_certificates;
 pub mod report;
 pub mod sale;
 pub mod sale_guards;
+pub mod sale_message;
 pub mod server;
 pub mod shard;
 pub mod shop_link;

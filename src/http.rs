@@ -258,6 +258,7 @@ const SHOPPERS: Tables = &[
 ];
 const OPERATORS: Tables = &[
     admin::sales::ROUTES,
+    admin::messages::ROUTES,
     admin::stock::ROUTES,
     admin::live::ROUTES,
     admin::audits::ROUTES,

@@ -3,6 +3,7 @@
 use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use super::names::names;
 use super::sale_guards::SaleGuards;
+use super::sale_message::SaleMessage;
 use super::shard::home_shard;
 use super::time::{self, Millis, from_millis};
 use base64::Engine as _;
@@ -260,6 +261,9 @@ pub struct Sale {
     pub guards: SaleGuards,
     /// The items for sale.
     pub items: Vec<Item>,
+    /// What operators say to its shoppers: no term of the sale.
+    #[serde(skip)]
+    pub message: SaleMessage,
     /// The key of the shoppers' home shards and the orders' ids.
     #[serde(skip)]
     pub secret: SaleSecret,
@@ -484,6 +488,7 @@ impl NewSale {
             durability: self.durability,
             guards: self.guards,
             items: self.items,
+            message: SaleMessage::default(),
             secret: SaleSecret([7; 32]),
             retired: false,
             leaving: false,

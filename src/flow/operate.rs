@@ -5,6 +5,7 @@ pub mod console;
 pub mod drafts;
 pub mod guards;
 pub mod inspect;
+pub mod message;
 pub mod preload;
 pub mod restock;
 pub mod retire;

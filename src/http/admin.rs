@@ -10,6 +10,7 @@ pub mod dead_letters;
 pub mod guards;
 pub mod live;
 pub mod live_sample;
+pub mod messages;
 pub mod operator;
 pub mod orders;
 pub mod payments;

@@ -3,6 +3,7 @@
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
 use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
+use crate::domain::sale_message::SaleMessage;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::sell::glance::Glance;
 use chrono::{DateTime, Utc};
@@ -91,6 +92,8 @@ impl<T> Page<T> {
 pub struct AdminSale {
     #[serde(flatten)]
     sale: Sale,
+    /// What operators say to the sale's shoppers.
+    message: SaleMessage,
     /// The sale's state at `server_time`.
     state: SaleState,
     /// The clock of Redis.
@@ -104,6 +107,7 @@ impl AdminSale {
         Self {
             state: sale.state_at(now),
             server_time: from_millis(now),
+            message: sale.message.clone(),
             sale,
         }
     }
@@ -187,6 +191,9 @@ pub struct PublicSale {
     purchase_rate: PurchaseRate,
     /// What a purchase in the sale requires.
     guards: PublicGuards,
+    /// What the shop says to the sale's shoppers now; absent if it says nothing.
+    #[serde(skip_serializing_if = "SaleMessage::is_empty")]
+    message: SaleMessage,
     /// The items for sale.
     items: Vec<PublicItem>,
 }
@@ -222,6 +229,7 @@ impl From<Arc<Glance>> for PublicSale {
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
             guards: PublicGuards::from(&sale.guards),
+            message: sale.message.clone(),
             items: items.collect(),
         }
     }

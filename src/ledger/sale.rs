@@ -9,9 +9,11 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
 use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale_message::SaleMessage;
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use sqlx::PgConnection;
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -84,6 +86,7 @@ struct Row {
     rate_window_ms: i64,
     durability: String,
     guards: serde_json::Value,
+    message: Option<serde_json::Value>,
     secret: Vec<u8>,
     created_at: DateTime<Utc>,
     retired: bool,
@@ -111,6 +114,8 @@ impl Row {
             guards: SaleGuards::from_stored(self.guards)
                 .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
             items,
+            message: serde_json::from_value(self.message.unwrap_or_else(|| json!({})))
+                .map_err(|error| Fault::Bug(format!("in the ledger: a sale's message: {error}")))?,
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
             retired: self.retired,
@@ -124,6 +129,7 @@ macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
             payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
+            (select texts from sale_messages m where m.sale_id = sales.sale_id) as message, \
             retired_at is not null as \"retired!\", \
             coalesce(over_at < now() - interval '5 minutes', false) \
                 and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" \
@@ -273,6 +279,30 @@ impl Ledger {
             .await?;
         commit(tx).await?;
         Ok(DeleteOutcome::Deleted)
+    }
+
+    /// Replaces the message to a sale's shoppers; an empty one is removed. `None` if there is no such sale.
+    pub async fn set_message(&self, id: SaleId, message: &SaleMessage) -> Result<Option<Sale>, Fault> {
+        let mut tx = begin(&self.api).await?;
+        if self.lock(&mut tx, id).await?.is_none() {
+            return Ok(None);
+        }
+        if message.is_empty() {
+            sqlx::query!("delete from sale_messages where sale_id = $1", id.0)
+                .execute(&mut *tx)
+                .await?;
+        } else {
+            sqlx::query!(
+                "insert into sale_messages (sale_id, texts) values ($1, $2) \
+                 on conflict (sale_id) do update set texts = excluded.texts, changed_at = now()",
+                id.0,
+                json!(message)
+            )
+            .execute(&mut *tx)
+            .await?;
+        }
+        commit(tx).await?;
+        self.sale(id).await
     }
 
     pub async fn sale(&self, id: SaleId) -> Result<Option<Sale>, Fault> {

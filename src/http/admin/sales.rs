@@ -323,6 +323,7 @@ pub fn example(state: &str) -> Value {
     sale["purchase_rate"] = json!({"limit": 5, "window_ms": 60000});
     sale["durability"] = "redis".into();
     sale["guards"] = json!(SaleGuards::default());
+    sale["message"] = json!({});
     sale
 }
 

@@ -1,6 +1,7 @@
 //! What operators do: preload, transitions, restock, stats, audit.
 
 use crate::support::app::{ADMIN_KEY, TestApp, Who, rfc3339, sale, sale_with, token};
+use crate::support::poll;
 use chrono::{TimeDelta, Utc};
 use flashsale::http::ROUTES;
 use reqwest::Method;
@@ -357,4 +358,49 @@ async fn only_a_sale_that_is_in_redis_can_be_rebuilt() {
     app.operate(&id, "rebuild").await.ok(200);
     let closed = app.buy("bob", &id, "k", 1).await.no(409, "sale_not_open");
     assert_eq!(closed.text("sale_state"), "closed");
+}
+
+#[tokio::test]
+async fn what_an_operator_says_reaches_shoppers_at_every_instance_until_it_is_taken_away() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}");
+    let tag = app.admin(&id, "").await.ok(200).header("etag").map(str::to_owned);
+    let say = |body: Value| {
+        let request = app.request(Method::PUT, Who::Operator, &format!("{path}/message"));
+        app.send(request.json(&body))
+    };
+    let shown = async |message: Option<&Value>| {
+        poll::within(poll::PATIENCE, "both instances show the message", async || {
+            let mut answers = Vec::new();
+            for instance in [&*app, &other] {
+                answers.push(instance.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200));
+            }
+            answers.iter().all(|answer| answer.body.get("message") == message)
+        })
+        .await;
+    };
+
+    let message = json!({"en": "More at 18:00.", "zh": "18:00 补货。"});
+    assert_eq!(say(message.clone()).await.ok(200).body["message"], message);
+    shown(Some(&message)).await;
+    let only = json!({"en": "Ten more minutes."});
+    say(json!({"en": " Ten more minutes. ", "zh": ""})).await.ok(200);
+    shown(Some(&only)).await;
+    for (wrong, named) in [
+        (json!({"en": "two\nlines"}), "en"),
+        (json!({"zh": "等".repeat(281)}), "zh"),
+        (json!({"de": "Hallo"}), "de"),
+    ] {
+        let refused = say(wrong).await.no(400, "invalid_request");
+        assert!(refused.text("detail").contains(named), "{refused:?}");
+    }
+    let read = app.admin(&id, "").await.ok(200);
+    assert_eq!(
+        (&read.body["message"], read.header("etag").map(str::to_owned)),
+        (&only, tag)
+    );
+    say(json!({})).await.ok(200);
+    shown(None).await;
 }

@@ -1,0 +1,19 @@
+//! Message: an operator speaks to the shoppers of a sale. One transaction of the ledger; a crash leaves the message
+//! before or after it.
+
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::Sale;
+use crate::domain::sale_message::SaleMessage;
+use crate::flow::App;
+use std::sync::Arc;
+
+/// Replaces the message to a sale's shoppers; an empty one is removed. `None` if there is no such sale. Every instance
+/// shows it within a second.
+pub async fn set(app: &App, id: SaleId, message: &SaleMessage) -> Result<Option<Sale>, Fault> {
+    let sale = app.ledger.set_message(id, message).await?;
+    if let Some(sale) = &sale {
+        app.sales.changed(&Arc::new(sale.clone())).await;
+    }
+    Ok(sale)
+}
