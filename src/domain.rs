@@ -28,6 +28,7 @@ pub mod report;
 pub mod sale;
 pub mod sale_guards;
 pub mod sale_message;
+pub mod sale_report;
 pub mod server;
 pub mod shard;
 pub mod shop_link;

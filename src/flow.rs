@@ -74,6 +74,8 @@ pub struct App {
     pub refusal_counts: Arc<sell::refusal_counts::RefusalCounts>,
     /// Counts of purchase answers, for sales that an operator watches.
     pub pulse: Arc<watch::pulse::Pulse>,
+    /// Counts of purchase answers, for the reports of sales.
+    pub history: Arc<watch::history::History>,
     /// Replay probes by account, limited.
     pub replay_probes: Arc<sell::replay_probe::ReplayProbes>,
     /// New alerts, for their followers.
@@ -102,6 +104,7 @@ impl App {
             bans: Arc::default(),
             refusal_counts: Arc::default(),
             pulse: Arc::default(),
+            history: Arc::default(),
             replay_probes: Arc::default(),
             alert_feed: Arc::default(),
             readiness: Arc::default(),

@@ -260,6 +260,7 @@ const OPERATORS: Tables = &[
     admin::sales::ROUTES,
     admin::messages::ROUTES,
     admin::stock::ROUTES,
+    admin::reports::ROUTES,
     admin::live::ROUTES,
     admin::audits::ROUTES,
     admin::dead_letters::ROUTES,

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod balance;
 pub mod conservation;
 pub mod gauges;
+pub mod history;
 pub mod pulse;
 pub mod readiness;
 pub mod stats;

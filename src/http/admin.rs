@@ -14,6 +14,7 @@ pub mod messages;
 pub mod operator;
 pub mod orders;
 pub mod payments;
+pub mod reports;
 pub mod sales;
 pub mod session;
 pub mod sessions;

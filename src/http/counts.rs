@@ -1,5 +1,5 @@
-//! Counts purchases and refusals: in the metrics, in the pulse of a sale that an operator watches, and in the sale's
-//! refusal counts.
+//! Counts purchases and refusals: in the metrics, in the pulse of a sale that an operator watches, in the sale's history,
+//! and in its refusal counts.
 
 use crate::domain::code::Code;
 use crate::domain::guard::Layer;
@@ -22,18 +22,23 @@ pub fn answered(api: &Api, sale: SaleId, answer: Result<StatusCode, &Problem>, t
         Err(problem) => problem.code().as_str(),
     };
     measure(api, answer, took);
-    api.app.pulse.count(sale, answer, Some(took));
+    count(api, sale, answer, Some(took));
 }
 
 /// Counts a purchase that was refused before its sale was read, because of its token, key or body. Many of them may
 /// show a fault of ours, such as an instance with the wrong secret.
 pub fn unread(api: &Api, sale: Option<SaleId>, code: Code, took: Duration) {
     measure(api, code.as_str(), took);
-    if let Some(sale) = sale {
+    if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
         let is_account_limit = code == Code::RateLimited;
         let answer = if is_account_limit { ACCOUNT_LIMIT } else { code.as_str() };
-        api.app.pulse.count(sale, answer, None);
+        count(api, sale, answer, None);
     }
+}
+
+fn count(api: &Api, sale: SaleId, answer: &'static str, took: Option<Duration>) {
+    api.app.pulse.count(sale, answer, took);
+    api.app.history.count(sale, answer, took);
 }
 
 fn measure(api: &Api, answer: &'static str, took: Duration) {
@@ -54,8 +59,8 @@ pub fn refused_at_gateway(api: &Api, request: &HttpRequest, layer: Layer, name: 
     let sale = sale_of(request);
     refused_by_guard(api, sale, layer);
     let is_purchase = request.method() == Method::POST && request.match_info().as_str().ends_with("/orders");
-    if let Some(sale) = sale.filter(|_| is_purchase) {
-        api.app.pulse.count(sale, name, None);
+    if let Some(sale) = sale.filter(|sale| is_purchase && api.app.sales.knows(*sale)) {
+        count(api, sale, name, None);
     }
 }
 

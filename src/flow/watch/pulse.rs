@@ -57,23 +57,60 @@ struct Counting {
     answer_counts: Mutex<AnswerCounts>,
 }
 
-struct AnswerCounts {
+/// The answers to a sale's purchases, and how long they took.
+pub(super) struct AnswerCounts {
     by_answer: BTreeMap<&'static str, u64>,
     /// In microseconds. If the histogram cannot be made, no latency is counted.
     latency: Option<Histogram<u64>>,
 }
 
+impl Default for AnswerCounts {
+    fn default() -> Self {
+        Self {
+            by_answer: BTreeMap::new(),
+            latency: histogram(),
+        }
+    }
+}
+
+impl AnswerCounts {
+    pub(super) fn count(&mut self, answer: &'static str, took: Option<Duration>) {
+        *self.by_answer.entry(answer).or_default() += 1;
+        if let (Some(latency), Some(took)) = (&mut self.latency, took) {
+            let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
+            latency.saturating_record(micros.clamp(1, LATENCY_MAX));
+        }
+    }
+
+    pub(super) fn add(&mut self, others: &Self) {
+        for (answer, count) in &others.by_answer {
+            *self.by_answer.entry(answer).or_default() += count;
+        }
+        if let (Some(latency), Some(others)) = (&mut self.latency, &others.latency) {
+            // Both have the same bounds, so that each value has its place.
+            let _added = latency.add(others);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let answers = self.by_answer.iter();
+        let latency = self.latency.iter().flat_map(Histogram::iter_recorded);
+        Counts {
+            answers: answers.map(|(answer, count)| ((*answer).to_owned(), *count)).collect(),
+            latency: latency
+                .map(|it| (it.value_iterated_to(), it.count_at_value()))
+                .collect(),
+        }
+    }
+}
+
 impl Counting {
     fn begin() -> Self {
         let now = Instant::now();
-        let answer_counts = AnswerCounts {
-            by_answer: BTreeMap::new(),
-            latency: histogram(),
-        };
         Self {
             began: now,
             until: now,
-            answer_counts: Mutex::new(answer_counts),
+            answer_counts: Mutex::default(),
         }
     }
 
@@ -82,18 +119,7 @@ impl Counting {
     }
 
     fn counts(&self) -> Counts {
-        let answer_counts = self.answer_counts();
-        let answers = answer_counts
-            .by_answer
-            .iter()
-            .map(|(answer, count)| ((*answer).to_owned(), *count));
-        let latency = answer_counts.latency.iter().flat_map(Histogram::iter_recorded);
-        Counts {
-            answers: answers.collect(),
-            latency: latency
-                .map(|it| (it.value_iterated_to(), it.count_at_value()))
-                .collect(),
-        }
+        self.answer_counts().counts()
     }
 }
 
@@ -110,12 +136,7 @@ impl Pulse {
         }
         let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
         let Some(counting) = sales.get(&sale) else { return };
-        let mut answer_counts = counting.answer_counts();
-        *answer_counts.by_answer.entry(answer).or_default() += 1;
-        if let (Some(latency), Some(took)) = (&mut answer_counts.latency, took) {
-            let micros = u64::try_from(took.as_micros()).unwrap_or(LATENCY_MAX);
-            latency.saturating_record(micros.clamp(1, LATENCY_MAX));
-        }
+        counting.answer_counts().count(answer, took);
     }
 
     /// Counts these sales from now on, and drops those that have not been watched for a while.

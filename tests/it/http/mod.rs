@@ -22,6 +22,7 @@ mod orders;
 mod pages;
 mod payments;
 mod purchase;
+mod report;
 mod sales;
 mod terminal;
 mod tls;

@@ -1,0 +1,159 @@
+//! The report of a whole sale, as JSON, and its course as a table.
+
+use crate::domain::ids::SaleId;
+use crate::domain::sale_report::SaleReport;
+use crate::flow::watch::history;
+use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::{Operator, Query, SalePath};
+use crate::http::openapi::SALE_ID;
+use crate::http::problem::Problem;
+use crate::http::{Api, found};
+use actix_web::http::header::{ACCEPT, CONTENT_DISPOSITION};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, SecondsFormat, Utc};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The content type of a table.
+const CSV: &str = "text/csv";
+
+pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/report", handler!(report), |it| {
+    it.of_operators("reportSale", "Report a whole sale")
+        .says(
+            "What was sold, how purchases were answered, and when, from the sale's first second on; during the sale, \
+             up to some seconds ago. With `Accept: text/csv`, the course as a table with a column for each answer.",
+        )
+        .query::<ReportQuery>(&[])
+        .answers::<SaleReport>(200, "The report.", example())
+        .or_as(CSV)
+})];
+
+/// Which part of the course to return.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportQuery {
+    /// Leaves out the course before this moment.
+    from: Option<DateTime<Utc>>,
+    /// Leaves out the course from this moment on.
+    to: Option<DateTime<Utc>>,
+}
+
+async fn report(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Query(ReportQuery { from, to }): Query<ReportQuery>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let report = api.for_operator(move |app| async move { history::report(&app, id, from, to).await });
+    let report = found(report.await?, "such sale")?;
+    let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    if !accepted.is_some_and(|accept| accept.contains(CSV)) {
+        return Ok(HttpResponse::Ok().json(report));
+    }
+    Ok(HttpResponse::Ok()
+        .content_type("text/csv; charset=utf-8")
+        .insert_header((CONTENT_DISPOSITION, file_name(id)))
+        .body(table(&report)))
+}
+
+fn file_name(id: SaleId) -> String {
+    format!("attachment; filename=\"sale-{id}.csv\"")
+}
+
+/// The course as CSV (RFC 4180). No cell needs quotes: times, counts and the names of answers have no comma.
+fn table(report: &SaleReport) -> String {
+    let answers: BTreeSet<&String> = report.answers.keys().collect();
+    let mut table = "at,seconds".to_owned();
+    for answer in &answers {
+        table.push(',');
+        table.push_str(answer);
+    }
+    table.push_str(",p50_ms,p95_ms,p99_ms\r\n");
+    for step in &report.course {
+        let at = step.at.to_rfc3339_opts(SecondsFormat::Millis, true);
+        // Writing to a string cannot fail.
+        let _written = write!(table, "{at},{}", report.step_seconds);
+        for answer in &answers {
+            let count = step.answers.get(*answer).copied().unwrap_or_default();
+            let _written = write!(table, ",{count}");
+        }
+        let latency = step.latency_ms;
+        for share in [latency.p50, latency.p95, latency.p99] {
+            let _written = write!(table, ",{}", share.map_or_else(String::new, |share| share.to_string()));
+        }
+        table.push_str("\r\n");
+    }
+    table
+}
+
+fn example() -> Value {
+    let latency = json!({"p50": 2.1, "p95": 4.9, "p99": 9.2});
+    json!({
+        "sale_id": SALE_ID, "name": "Winter drop", "state": "closed", "server_time": "2026-11-22T11:00:00.000Z",
+        "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
+        "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "total": 100, "sold": 92, "held": 0,
+            "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84}],
+        "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
+        "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12}, "latency_ms": latency,
+        "step_seconds": 1,
+        "course": [{"at": "2026-11-22T09:00:00.000Z", "answers": {"reserved": 61}, "latency_ms": latency}],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::report::OrderCounts;
+    use crate::domain::sale::SaleState;
+    use crate::domain::sale_report::{Latency, Step};
+    use crate::domain::time::from_millis;
+    use std::collections::BTreeMap;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_course_is_a_table_with_a_column_for_each_answer() {
+        let counts = |all: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            all.iter()
+                .map(|(answer, count)| ((*answer).to_owned(), *count))
+                .collect()
+        };
+        let step = |at, answers, p50| Step {
+            at: from_millis(at),
+            answers,
+            latency_ms: Latency {
+                p50,
+                ..Latency::default()
+            },
+        };
+        let report = SaleReport {
+            sale_id: SaleId(Uuid::nil()),
+            name: "Winter, \"drop\"".to_owned(),
+            state: SaleState::Open,
+            server_time: from_millis(0),
+            starts_at: from_millis(0),
+            ends_at: from_millis(1),
+            items: Vec::new(),
+            orders: OrderCounts::default(),
+            unpaid_share: None,
+            answers: counts(&[("reserved", 3), ("sold_out", 7)]),
+            stopped: BTreeMap::new(),
+            latency_ms: Latency::default(),
+            step_seconds: 2,
+            course: vec![
+                step(0, counts(&[("reserved", 3)]), Some(1.5)),
+                step(2000, counts(&[("sold_out", 7)]), None),
+            ],
+        };
+        assert_eq!(
+            table(&report),
+            "at,seconds,reserved,sold_out,p50_ms,p95_ms,p99_ms\r\n\
+             1970-01-01T00:00:00.000Z,2,3,0,1.5,,\r\n\
+             1970-01-01T00:00:02.000Z,2,0,7,,,\r\n"
+        );
+    }
+}

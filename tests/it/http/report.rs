@@ -1,0 +1,90 @@
+//! The report of a whole sale: complete for everybody, whether or not an operator watched.
+
+use crate::support::app::{Answer, TestApp, Who, sale_with};
+use crate::support::poll;
+use reqwest::Method;
+use reqwest::header::ACCEPT;
+use serde_json::{Value, json};
+
+/// The answers of a report, as soon as there are so many.
+async fn reported(app: &TestApp, path: &str, answers: u64) -> Answer {
+    poll::answer("all purchases are in the report", || async {
+        let report = app.get(Who::Operator, path).await.ok(200);
+        let counts = report.body["answers"].as_object().unwrap().values();
+        (counts.filter_map(Value::as_u64).sum::<u64>() == answers).then_some(report)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let sale = json!({"stock": 3, "per_user_limit": 1, "shards": 1});
+    let id = app.load_sale(&sale_with(&sale)).await;
+    let path = format!("/v1/admin/sales/{id}/report");
+    let empty = app.get(Who::Operator, &path).await.ok(200);
+    assert_eq!(empty.body["course"], json!([]));
+    assert_eq!(
+        (&empty.body["unpaid_share"], &empty.body["latency_ms"]["p50"]),
+        (&Value::Null, &Value::Null)
+    );
+
+    let paid = app.buy("ada", &id, "k", 1).await.ok(201);
+    let cancelled = other.buy("bob", &id, "k", 1).await.ok(201);
+    other.buy("bob", &id, "k", 1).await.ok(200);
+    app.buy("cyd", &id, "k", 1).await.ok(201);
+    app.buy("dan", &id, "k", 1).await.no(409, "sold_out");
+    other.buy("eve", &id, "k", 1).await.no(409, "sold_out");
+    other.cancel("bob", &cancelled.id()).await.ok(200);
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+
+    let report = reported(&app, &path, 6).await;
+    assert_eq!(
+        report.body["answers"],
+        json!({"reserved": 3, "replayed": 1, "sold_out": 2})
+    );
+    let item = &report.body["items"][0];
+    let expected = json!({"sku": "phone", "name": "A phone", "total": 3, "sold": 1, "held": 1, "money_minor": 49_900,
+        "currency": "EUR", "sold_out_after_seconds": item["sold_out_after_seconds"]});
+    assert_eq!(*item, expected);
+    // The sale began an hour before.
+    assert!(item["sold_out_after_seconds"].as_f64().unwrap() >= 3600.0, "{item}");
+    let orders = json!({"reserved": 1, "paid": 1, "cancelled": 1, "expired": 0, "revoked": 0});
+    assert_eq!(
+        (&report.body["orders"], &report.body["unpaid_share"]),
+        (&orders, &json!(0.5))
+    );
+    let latency = &report.body["latency_ms"];
+    assert!(
+        latency["p50"].as_f64().unwrap() <= latency["p99"].as_f64().unwrap(),
+        "{latency}"
+    );
+    let course = report.body["course"].as_array().unwrap();
+    let sold: u64 = course
+        .iter()
+        .filter_map(|step| step["answers"]["reserved"].as_u64())
+        .sum();
+    assert_eq!(sold, 3, "{course:?}");
+
+    let request = app
+        .request(Method::GET, Who::Operator, &path)
+        .header(ACCEPT, "text/csv");
+    let table = request.send().await.unwrap();
+    assert_eq!(table.headers()["content-type"], "text/csv; charset=utf-8");
+    let table = table.text().await.unwrap();
+    let mut lines = table.split_terminator("\r\n");
+    assert_eq!(
+        lines.next(),
+        Some("at,seconds,replayed,reserved,sold_out,p50_ms,p95_ms,p99_ms")
+    );
+    assert_eq!(lines.count(), course.len());
+
+    let later = format!("{path}?from=2999-01-01T00:00:00Z");
+    assert_eq!(app.get(Who::Operator, &later).await.ok(200).body["course"], json!([]));
+    app.get(Who::Operator, &format!("{path}?from=soon"))
+        .await
+        .no(400, "invalid_request");
+    let none = format!("/v1/admin/sales/{}/report", uuid::Uuid::nil());
+    app.get(Who::Operator, &none).await.no(404, "not_found");
+}
