@@ -1,6 +1,7 @@
 //! Values and rules. Nothing here does input or output, reads a clock, or knows Redis, SQL or HTTP.
 
 pub mod alert;
+pub mod amendment;
 pub mod ban;
 pub mod challenge;
 pub mod code;

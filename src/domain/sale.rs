@@ -34,9 +34,9 @@ const PRICE_MAX: i64 = 10_000_000_000;
 /// The highest limit of units of an item for one shopper.
 const PER_USER_LIMIT_MAX: i64 = 100_000;
 /// The most characters of a sale's or an item's name.
-const NAME_MAX: usize = 200;
+pub(super) const NAME_MAX: usize = 200;
 /// The pattern of a name: no control characters, and not only white space.
-const NAME_PATTERN: &str = concat!(
+pub(super) const NAME_PATTERN: &str = concat!(
     r"^[^\u0000-\u001f\u007f-\u009f]*",
     r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
     r"[^\u0000-\u001f\u007f-\u009f]*$"
@@ -524,7 +524,7 @@ fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Res
     T::try_from(value).map_err(|_| wrong())
 }
 
-fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
+pub(super) fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
     let length = value.chars().count();
     if value.trim().is_empty() || length > NAME_MAX || value.chars().any(char::is_control) {
         return Err(InvalidSale(format!(
@@ -534,7 +534,7 @@ fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
     Ok(value.to_owned())
 }
 
-fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
+pub(super) fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
     if !(1970..=9999).contains(&at.year()) {
         return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
     }

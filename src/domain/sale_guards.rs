@@ -14,7 +14,7 @@ const PROOF_COST_MAX: u32 = 1_000_000;
 /// The highest limit on unpaid holds.
 const HOLDS_MAX: u32 = 100_000;
 /// The most shoppers per second that a waiting room admits.
-const ADMISSIONS_MAX: u32 = 1_000_000;
+pub(super) const ADMISSIONS_MAX: u32 = 1_000_000;
 const ADMISSION_SECONDS_MIN: u32 = 10;
 
 /// What a shopper must solve for a purchase token.
@@ -192,7 +192,7 @@ impl SaleGuards {
         matches!(self.challenge, ChallengeKind::Captcha) && self.captcha_proof_cost > 0
     }
 
-    fn check(&self) -> Result<(), WrongGuards> {
+    pub(super) fn check(&self) -> Result<(), WrongGuards> {
         if let Some((name, value, low, high)) = self
             .ranges()
             .into_iter()

@@ -1,5 +1,5 @@
 //! The sales that this process knows. The fixed parts of a loaded sale (items, prices, shards, secret) are remembered
-//! for good. The changing parts (state, times, stock) are read again after a moment. Selling needs only the fixed
+//! until an operator amends it. The changing parts (state, times, stock) are read again after a moment. Selling needs only the fixed
 //! parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is away they get
 //! the last ones known.
 
@@ -13,7 +13,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -370,7 +370,7 @@ impl SaleBook {
                 let mut last = self.last_live.write().unwrap_or_else(PoisonError::into_inner);
                 last.replace(Arc::clone(&sales))
             };
-            self.note_leaving(before, &sales).await;
+            self.note_changed(before, &sales).await;
             Ok::<_, Fault>(sales)
         };
         self.live.try_get_with((), read).await.map_err(shared)
@@ -403,9 +403,13 @@ impl SaleBook {
         self.remember(sale).await;
     }
 
-    /// Notes sales that leave Redis or have left it: the only change of their fixed parts.
-    async fn note_leaving(&self, before: Option<LiveSales>, live: &LiveSales) {
-        for sale in live.iter().filter(|sale| sale.leaving) {
+    /// Notes sales that an operator has amended, and those that leave Redis or have left it: the only changes of their
+    /// fixed parts.
+    async fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
+        let versions = before.iter().flat_map(|before| before.iter());
+        let versions: HashMap<SaleId, i64> = versions.map(|sale| (sale.id, sale.state_version)).collect();
+        let has_changed = |sale: &&Arc<Sale>| versions.get(&sale.id).is_some_and(|it| *it < sale.state_version);
+        for sale in live.iter().filter(|sale| sale.leaving || has_changed(sale)) {
             self.remember(sale).await;
         }
         let ids: HashSet<SaleId> = live.iter().map(|sale| sale.id).collect();

@@ -5,6 +5,7 @@ use super::ban::lock_changes;
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
+use crate::domain::amendment::{Amendment, Unfit};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
@@ -442,6 +443,37 @@ impl Ledger {
         Ok(sale.map_or(TransitionOutcome::NotFound, TransitionOutcome::Done))
     }
 
+    /// Changes a sale whose preload has begun, if it can be changed so at `now` by Redis's clock. `None` if there is no
+    /// such sale.
+    pub async fn amend(
+        &self,
+        id: SaleId,
+        amendment: &Amendment,
+        now: Millis,
+    ) -> Result<Option<Result<Sale, Unfit>>, Fault> {
+        let mut tx = begin(&self.api).await?;
+        let Some(mut sale) = self.lock(&mut tx, id).await? else {
+            return Ok(None);
+        };
+        if let Err(unfit) = amendment.apply(&mut sale, now) {
+            return Ok(Some(Err(unfit)));
+        }
+        sqlx::query!(
+            "update sales set name = $2, starts_at = $3, ends_at = $4, guards = $5, state_version = state_version + 1 \
+             where sale_id = $1",
+            id.0,
+            sale.name,
+            sale.starts_at,
+            sale.ends_at,
+            sale.guards.stored()
+        )
+        .execute(&mut *tx)
+        .await?;
+        send_state(&mut tx, &sale).await?;
+        commit(tx).await?;
+        Ok(self.sale(id).await?.map(Ok))
+    }
+
     async fn lock(&self, tx: &mut Tx, id: SaleId) -> Result<Option<Sale>, Fault> {
         let rows = select_sales!("sale_id = $1 for no key update", id.0)
             .fetch_all(&mut **tx)
@@ -668,6 +700,10 @@ async fn set_state(tx: &mut Tx, sale: &Sale, lifecycle: Lifecycle, starts_at: Da
     )
     .execute(&mut **tx)
     .await?;
+    send_state(tx, sale).await
+}
+
+async fn send_state(tx: &mut Tx, sale: &Sale) -> Result<(), Fault> {
     let messages: Vec<_> = (0..sale.shards).map(|shard| (shard, Message::State)).collect();
     send_all(tx, sale.id, &messages).await.map_err(Fault::from)
 }

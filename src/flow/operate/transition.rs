@@ -1,12 +1,13 @@
-//! Transition: an operator opens, pauses, resumes or closes a sale.
+//! Transition: an operator opens, pauses, resumes or closes a sale, or amends it.
 //!
-//! The ledger decides and leaves a message for each shard. The shards get the new state, all at once, before the
-//! operator is answered. A crash in between leaves the messages.
+//! The ledger decides and leaves a message for each shard. The shards get the new state and times, all at once, before
+//! the operator is answered. A crash in between leaves the messages.
 
 use crate::crash;
+use crate::domain::amendment::{Amendment, Unfit};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::Transition;
+use crate::domain::sale::{Sale, Transition};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::operate::preload::deliver_state;
@@ -29,13 +30,30 @@ pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result
         Transition::Open | Transition::Resume => app.stock.slowest_clock().await?,
     };
     let outcome = app.ledger.transition(id, transition, now).await?;
-    crash::point("transition.after_commit");
     if let TransitionOutcome::Done(sale) = &outcome {
-        let delivered = deliver_state(app, sale).await;
-        app.sales.changed(&Arc::new(sale.clone())).await;
-        delivered?;
+        deliver(app, sale).await?;
     }
     Ok(outcome)
+}
+
+/// Changes a sale whose preload has begun, by Redis's clock; `None` if there is no such sale.
+///
+/// # Errors
+/// As [`transition`].
+pub async fn amend(app: &App, id: SaleId, amendment: &Amendment) -> Result<Option<Result<Sale, Unfit>>, Fault> {
+    let now = app.stock.slowest_clock().await?;
+    let outcome = app.ledger.amend(id, amendment, now).await?;
+    if let Some(Ok(sale)) = &outcome {
+        deliver(app, sale).await?;
+    }
+    Ok(outcome)
+}
+
+async fn deliver(app: &App, sale: &Sale) -> Result<(), Fault> {
+    crash::point("transition.after_commit");
+    let delivered = deliver_state(app, sale).await;
+    app.sales.changed(&Arc::new(sale.clone())).await;
+    delivered
 }
 
 /// The moment of a pause or a close, for which no server need answer.

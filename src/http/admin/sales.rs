@@ -1,9 +1,10 @@
 //! Sales: drafts, and the transitions of a sale, its preload among them.
 
+use crate::domain::amendment::{Amendment, Unfit};
 use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
 use crate::domain::report::ShardStats;
-use crate::domain::sale::{Sale, SaleRequest, Transition};
+use crate::domain::sale::{Sale, SaleRequest, SaleState, Transition};
 use crate::domain::sale_guards::SaleGuards;
 use crate::flow;
 use crate::flow::operate::drafts::{self, ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
@@ -76,6 +77,18 @@ pub const ROUTES: &[Endpoint] = &[
             .answers::<AdminSale>(200, "The draft as it is now.", example("draft"))
             .with_header(Header::TAG)
             .refuses(&[Code::InvalidTransition])
+    }),
+    Endpoint::patch("/v1/admin/sales/{id}", handler!(amend_sale), |it| {
+        it.of_operators("amendSale", "Change a sale whose preload has begun")
+            .says(
+                "Its name, the rate of its waiting room, and its start and end, which can only become later, until \
+                 five seconds before them. An absent member stays. Every instance follows within a second. Change a \
+                 draft with `PUT`.",
+            )
+            .reads::<Amendment>(json!({"name": "Winter drop", "ends_at": "2037-11-22T10:00:00Z"}))
+            .answers::<AdminSale>(200, "The sale as it is now.", example("open"))
+            .with_header(Header::TAG)
+            .refuses(&[Code::InvalidTransition, Code::Overloaded])
     }),
     Endpoint::delete("/v1/admin/sales/{id}", handler!(delete_sale), |it| {
         it.of_operators("deleteSale", "Delete a draft")
@@ -199,6 +212,32 @@ async fn change_sale(
             Err(Problem::not_a_draft(sale.state_at(now)))
         }
         ChangeOutcome::NotFound => Err(Problem::not_found("such sale")),
+    }
+}
+
+async fn amend_sale(
+    api: Data<Api>,
+    _: Operator,
+    SalePath(id): SalePath,
+    Json(amendment): Json<Amendment>,
+) -> Result<HttpResponse, Problem> {
+    let amended = api.for_operator(move |app| async move { transition::amend(&app, id, &amendment).await });
+    match found(amended.await?, "such sale")? {
+        Ok(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
+        Err(Unfit::Invalid(wrong)) => Err(Problem::invalid(wrong.to_string())),
+        Err(Unfit::State(SaleState::Draft)) => Err(Problem::new(
+            Code::InvalidTransition,
+            "the sale is a draft: replace it with PUT",
+        )),
+        Err(Unfit::State(state)) => Err(Problem::invalid_transition(state)),
+        Err(Unfit::NotLater(field)) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("{field} can only become later"),
+        )),
+        Err(Unfit::TooLate(field)) => Err(Problem::new(
+            Code::InvalidTransition,
+            format!("{field} can be moved until five seconds before it"),
+        )),
     }
 }
 

@@ -320,3 +320,65 @@ async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
     assert!(said.contains("is deleted"), "{said}");
     app.run(&["sale", "delete", &loaded]).ended(1);
 }
+
+#[tokio::test]
+async fn a_published_sale_gets_another_name_and_later_times_at_every_instance() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let now = Utc::now();
+    let (start, end) = (now + TimeDelta::minutes(10), now + TimeDelta::minutes(20));
+    let later = TimeDelta::minutes(5);
+    let times = json!({"starts_at": rfc3339(start), "ends_at": rfc3339(end)});
+    let draft = app.create_sale(&sale_with(&times)).await;
+    let id = app.load_sale(&sale_with(&times)).await;
+    let amend = |id: &str, body: Value| {
+        let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+        app.send(request.json(&body))
+    };
+    // Both instances have read the sale before.
+    for instance in [&*app, &*other] {
+        instance.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
+    }
+    let body = json!({"name": "Winter", "starts_at": rfc3339(start + later), "ends_at": rfc3339(end + later)});
+    let amended = amend(&id, body.clone()).await.ok(200);
+    let is_so = |shown: &Value| ["name", "starts_at", "ends_at"].iter().all(|it| shown[it] == body[it]);
+    assert!(is_so(&amended.body), "{amended:?}");
+    poll::within(poll::PATIENCE, "the other instance shows it", async || {
+        is_so(&other.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body)
+    })
+    .await;
+
+    for (wrong, status, code) in [
+        (json!({"starts_at": rfc3339(start)}), 409, "invalid_transition"),
+        (json!({"ends_at": rfc3339(end)}), 409, "invalid_transition"),
+        (json!({"starts_at": rfc3339(end + later)}), 400, "invalid_request"),
+        (json!({"name": ""}), 400, "invalid_request"),
+        (json!({"stock": 1}), 400, "invalid_request"),
+        (json!({"admissions_per_second": 0}), 400, "invalid_request"),
+    ] {
+        amend(&id, wrong).await.no(status, code);
+    }
+    amend(&draft, json!({"name": "Winter"}))
+        .await
+        .no(409, "invalid_transition");
+    app.operate(&id, "open").await.ok(200);
+    other.buy("ada", &id, "k", 1).await.ok(201);
+    amend(&id, json!({"starts_at": rfc3339(end)}))
+        .await
+        .no(409, "invalid_transition");
+    app.operate(&id, "close").await.ok(200);
+    amend(&id, json!({"name": "Over"})).await.no(409, "invalid_transition");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn the_shards_sell_until_the_later_end() {
+    let app = TestApp::start_api_only().await;
+    let end = Utc::now() + TimeDelta::seconds(15);
+    let id = app.load_sale(&sale_with(&json!({"ends_at": rfc3339(end)}))).await;
+    let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+    let body = json!({"ends_at": rfc3339(end + TimeDelta::hours(1))});
+    app.send(request.json(&body)).await.ok(200);
+    poll::within(poll::PATIENCE, "the first end has passed", async || Utc::now() > end).await;
+    app.buy("ada", &id, "k", 1).await.ok(201);
+}
