@@ -4,6 +4,7 @@
 pub mod actions;
 pub mod alerts;
 mod answer;
+mod archive;
 pub mod audit;
 pub mod ban;
 pub mod buy;

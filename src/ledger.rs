@@ -5,6 +5,7 @@
 //! an unknown outcome leaves where that is not obvious.
 
 pub mod alert;
+pub mod archive;
 pub mod audit;
 pub mod audit_log;
 pub mod ban;

@@ -22,6 +22,7 @@ use crate::http::request_id::{plain_path, request_id};
 use crate::http::shop::development::Development;
 use crate::http::{Api, FaultLog, Part, Shared, machine_routes, routes};
 use crate::ledger::Ledger;
+use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::listener::{Terms, answering};
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
@@ -35,6 +36,7 @@ use futures_util::future::{join_all, try_join_all};
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -129,6 +131,24 @@ pub enum ServeError {
 /// When Postgres cannot be reached or a migration fails.
 pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
     Ok(ledger::migrate(database_url).await?)
+}
+
+/// Writes a sale that is over into a file, and deletes it from the ledger.
+///
+/// # Errors
+/// When Postgres cannot be reached.
+pub fn archive(database_url: &str, sale: SaleId, file: File) -> anyhow::Result<ArchiveOutcome> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    Ok(runtime.block_on(ledger::archive::archive(database_url, sale, file))?)
+}
+
+/// Restores a sale from a file of [`archive`].
+///
+/// # Errors
+/// When Postgres cannot be reached, or refuses a row.
+pub fn restore(database_url: &str, file: File) -> anyhow::Result<RestoreOutcome> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    Ok(runtime.block_on(ledger::archive::restore(database_url, file))?)
 }
 
 /// Decodes what Redis holds of a sale; `None` when there is no such sale.

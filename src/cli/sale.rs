@@ -6,8 +6,8 @@ use super::output::{self, Table};
 use super::progress::Progress;
 use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
-use super::{Failure, pages, watch};
-use crate::domain::ids::Sku;
+use super::{Failure, archive, pages, watch};
+use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{NewSale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
@@ -139,12 +139,49 @@ Examples:
   flashsale sale watch 3f2c…
   flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
     Watch(SaleArg),
+    /// Write a sale that is over into a file, and delete it from Postgres.
+    #[command(after_help = "\
+Redis must have removed the sale: about 26 hours after its end. Its refunds and dead letters must be settled. The file is
+text; gzip makes it a tenth. Entries of the audit log stay.
+
+Needs FLASHSALE_DATABASE_URL.
+
+Example:
+  flashsale sale archive 3f2c… winter.archive && gzip winter.archive")]
+    Archive {
+        #[command(flatten)]
+        sale: SaleArg,
+        /// The file to create [default: sale-SALE_ID.archive].
+        file: Option<PathBuf>,
+    },
+    /// Restore a sale from the file of `archive`.
+    #[command(after_help = "\
+Its orders, payments and report are there again; it sells no more. Needs FLASHSALE_DATABASE_URL.
+
+Example:
+  gunzip winter.archive.gz && flashsale sale restore winter.archive")]
+    Restore {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// # Errors
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let form = args.api.form();
+    match &args.action {
+        Action::Archive { sale, file } => {
+            let id = match &sale.id {
+                SaleRef::Id(id) => *id,
+                prefix @ SaleRef::Prefix(_) => prefix.whole(&args.api.operator()?)?,
+            };
+            let usual = || PathBuf::from(format!("sale-{id}.archive"));
+            return archive::archive(SaleId(id), &file.clone().unwrap_or_else(usual), form);
+        }
+        Action::Restore { file } => return archive::restore(file, form),
+        _ => {}
+    }
     let client = &args.api.operator()?;
     let id = |sale: &SaleArg| sale.id.whole(client);
     match &args.action {

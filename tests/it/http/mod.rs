@@ -2,6 +2,7 @@
 
 mod admin;
 mod alerts;
+mod archive;
 mod bans;
 mod challenges;
 mod cli;

@@ -1,0 +1,74 @@
+//! `flashsale sale archive` and `flashsale sale restore`: a sale that is over goes to a file, and comes back.
+
+use super::answer::Form;
+use super::progress::Progress;
+use super::{Failure, output};
+use crate::config::{DATABASE_URL, Settings};
+use crate::domain::ids::SaleId;
+use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
+use crate::server;
+use anyhow::Context as _;
+use serde_json::json;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Writes a sale into a new file, and deletes it from Postgres.
+pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
+    let url = database_url()?;
+    // An earlier archive is not overwritten: it may be the only copy.
+    let file = File::create_new(path)
+        .map_err(|error| Failure::Usage(format!("cannot create {}: {error}; name a new file", path.display())))?;
+    let progress = Progress::of("writing the sale's rows");
+    let archived = server::archive(&url, id, file);
+    drop(progress);
+    let no = |why: String| {
+        // It has no rows that the ledger lacks.
+        let _left_over = fs::remove_file(path);
+        Err(Failure::No(why))
+    };
+    match archived.with_context(|| format!("if {} is whole, keep it until the sale is found again", path.display()))? {
+        ArchiveOutcome::Archived(rows) => {
+            // The folder's entry must survive a power failure, too.
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or_else(|| Path::new("."));
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.with_context(|| format!("cannot make sure that the disk has {}", path.display()))?;
+            match form {
+                Form::Json => output::print_json(&json!({"sale_id": id, "file": path, "rows": rows})),
+                _ => output::print(&format!("sale {id} is in {}, with {rows} rows\n", path.display())),
+            }
+        }
+        ArchiveOutcome::NotOver => no(format!(
+            "sale {id} is not over, or Redis still has it: it can be archived about 26 hours after its end"
+        )),
+        ArchiveOutcome::Unsettled => no(format!(
+            "sale {id} has refunds, dead letters or messages to settle: `flashsale refunds` and `flashsale \
+             dead-letters` list them"
+        )),
+        ArchiveOutcome::Unwritable(error) => no(format!("cannot write {}: {error}", path.display())),
+        ArchiveOutcome::NotFound => no(format!("there is no sale {id}")),
+    }
+}
+
+/// Restores a sale from a file.
+pub fn restore(path: &Path, form: Form) -> Result<(), Failure> {
+    let url = database_url()?;
+    let file = File::open(path).map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))?;
+    let progress = Progress::of("restoring the sale's rows");
+    let restored = server::restore(&url, file);
+    drop(progress);
+    match restored? {
+        RestoreOutcome::Restored(id, rows) => match form {
+            Form::Json => output::print_json(&json!({"sale_id": id, "rows": rows})),
+            _ => output::print(&format!("sale {id} is back, with {rows} rows\n")),
+        },
+        RestoreOutcome::Exists(id) => Err(Failure::No(format!("sale {id} is there already"))),
+        RestoreOutcome::Unreadable(why) => Err(Failure::Usage(format!("{}: {why}", path.display()))),
+    }
+}
+
+fn database_url() -> Result<String, Failure> {
+    let settings = Settings::load()?;
+    let url = settings.get(DATABASE_URL).map(str::to_owned);
+    url.ok_or_else(|| Failure::Usage(format!("{DATABASE_URL} is not set: name the database, as postgres://…")))
+}
