@@ -16,6 +16,7 @@ mod duration;
 mod events;
 pub mod guards;
 pub mod healthcheck;
+mod human;
 pub mod inspect;
 pub mod man;
 pub mod migrate;

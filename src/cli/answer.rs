@@ -1,6 +1,7 @@
 //! The API's answers, printed as JSON or as text. Unknown members are no error: the server may be newer.
 
 use super::Failure;
+use super::human;
 use super::output::{self, Table};
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{NewSale, SaleState};
@@ -85,13 +86,24 @@ pub fn table(entries: &[Value], columns: &[Column], instead: impl Fn(&Value, &st
     table.render()
 }
 
-/// A member as a cell of a table: a text without quotes, or a dash if there is none.
+/// A member as a cell of a table: a text without quotes, or a dash if there is none. A member whose name ends as those
+/// of times and amounts do is shown as people write them.
 #[must_use]
 pub fn cell(of: &Value, member: &str) -> String {
-    match of.pointer(&format!("/{member}")) {
-        None | Some(Value::Null) => "-".to_owned(),
-        Some(value) => text(value),
-    }
+    let value = match of.pointer(&format!("/{member}")) {
+        None | Some(Value::Null) => return "-".to_owned(),
+        Some(value) => value,
+    };
+    let shown = match value {
+        Value::String(time) if member.ends_with("_at") || member.ends_with("_until") => human::moment(time),
+        Value::Number(minor) if member.ends_with("_minor") => money(minor.as_i64(), &of["currency"]),
+        _ => None,
+    };
+    shown.unwrap_or_else(|| text(value))
+}
+
+fn money(minor: Option<i64>, currency: &Value) -> Option<String> {
+    Some(human::money(minor?, currency.as_str()?))
 }
 
 /// A value as text; a string has no quotes.
@@ -124,6 +136,23 @@ mod tests {
             said.contains("is it of the same version?: missing field `_a`"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn times_and_amounts_are_shown_as_people_write_them() {
+        let entry = json!({"received_at": "2026-11-27T20:00:05.250Z", "settled_at": null, "amount_minor": 49_900,
+            "currency": "EUR", "banned_until": "2026-11-27T20:00:05Z", "begun_at": "then"});
+        let time = human::moment("2026-11-27T20:00:05Z").unwrap();
+        for (member, shown) in [
+            ("received_at", time.as_str()),
+            ("banned_until", time.as_str()),
+            ("settled_at", "-"),
+            ("begun_at", "then"),
+            ("amount_minor", "499.00 EUR"),
+        ] {
+            assert_eq!(cell(&entry, member), shown, "{member}");
+        }
+        assert_eq!(cell(&json!({"amount_minor": 5}), "amount_minor"), "5");
     }
 
     #[test]

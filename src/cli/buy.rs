@@ -2,7 +2,7 @@
 //! refusal names: it waits in the waiting room, does a proof of work, and fetches a purchase token. All of it has one
 //! key, so that repeating it makes no second order.
 
-use super::answer::{read, show, text};
+use super::answer::{cell, read, show};
 use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
 use super::{Failure, output, setting, token};
@@ -322,19 +322,18 @@ fn describe_place(place: &Value) -> String {
 }
 
 fn describe(order: &Value) -> String {
-    let of = |name: &str| output::one_line(&text(&order[name]));
+    let of = |name: &str| output::one_line(&cell(order, name));
     let next = match order["state"].as_str() {
         Some("reserved") => format!("next: flashsale pay {}, before {}\n", of("id"), of("expires_at")),
         _ => String::new(),
     };
     format!(
-        "order {} is {}: {} x {}, {} {}\n{next}",
+        "order {} is {}: {} x {}, {}\n{next}",
         of("id"),
         of("state"),
         of("quantity"),
         of("sku"),
-        of("amount_minor"),
-        of("currency")
+        of("amount_minor")
     )
 }
 
@@ -376,7 +375,7 @@ mod tests {
         ]);
         let said = describe(&bought.unwrap().body);
         assert!(
-            said.contains("order o is reserved: 1 x phone, 499 EUR\nnext: flashsale pay o"),
+            said.contains("order o is reserved: 1 x phone, 4.99 EUR\nnext: flashsale pay o"),
             "{said}"
         );
         assert!(asked[2].contains(r#""ticket":"t1""#), "{asked:?}");

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use uuid::Uuid;
 
 const PATH: &str = "/v1/admin/orders";
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 9] = [
     ("ORDER", "id"),
     ("STATE", "state"),
     ("CREATED", "created_at"),
@@ -21,14 +21,12 @@ const COLUMNS: [Column; 10] = [
     ("SKU", "sku"),
     ("UNITS", "quantity"),
     ("AMOUNT", "amount_minor"),
-    ("CURRENCY", "currency"),
     ("PAYMENTS", "payments"),
 ];
-const PAYMENT_COLUMNS: [Column; 7] = [
+const PAYMENT_COLUMNS: [Column; 6] = [
     ("PAYMENT", "payment_id"),
     ("OUTCOME", "outcome"),
     ("AMOUNT", "amount_minor"),
-    ("CURRENCY", "currency"),
     ("RECEIVED", "received_at"),
     ("WHY", "reason"),
     ("REFERENCE", "settled_reference"),
@@ -131,9 +129,15 @@ fn payment_ids(order: &Value, member: &str) -> Option<String> {
 }
 
 fn describe(order: &Value) -> String {
-    let line = |name: &String| format!("{name:<13} {}\n", output::one_line(&cell(order, name)));
+    let line = |name: &String| {
+        let shown = output::one_line(&cell(order, name));
+        format!("{:<13} {shown}\n", name.trim_end_matches("_minor"))
+    };
     let members = order.as_object().into_iter().flat_map(|order| order.keys());
-    let lines = members.filter(|name| *name != "payments").map(line);
+    // The amount names its currency.
+    let lines = members
+        .filter(|name| !["payments", "currency"].contains(&name.as_str()))
+        .map(line);
     let payments = match payments(order) {
         [] => "no payment was matched with it\n".to_owned(),
         payments => table(payments, &PAYMENT_COLUMNS, |_, _| None),
@@ -156,13 +160,14 @@ mod tests {
 
     #[test]
     fn an_order_is_printed_with_its_payments_whatever_they_are_called() {
-        let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "paid_at": null, "payments": [
+        let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "paid_at": null, "amount_minor": 49_900,
+            "currency": "EUR", "payments": [
             {"payment_id": "pay\n1", "outcome": "refund_due", "reason": "the order was expired already"},
             {"payment_id": "pay2"}]});
         let shown = describe(&order);
         for part in [
             "user          a da\n",
-            "paid_at       -\n",
+            "paid_at       -\namount        499.00 EUR\n",
             "pay 1    refund_due",
             "expired already",
         ] {

@@ -70,7 +70,7 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A table with aligned columns. Columns whose cells are all numbers align to the right.
+/// A table with aligned columns. Columns whose cells are all numbers or amounts align to the right.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -116,9 +116,19 @@ impl Table {
         let cells = || self.rows.iter().filter_map(|row| row.get(column));
         let width = cells().map(|cell| measure_text_width(cell)).max().unwrap_or(0);
         let mut body = cells().skip(1).filter(|cell| *cell != "-").peekable();
-        let is_number = body.peek().is_some() && body.all(|cell| cell.parse::<f64>().is_ok());
+        let is_number = body.peek().is_some() && body.all(|cell| is_number(cell));
         (width, is_number)
     }
+}
+
+/// Whether a cell is a number, or an amount such as `499.00 EUR`.
+fn is_number(cell: &str) -> bool {
+    let is_currency = |word: &str| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    let number = match cell.split_once(' ') {
+        Some((number, currency)) if is_currency(currency) => number,
+        _ => cell,
+    };
+    number.parse::<f64>().is_ok()
 }
 
 #[cfg(test)]
@@ -143,6 +153,15 @@ mod tests {
         table.row(["phone".into(), "1000".into()]);
         // Four characters that take eight columns on a terminal.
         assert_eq!(table.render(), "SKU       STOCK\n冬季特卖      5\nphone      1000\n");
+    }
+
+    #[test]
+    fn amounts_align_right() {
+        let mut table = Table::new(["PRICE", "SKU"]);
+        table.row(["499.00 EUR".into(), "phone".into()]);
+        table.row(["5.00 EUR".into(), "case".into()]);
+        assert_eq!(table.render(), "     PRICE  SKU\n499.00 EUR  phone\n  5.00 EUR  case\n");
+        assert!(!is_number("5 eur") && !is_number("2026-11-27 20:00:05 UTC"));
     }
 
     #[test]

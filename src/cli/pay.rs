@@ -1,7 +1,7 @@
 //! `flashsale pay`: acts as the payment provider, which notifies the shop of a payment by a signed webhook.
 
 use super::client::{ApiArgs, Client};
-use super::{Failure, answer, output, setting, token};
+use super::{Failure, answer, human, output, setting, token};
 use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
 use crate::domain::payment::PaymentOutcome;
 use crate::domain::{time, webhook};
@@ -144,10 +144,9 @@ fn why_due(order: &Value, payment: &Payment) -> Option<String> {
     let currency = order["currency"].as_str()?;
     if (amount, currency) != (payment.amount_minor, payment.currency.as_str()) {
         return Some(format!(
-            "the order costs {amount} {} and {} {} were paid",
-            output::one_line(currency),
-            payment.amount_minor,
-            output::one_line(&payment.currency)
+            "the order costs {} and {} were paid",
+            output::one_line(&human::money(amount, currency)),
+            output::one_line(&human::money(payment.amount_minor, &payment.currency))
         ));
     }
     match order["state"].as_str()? {
@@ -316,7 +315,7 @@ mod tests {
         }
         assert_eq!(
             why(json!({"amount_minor": 100, "currency": "EUR", "state": "reserved"})).as_deref(),
-            Some("the order costs 100 EUR and 49900 EUR were paid")
+            Some("the order costs 1.00 EUR and 499.00 EUR were paid")
         );
         assert_eq!((why(order("reserved")), why(json!({}))), (None, None));
         let line = |why: Option<&str>| {

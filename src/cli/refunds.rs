@@ -11,11 +11,10 @@ use std::cmp::Reverse;
 const PATH: &str = "/v1/admin/payments";
 /// The outcomes of payments that must be refunded.
 const OWED: [&str; 2] = ["refund_due", "unmatched"];
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 7] = [
     ("PAYMENT", "payment_id"),
     ("RECEIVED", "received_at"),
     ("AMOUNT", "amount_minor"),
-    ("CURRENCY", "currency"),
     ("ORDER", "order_id"),
     ("WHY", "reason"),
     ("SETTLED", "settled_at"),

@@ -6,14 +6,14 @@ use super::output::{self, Table};
 use super::progress::Progress;
 use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
-use super::{Failure, archive, pages, watch};
+use super::{Failure, archive, human, pages, watch};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{NewSale, SaleState};
 use crate::domain::sale_guards::SaleGuards;
 use crate::stderr;
 use anyhow::Context as _;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -350,8 +350,8 @@ fn list(client: &Client, form: Form) -> Result<(), Failure> {
         table.row([
             id.to_string(),
             state.to_string(),
-            instant(terms.starts_at),
-            instant(terms.ends_at),
+            human::instant(terms.starts_at),
+            human::instant(terms.ends_at),
             terms.shards.to_string(),
             terms.items.len().to_string(),
             terms.items.iter().map(|item| item.stock).sum::<i64>().to_string(),
@@ -381,8 +381,8 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     if let Some(etag) = etag {
         fact("version", bare(etag).to_owned());
     }
-    fact("starts at", instant(*starts_at));
-    fact("ends at", instant(*ends_at));
+    fact("starts at", human::instant(*starts_at));
+    fact("ends at", human::instant(*ends_at));
     fact("shards", shards.to_string());
     fact("payment window", format!("{payment_window_seconds} s"));
     let rate = format!("{} in {} ms", purchase_rate.limit, purchase_rate.window_ms);
@@ -392,13 +392,11 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     if !guards.is_empty() {
         fact("guards", guards.join(", "));
     }
-    let mut items = Table::new(["SKU", "PRICE", "CURRENCY", "STOCK", "PER USER", "NAME"]);
+    let mut items = Table::new(["SKU", "PRICE", "STOCK", "PER USER", "NAME"]);
     for item in sold {
         items.row([
             item.sku.to_string(),
-            // Minor units, as everywhere in the API: the number in a major unit depends on the currency.
-            item.price_minor.to_string(),
-            item.currency.clone(),
+            human::money(item.price_minor, &item.currency),
             item.stock.to_string(),
             item.per_user_limit.to_string(),
             item.name.clone(),
@@ -422,10 +420,6 @@ fn guards(guards: &SaleGuards) -> Vec<String> {
         .collect();
     shown.sort_unstable();
     shown
-}
-
-fn instant(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 #[cfg(test)]
@@ -582,10 +576,11 @@ mod tests {
         let mut sale = draft();
         sale["guards"] = json!({"holds_max": 3, "horoscope": true});
         let text = describe(&answer::read(&sale).unwrap(), None);
-        assert!(text.contains("starts at       2026-11-22T09:00:00Z\n"), "{text}");
+        let starts = human::moment("2026-11-22T09:00:00Z").unwrap();
+        assert!(text.contains(&format!("starts at       {starts}\n")), "{text}");
         assert!(text.contains("guards          holds_max 3\n"), "{text}");
         assert!(
-            text.ends_with("TSHIRT-M   2500  EUR         100         2  T-shirt, medium\n"),
+            text.ends_with("TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n"),
             "{text}"
         );
     }

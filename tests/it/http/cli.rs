@@ -70,7 +70,7 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert!(paid.stderr.contains("has been paid before"), "{paid:?}");
     let paid = app.run(&["pay", &order, "--amount", "1"]).ended(1);
     assert!(
-        paid.stderr.contains("the order costs 99800 EUR and 1 EUR were paid"),
+        paid.stderr.contains("the order costs 998.00 EUR and 0.01 EUR were paid"),
         "{paid:?}"
     );
 
@@ -188,7 +188,7 @@ async fn money_due_is_listed_until_paid_back_and_the_audit_log_says_by_whom() {
     assert_eq!(ids(&app, &[]), ["-- odd/pay&3", "pay_2"]);
     assert_eq!(ids(&app, &["--settled"]), [""; 0]);
     let listed = app.run(&["refunds", "list"]).ended(0).stdout;
-    for part in ["pay_2", "49900", "the order was paid already", "there is no such order"] {
+    for part in ["pay_2", "499.00 EUR", "the order was paid already", "there is no such order"] {
         assert!(listed.contains(part), "{part}: {listed}");
     }
     app.environment.insert("USER".to_owned(), "root".to_owned());

@@ -1,0 +1,86 @@
+//! Money and times as people read them on a terminal. `--json` prints both as the API has them.
+
+use chrono::{DateTime, Local, Offset as _, TimeZone, Utc};
+use std::fmt::Display;
+
+/// Currencies without a minor unit (ISO 4217).
+const WHOLE: [&str; 16] = [
+    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF",
+];
+/// Currencies whose minor unit is a thousandth.
+const THOUSANDTHS: [&str; 7] = ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"];
+
+/// How many digits stand behind the point in a price of this currency.
+#[must_use]
+pub fn digits(currency: &str) -> usize {
+    match currency {
+        whole if WHOLE.contains(&whole) => 0,
+        thousandths if THOUSANDTHS.contains(&thousandths) => 3,
+        _ => 2,
+    }
+}
+
+/// An amount in the currency's minor unit, such as `499.00 EUR`.
+#[must_use]
+pub fn money(minor: impl Into<i128>, currency: &str) -> String {
+    let (minor, digits) = (minor.into(), digits(currency));
+    let sign = if minor < 0 { "-" } else { "" };
+    let text = format!("{:0>width$}", minor.unsigned_abs(), width = digits + 1);
+    let (major, rest) = text.split_at(text.len() - digits);
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{major}{point}{rest} {currency}")
+}
+
+/// An instant in the time zone of the terminal, such as `2026-11-27 21:00:05 +01:00`.
+#[must_use]
+pub fn instant(at: DateTime<Utc>) -> String {
+    written(&at.with_timezone(&Local))
+}
+
+/// An instant of the API, as [`instant`] writes it; `None` if the text is none.
+#[must_use]
+pub fn moment(text: &str) -> Option<String> {
+    let at = DateTime::parse_from_rfc3339(text).ok()?;
+    Some(instant(at.to_utc()))
+}
+
+fn written<Z: TimeZone<Offset: Display>>(at: &DateTime<Z>) -> String {
+    let zone = if at.offset().fix().local_minus_utc() == 0 {
+        "UTC".to_owned()
+    } else {
+        at.format("%:z").to_string()
+    };
+    format!("{} {zone}", at.format("%Y-%m-%d %H:%M:%S"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::FixedOffset;
+
+    #[test]
+    fn an_amount_has_the_digits_of_its_currency() {
+        let amounts: [(i128, &str, &str); 7] = [
+            (49_900, "EUR", "499.00 EUR"),
+            (5, "EUR", "0.05 EUR"),
+            (0, "USD", "0.00 USD"),
+            (-1_050, "USD", "-10.50 USD"),
+            (49_900, "JPY", "49900 JPY"),
+            (49_900, "KWD", "49.900 KWD"),
+            (u64::MAX.into(), "EUR", "184467440737095516.15 EUR"),
+        ];
+        for (minor, currency, shown) in amounts {
+            assert_eq!(money(minor, currency), shown);
+        }
+    }
+
+    #[test]
+    fn a_time_names_its_zone() {
+        let at: DateTime<Utc> = "2026-11-27T20:00:05.250Z".parse().unwrap();
+        assert_eq!(written(&at), "2026-11-27 20:00:05 UTC");
+        let in_india = FixedOffset::east_opt(5 * 3_600 + 1_800).unwrap();
+        assert_eq!(written(&at.with_timezone(&in_india)), "2026-11-28 01:30:05 +05:30");
+        assert_eq!(moment("2026-11-27T20:00:05.250Z"), Some(instant(at)));
+        assert_eq!(moment("never"), None);
+    }
+}
