@@ -161,8 +161,9 @@ variables! {
         "the shop's payment page, with `{order}` for the order's id; without it, pages show the order's number";
     DEVELOPMENT: Switch, Is("false"), together.development: bool,
         "`true` lets anybody with the printed link sign in as any shopper and pay without money, on a loopback address \
-         only; `auto` is `true` there";
-    LOG: Text, Is("info"), config.log: String = value(log_filter), "tracing filter";
+         only; `auto` is `true` there, and what `up` has unless this is set";
+    LOG: Text, Is("info"), config.log: String = value(log_filter),
+        "tracing filter; `up` on a terminal: `warn`";
     OTLP_URL: Address, Optional, together.traces: Option<Secret<Traces>>,
         "OpenTelemetry collector for traces, OTLP over HTTP";
     OTLP_RATIO: Text, Is("0.01"), "share of requests that are traced, 0 to 1";

@@ -13,7 +13,7 @@ use crate::server::{self, Listeners, Role, Served};
 use anyhow::{Context as _, anyhow};
 use demo::DemoSale;
 use std::fs;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -39,6 +39,9 @@ const SECRETS: [(&str, secrets::Make); 3] = [
 
 #[derive(clap::Args)]
 #[command(after_help = "\
+On a loopback address without trusted proxies it is in development mode, unless FLASHSALE_DEVELOPMENT is false. On a
+terminal it logs only warnings, unless FLASHSALE_LOG or -v asks for more.
+
 Examples:
   flashsale up
   flashsale up --data /var/lib/flashsale --listen 0.0.0.0:8080
@@ -53,6 +56,21 @@ pub struct Args {
     /// Print one line of JSON when the instance is ready, instead of lines to paste, and log JSON lines.
     #[arg(long)]
     json: bool,
+    /// Log more on a terminal: -v as elsewhere, -vv for debugging. It overrides FLASHSALE_LOG.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl Args {
+    /// The filter of the log, if these arguments or the terminal decide it.
+    fn log(&self, settings: &Settings) -> Option<&'static str> {
+        let is_quiet = settings.get(config::LOG).is_none() && !self.json && std::io::stderr().is_terminal();
+        match self.verbose {
+            0 => is_quiet.then_some("warn"),
+            1 => Some("info"),
+            _ => Some("debug"),
+        }
+    }
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -63,6 +81,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = Settings::load()?;
     if let Some(listen) = &args.listen {
         settings.set_listen(listen.clone());
+    }
+    if settings.get(config::DEVELOPMENT).is_none() {
+        settings.set(config::DEVELOPMENT, "auto".to_owned(), config::DEVELOPMENT.to_owned());
+    }
+    if let Some(log) = args.log(&settings) {
+        settings.set(config::LOG, log.to_owned(), "--verbose".to_owned());
     }
     let folder = DataFolder::open(&args.data)?;
     let given = fill_in_secrets(&folder.dir, &mut settings)?;
@@ -78,7 +102,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let listeners = Listeners::bind(&config, Role::All)?;
-    folder.warn_of_shared_user();
+    folder.warn_of_others();
     if !args.json {
         // Output without a reader is no error.
         let _unread = writeln!(
@@ -143,12 +167,21 @@ struct DataFolder {
     /// The user of the servers and, once it serves, of this process.
     identity: Option<Identity>,
     is_first_start: bool,
+    /// Whether the folder had files before any instance used it.
+    has_other_files: bool,
     _lock: fs::File,
 }
 
 impl DataFolder {
-    fn open(data: &Path) -> anyhow::Result<Self> {
+    fn open(data: &Path) -> Result<Self, Failure> {
+        if data.exists() && !data.is_dir() {
+            return Err(Failure::Usage(format!(
+                "--data names {}, which is a file: name a folder",
+                data.display()
+            )));
+        }
         let dir = embedded::open_folder(data)?;
+        let has_other_files = !dir.join("lock").exists() && has_files(&dir)?;
         let lock = embedded::lock(&dir.join("lock"))?;
         let is_first_start = !dir.join("postgres").exists();
         let identity = Identity::of(&dir)?;
@@ -161,11 +194,19 @@ impl DataFolder {
             dir,
             identity,
             is_first_start,
+            has_other_files,
             _lock: lock,
         })
     }
 
-    fn warn_of_shared_user(&self) {
+    /// Warns of other files in the folder, and of a user that other programs share.
+    fn warn_of_others(&self) {
+        if self.has_other_files {
+            tracing::warn!(
+                "{} has other files; Flashsale adds its own (--data names another folder)",
+                self.dir.display()
+            );
+        }
         if self.is_first_start
             && let Some(user) = self.identity.and_then(Identity::shared)
         {
@@ -183,6 +224,12 @@ impl DataFolder {
         std::env::set_current_dir(&self.dir).with_context(|| format!("cannot enter {}", self.dir.display()))?;
         self.identity.map_or(Ok(()), Identity::assume)
     }
+}
+
+/// Whether a folder has files, apart from the one that file systems keep there.
+fn has_files(dir: &Path) -> anyhow::Result<bool> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    Ok(entries.flatten().any(|entry| entry.file_name() != "lost+found"))
 }
 
 /// Adds the secrets that neither the environment nor `flashsale.toml` sets. Returns the names of the secrets that
@@ -358,7 +405,7 @@ impl Instance {
         text += &self.console_line(&format!("{admin_url}/console/sales/{}", sale.id));
         text += "\nTo try it, paste into another terminal:\n\n";
         text += &self.prepare_lines(url, admin_url);
-        text += &self.purchase_lines(url, sale);
+        text += &purchase_lines(url, admin_url, sale);
         text
     }
 
@@ -381,7 +428,10 @@ impl Instance {
                 "{}\n         DEVELOPMENT MODE: with this link, anyone can sign in as any shopper and pay with nothing",
                 development::link(page, secret.expose())
             ),
-            None => format!("{page} (sign in with a token: {} token --user alice)", program()),
+            None => format!(
+                "{page} (sign in with a token: prepare as below, then {} token --user alice)",
+                program()
+            ),
         };
         format!("Shop     {shop}\n")
     }
@@ -399,7 +449,9 @@ impl Instance {
         if !self.is_trusted_at(url) {
             prepare += "\n# the certificate is for another host than the one in this address: write that host below";
         }
-        let trusting = self.trusted_file().map(|file| format!(" FLASHSALE_CACERT={file}"));
+        // No public list has a self-signed certificate or a private authority.
+        let trusting = self.tls.as_ref();
+        let trusting = trusting.map(|(_, file)| format!(" FLASHSALE_CACERT={}", quoted(&file.to_string_lossy())));
         format!(
             "# prepare\n\
              {prepare}\n\
@@ -407,30 +459,25 @@ impl Instance {
             trusting.unwrap_or_default()
         )
     }
+}
 
-    /// The certificate that clients must trust, as a word of the shell: no public list has a self-signed certificate
-    /// or a private authority.
-    fn trusted_file(&self) -> Option<String> {
-        self.tls.as_ref().map(|(_, file)| quoted(&file.to_string_lossy()))
-    }
-
-    /// The lines that buy a unit, pay for it, and watch the sale.
-    fn purchase_lines(&self, url: &str, DemoSale { id, sku }: &DemoSale) -> String {
-        let program = program();
-        let trusting = self.trusted_file().map(|file| format!(" --cacert {file}"));
-        let curl = format!("curl{}", trusting.unwrap_or_default());
-        format!(
-            "# buy\n\
-             ANSWER=$({curl} -sS {url}/v1/sales/{id}/orders -H \"Authorization: Bearer $({program} token --user alice)\" \
-             -H \"Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)\" -H 'Content-Type: application/json' \
-             -d '{{\"sku\":\"{sku}\",\"quantity\":1}}'); echo \"$ANSWER\"\n\
-             # pay for it, if it was not refused\n\
-             ORDER=$(echo \"$ANSWER\" | sed -n 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/p')\n\
-             if [ -n \"$ORDER\" ]; then {program} pay $ORDER; fi\n\
-             # watch\n\
-             {program} sale watch {id}\n\n"
-        )
-    }
+/// The lines that buy a unit, pay for it, and watch the sale.
+fn purchase_lines(url: &str, admin_url: &str, DemoSale { id, sku }: &DemoSale) -> String {
+    let program = program();
+    // Operators' commands use FLASHSALE_URL, which may not serve shoppers.
+    let shop = if url == admin_url {
+        String::new()
+    } else {
+        format!(" --url {url}")
+    };
+    format!(
+        "# buy\n\
+         ORDER=$({program} buy {id} {sku} --user alice{shop} -q); echo \"order $ORDER\"\n\
+         # pay for it, if it was not refused\n\
+         [ -z \"$ORDER\" ] || {program} pay $ORDER\n\
+         # watch\n\
+         {program} sale watch {id}\n\n"
+    )
 }
 
 /// This program, as a word of the shell.
@@ -506,16 +553,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_shows_why_a_purchase_was_refused() {
+    fn what_is_printed_buys_and_pays_by_command() {
         let plain = instance(None);
         let url = plain.reached_at(([0, 0, 0, 0], 80).into());
         let guide = plain.guide(&url, &url, Some(&sale()));
-        assert!(
-            guide.contains("ANSWER=$(curl -sS http://127.0.0.1:80/v1/sales/ID/orders "),
-            "{guide}"
-        );
-        assert!(guide.contains("echo \"$ANSWER\"\n"), "{guide}");
+        assert!(guide.contains(" buy ID SKU --user alice -q); echo"), "{guide}");
+        assert!(guide.contains(" pay $ORDER\n"), "{guide}");
         assert!(!guide.contains("CACERT") && !guide.contains("hunter2"), "{guide}");
+        let apart = plain.guide(&url, "http://127.0.0.1:81", Some(&sale()));
+        assert!(apart.contains("export FLASHSALE_URL=http://127.0.0.1:81\n"), "{apart}");
+        assert!(apart.contains(" --user alice --url http://127.0.0.1:80 -q"), "{apart}");
     }
 
     #[test]
@@ -528,10 +575,6 @@ mod tests {
         let guide = local.guide("https://localhost:8443", "https://localhost:8443", Some(&sale()));
         assert!(
             guide.contains("export FLASHSALE_URL=https://localhost:8443 FLASHSALE_CACERT='/etc/a b.pem'\n"),
-            "{guide}"
-        );
-        assert!(
-            guide.contains("curl --cacert '/etc/a b.pem' -sS https://localhost:8443/v1/"),
             "{guide}"
         );
         assert!(!guide.contains("another host"), "{guide}");

@@ -1,6 +1,6 @@
-//! `flashsale up`: the user of its servers, and the processes and files that a kill leaves.
+//! `flashsale up`: the user of its servers, what it prints, and the processes and files that a kill leaves.
 
-use crate::support::app::{Client, Ran, Who, program};
+use crate::support::app::{Client, Ran, Who, command as a_program, program, program_path};
 use crate::support::crowd::spawn;
 use crate::support::{poll, servers};
 use reqwest::Method;
@@ -199,6 +199,66 @@ async fn an_instance_that_is_killed_twice_goes_on_where_it_was() {
             assert!(up.run.exists());
         }
     }
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_prints_where_it_is_the_demo_sale_and_the_next_steps() {
+    let place = Place::new();
+    let (data, said) = (place.data(), place.0.path().join("said"));
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("notes"), "").unwrap();
+    let up = format!(
+        "exec '{}' up --data '{}' --listen 127.0.0.1:0",
+        program_path(),
+        data.display()
+    );
+    let environment = BTreeMap::from([("TERM".to_owned(), "xterm".to_owned())]);
+    // Debian's util-linux has it on every machine.
+    let mut command = a_program(
+        "script",
+        &environment,
+        &["--quiet", "--return", "--command", &up, "/dev/null"],
+    );
+    command.stdin(Stdio::piped()).stdout(File::create(&said).unwrap());
+    let mut terminal = Up {
+        child: spawn(command),
+        said: said.clone(),
+        log: said.clone(),
+        run: data.join("run.json"),
+    };
+    let read = || fs::read_to_string(&said).unwrap();
+    poll::within(START_MAX, "up is ready", async || {
+        assert!(terminal.child.try_wait().unwrap().is_none(), "{}", read());
+        read().contains(" sale watch ")
+    })
+    .await;
+    let said = read();
+    for part in [
+        "Flashsale is ready at http://127.0.0.1:",
+        "#development=",
+        "DEVELOPMENT MODE",
+        "Console  http://127.0.0.1:",
+        " buy ",
+        " pay $ORDER",
+        "has other files",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("INFO") && said.lines().count() < 30, "{said}");
+    let run: Value = serde_json::from_str(&fs::read_to_string(&terminal.run).unwrap()).unwrap();
+    servers::signal("INT", &[u32::try_from(run["pid"].as_u64().unwrap()).unwrap()]);
+    assert!(terminal.child.wait().unwrap().success(), "{}", read());
+}
+
+#[test]
+fn a_file_is_no_folder_for_the_data() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let refused = Ran::of(program(&BTreeMap::new(), &["up", "--data", path]).output().unwrap()).ended(2);
+    assert_eq!(
+        refused.stderr,
+        format!("flashsale: --data names {path}, which is a file: name a folder\n")
+    );
 }
 
 /// A shopper's token, signed with the secret that `up` made.

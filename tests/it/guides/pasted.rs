@@ -163,7 +163,7 @@ fn the_commands_that_up_prints_can_be_pasted_also_with_your_own_certificate() {
         let ready = format!("Flashsale is ready at {at}");
         let answer = [
             ready.as_str(),
-            "{\"id\":\"…\"state\":\"reserved\"…",
+            "order …",
             "applied  payment pay_…",
         ];
         let block = Block {
