@@ -22,6 +22,7 @@ pub mod man;
 pub mod migrate;
 #[cfg(test)]
 mod mock_server;
+mod number;
 pub mod orders;
 pub mod output;
 mod pages;

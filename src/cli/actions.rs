@@ -3,7 +3,7 @@
 use super::answer::{Column, show_list, text};
 use super::client::ApiArgs;
 use super::sale_ref::SaleRef;
-use super::{Failure, pages};
+use super::{Failure, number, pages};
 use serde_json::Value;
 
 /// The most actions on one result page of the server.
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "SALE_ID")]
     sale: Option<SaleRef>,
     /// The most actions to print.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = number::whole(1_u32, 100_000))]
     limit: u32,
 }
 

@@ -5,7 +5,7 @@
 use super::answer::{cell, read, show};
 use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
-use super::{Failure, output, setting, token};
+use super::{Failure, number, output, setting, token};
 use crate::config::JWT_SECRET;
 use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
@@ -62,7 +62,7 @@ pub struct Args {
     /// The item's SKU; default: the sale's only item.
     sku: Option<String>,
     /// How many units to buy.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(QUANTITY_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::whole(1, QUANTITY_MAX))]
     quantity: u32,
     /// The shopper's id, 1 to 128 bytes.
     #[arg(long, value_name = "ID", value_parser = token::user_id)]
@@ -179,7 +179,7 @@ impl Wish {
                 Ok(answer) => return bought(answer),
                 Err(error) => error,
             };
-            match code(&error) {
+            match error.code() {
                 _ if passed == GUARDS_MAX => return Err(self.unknown(error)),
                 "admission_required" => admission = Some(self.admission(shopper, until)?),
                 "purchase_token_required" => token = Some(self.token(shopper)?),
@@ -233,7 +233,7 @@ impl Wish {
             self.post(shopper, "tokens", &request)
         };
         let issued = match ask(None) {
-            Err(error) if code(&error) == "challenge_required" => ask(Some(self.proof(shopper)?)),
+            Err(error) if error.code() == "challenge_required" => ask(Some(self.proof(shopper)?)),
             issued => issued,
         };
         member(&issued?, "token")
@@ -244,7 +244,7 @@ impl Wish {
         let by_hand = "the sale asks for a captcha, which needs a person: buy on the sale's page";
         let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
         let posed = match patiently(|| shopper.post("/v1/challenges", &request)) {
-            Err(error) if code(&error) == "not_found" => return Err(Failure::No(by_hand.to_owned())),
+            Err(error) if error.code() == "not_found" => return Err(Failure::No(by_hand.to_owned())),
             posed => posed?.body,
         };
         if posed["kind"] != "proof_of_work" {
@@ -272,7 +272,7 @@ fn patiently(send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, Cal
     let mut repeats = 0..REPEATS_MAX;
     loop {
         let error = match send() {
-            Err(error) if error.may_pass() && code(&error) != Code::CoolingDown.as_str() => error,
+            Err(error) if error.may_pass() && error.code() != Code::CoolingDown.as_str() => error,
             outcome => return outcome,
         };
         let wait = error.retry_after().unwrap_or(RETRY).max(RETRY);
@@ -294,14 +294,6 @@ fn bought(answer: Answer) -> Result<Answer, Failure> {
             output::one_line(&id),
             output::one_line(state.unwrap_or("in no state"))
         ))),
-    }
-}
-
-/// The code of a refusal; empty if there is no answer.
-fn code(error: &CallError) -> &str {
-    match error {
-        CallError::Refused(refusal) => &refusal.code,
-        CallError::NoAnswer(_) => "",
     }
 }
 

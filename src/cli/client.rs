@@ -40,15 +40,9 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 /// How a command reaches the API, the name that it gives there, and how it prints the answer.
 #[derive(Debug, clap::Args)]
 pub struct ApiArgs {
-    /// Address of the API.
-    #[arg(
-        long,
-        env = "FLASHSALE_URL",
-        default_value = DEFAULT_URL,
-        value_name = "URL",
-        global = true
-    )]
-    url: String,
+    /// Address of the API; default: http://127.0.0.1:8080.
+    #[arg(long, env = "FLASHSALE_URL", value_name = "URL", global = true)]
+    url: Option<String>,
     /// PEM file with the authority of the API's certificate, or with the certificate itself; default: Mozilla's list
     /// of authorities.
     #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
@@ -122,7 +116,8 @@ impl ApiArgs {
 
     /// Compose files and shells set an empty variable for "not set".
     fn url(&self) -> &str {
-        if self.url.is_empty() { DEFAULT_URL } else { &self.url }
+        let given = self.url.as_deref().filter(|url| !url.is_empty());
+        given.unwrap_or(DEFAULT_URL)
     }
 }
 
@@ -195,6 +190,15 @@ impl CallError {
         match self {
             Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
             Self::NoAnswer(_) => true,
+        }
+    }
+
+    /// The code of a refusal; empty if there is no answer.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Refused(refusal) => &refusal.code,
+            Self::NoAnswer(_) => "",
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(value_parser = order_id)]
     order_id: Uuid,
     /// The amount in the currency's minor unit; default: the order's amount.
-    #[arg(long, value_name = "MINOR")]
+    #[arg(long, value_name = "MINOR", value_parser = minor)]
     amount: Option<u64>,
     /// The currency of the payment; default: the order's currency.
     #[arg(long, value_name = "CODE")]
@@ -49,6 +49,11 @@ pub struct Args {
     /// The payment's id; repeat it to deliver the same payment again. Default: a new id.
     #[arg(long, value_name = "ID")]
     payment_id: Option<String>,
+}
+
+fn minor(text: &str) -> Result<u64, String> {
+    let wrong = "write the amount in the currency's minor unit: 49900 for 499.00 EUR";
+    text.parse().map_err(|_wrong| wrong.to_owned())
 }
 
 fn order_id(text: &str) -> Result<Uuid, String> {
@@ -264,6 +269,7 @@ mod tests {
     #[test]
     fn a_wrong_order_id_is_explained() {
         assert!(order_id("nonsense").is_err_and(|said| said.contains("the answer to the purchase")));
+        assert!(minor("499.00").is_err_and(|said| said.contains("49900 for 499.00")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
-use super::answer::{self, Form, ShownSale, show, text};
+use super::answer::{self, Form, ShownSale, cell, show, text};
 use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
 use super::progress::Progress;
@@ -9,7 +9,7 @@ use super::sale_ref::SaleRef;
 use super::{Failure, archive, human, pages, watch};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::ShardStats;
-use crate::domain::sale::{NewSale, SaleState};
+use crate::domain::sale::{NewSale, SaleState, Step, Transition};
 use crate::domain::sale_guards::SaleGuards;
 use crate::stderr;
 use anyhow::Context as _;
@@ -43,6 +43,14 @@ pub struct Args {
     #[command(subcommand)]
     action: Action,
 }
+
+/// The commands that change a sale's state.
+const VERBS: [(&str, Transition); 4] = [
+    ("open", Transition::Open),
+    ("pause", Transition::Pause),
+    ("resume", Transition::Resume),
+    ("close", Transition::Close),
+];
 
 /// The sale that a command acts on.
 #[derive(Debug, clap::Args)]
@@ -122,7 +130,7 @@ Examples:
         /// The item's SKU.
         sku: String,
         /// How many units to add; a negative number takes back unsold units.
-        #[arg(value_name = "N", allow_hyphen_values = true)]
+        #[arg(value_name = "N", allow_hyphen_values = true, value_parser = units)]
         quantity: i64,
         /// Idempotency key; to retry after an unknown outcome, repeat the printed key, so that units are added only
         /// once.
@@ -164,6 +172,11 @@ Example:
         /// The file.
         file: PathBuf,
     },
+}
+
+fn units(text: &str) -> Result<i64, String> {
+    let units = text.parse::<i64>().ok().filter(|units| *units != 0);
+    units.ok_or_else(|| "write a whole number such as 50 or -20".to_owned())
 }
 
 /// # Errors
@@ -265,8 +278,22 @@ fn bare(etag: &str) -> &str {
 }
 
 fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> Result<(), Failure> {
-    let sale = client.post(&sale_path(id, &format!("/{verb}")), "")?.body;
+    let turned = client.post(&sale_path(id, &format!("/{verb}")), "");
+    let sale = turned.map_err(|error| not_possible(client, id, error))?.body;
     show(&sale, form, |sale: ShownSale| format!("sale {id} is {}\n", sale.state))
+}
+
+/// A refused transition, with the transitions that are possible.
+fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
+    let sale = (error.code() == "invalid_transition").then(|| client.get(&sale_path(id, "")));
+    let state: Option<SaleState> = sale.and_then(|sale| sale.ok()?.body["state"].as_str()?.parse().ok());
+    let is_possible = |transition: Transition| state.is_some_and(|state| matches!(transition.from(state), Step::To(_)));
+    let possible = VERBS.iter().filter(|(_, transition)| is_possible(*transition));
+    let possible: Vec<&str> = possible.map(|(verb, _)| *verb).collect();
+    if possible.is_empty() {
+        return error.into();
+    }
+    Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
 }
 
 fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
@@ -331,11 +358,27 @@ fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, form
     let path = sale_path(id, "/restock");
     let outcome = client.send("POST", &path, &[("idempotency-key", key)], &request);
     drop(answered);
-    let body = outcome.map_err(|error| error.with_advice(&again))?.body;
+    let body = outcome.map_err(|error| not_restocked(client, id, error, &again))?.body;
     let verb = if quantity < 0 { "taken back" } else { "added" };
     show(&body, form, |_: Value| {
         format!("{}: {verb} {}\n", output::one_line(sku), quantity.unsigned_abs())
     })
+}
+
+/// A refused restock, with the sale's SKUs and their free units.
+fn not_restocked(client: &Client, id: &Uuid, error: CallError, again: &str) -> Failure {
+    let is_about_items = ["insufficient_stock", "not_found"].contains(&error.code());
+    let stats = is_about_items
+        .then(|| client.get(&sale_path(id, "/stats")).ok())
+        .flatten();
+    let items = stats.iter().flat_map(|stats| stats.body["items"].as_array()).flatten();
+    let free: Vec<String> = items
+        .map(|item| format!("{} {}", cell(item, "sku"), cell(item, "available")))
+        .collect();
+    if free.is_empty() {
+        return error.with_advice(again);
+    }
+    Failure::No(format!("{error}; free units: {}", output::one_line(&free.join(", "))))
 }
 
 fn list(client: &Client, form: Form) -> Result<(), Failure> {
@@ -535,6 +578,33 @@ mod tests {
                 may_help,
                 "{status}: {failure}"
             );
+        }
+    }
+
+    #[test]
+    fn a_refused_restock_names_the_items_and_their_free_units() {
+        for code in ["insufficient_stock", "not_found"] {
+            let refused = json!({"code": code, "detail": "d"}).to_string();
+            let stats = r#"{"items":[{"sku":"phone","available":26},{"sku":"case","available":0}]}"#;
+            let server = MockServer::answering(&[(409, &refused), (200, stats)]);
+            let failure = restock(&server.client(), &ID, "phone", -99, "k", Form::Text).unwrap_err();
+            assert_eq!(failure.to_string(), format!("{code}: d; free units: phone 26, case 0"));
+        }
+        let server = MockServer::answering(&[(404, r#"{"code":"not_found","detail":"there is no such sale"}"#)]);
+        let failure = restock(&server.client(), &ID, "phone", 5, "k", Form::Text).unwrap_err();
+        assert_eq!(failure.to_string(), "not_found: there is no such sale");
+        assert!(units("many").is_err_and(|said| said.contains("50 or -20")) && units("0").is_err());
+        assert_eq!(units("-20"), Ok(-20));
+    }
+
+    #[test]
+    fn a_refused_transition_names_those_that_are_possible() {
+        for (state, possible) in [("open", "; possible now: pause, close"), ("closed", ""), ("draft", "")] {
+            let refused = r#"{"code":"invalid_transition","detail":"d"}"#;
+            let sale = json!({"state": state}).to_string();
+            let server = MockServer::answering(&[(409, refused), (200, &sale)]);
+            let failure = transition(&server.client(), &ID, "resume", Form::Text).unwrap_err();
+            assert_eq!(failure.to_string(), format!("invalid_transition: d{possible}"));
         }
     }
 

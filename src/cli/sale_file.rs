@@ -2,7 +2,7 @@
 //! are checked here. The server checks ranges; its message gets the line of the file that it is about.
 
 use super::output::one_line;
-use super::{Failure, duration};
+use super::{Failure, duration, human};
 use crate::domain::sale::SaleRequest;
 use crate::domain::time;
 use crate::http::explain::parse_value;
@@ -119,10 +119,25 @@ fn refused(text: &str) -> Option<String> {
             *value = time::format(&DateTime::UNIX_EPOCH).into();
         }
     }
-    let detail = parse_value::<SaleRequest>(Value::Object(body)).err()?;
-    let is_price = detail.contains("price_minor must be");
-    let hint = "; it counts the smallest unit of the currency: 49900 is 499.00 EUR";
-    Some(if is_price { detail + hint } else { detail })
+    let body = Value::Object(body);
+    let detail = parse_value::<SaleRequest>(body.clone()).err()?;
+    Some(price_with_point(&body, &detail).unwrap_or(detail))
+}
+
+/// What is wrong with a price that has a point, and what to write instead.
+fn price_with_point(body: &Value, detail: &str) -> Option<String> {
+    let (item, _) = detail.split_once(".price_minor must be ")?;
+    let found = body.pointer(&format!("/{}", item.replace('[', "/").replace(']', "")))?;
+    let price = found["price_minor"]
+        .as_f64()
+        .filter(|_| found["price_minor"].is_f64())?;
+    let currency = found["currency"].as_str()?;
+    let digits = human::digits(currency);
+    let minor = price * 10_f64.powi(i32::try_from(digits).ok()?);
+    let unit = if digits == 2 { "cents" } else { "the smallest unit" };
+    Some(format!(
+        "{item}.price_minor is in {unit} of {currency}: write {minor:.0} for {price:.digits$}"
+    ))
 }
 
 /// A point in time: RFC 3339, a TOML date-time with an offset, `now`, or `+` and a duration.
@@ -232,7 +247,18 @@ per_user_limit = 1
                 10,
                 "items[0].stock must be an integer from 0 to ",
             ),
-            ("price_minor = 1", "price_minor = 499.00", 8, "49900 is 499.00 EUR"),
+            (
+                "price_minor = 1",
+                "price_minor = 499.00",
+                8,
+                "items[0].price_minor is in cents of EUR: write 49900 for 499.00",
+            ),
+            (
+                "price_minor = 1",
+                "price_minor = \"1\"",
+                8,
+                "items[0].price_minor must be an integer",
+            ),
             ("stock = 5", "stock = ", 10, ""),
             ("ends_at", "end_at", 3, "end_at is unknown; known are "),
             ("stock = 5", "", 5, "items[0].stock is missing"),

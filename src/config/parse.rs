@@ -18,7 +18,9 @@ const PROXIES_BITS: u8 = 7;
 
 pub fn address(value: &str) -> Result<SocketAddr, String> {
     let address = value.parse();
-    address.map_err(|_error| "is not an address; write it as IP:PORT, for example 127.0.0.1:8080".to_owned())
+    address.map_err(|_error| {
+        format!("is {value:?}, which is not an address; write it as IP:PORT, for example 127.0.0.1:8080")
+    })
 }
 
 pub fn number<T: FromStr>(value: &str) -> Result<T, String> {

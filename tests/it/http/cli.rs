@@ -70,7 +70,8 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     assert!(paid.stderr.contains("has been paid before"), "{paid:?}");
     let paid = app.run(&["pay", &order, "--amount", "1"]).ended(1);
     assert!(
-        paid.stderr.contains("the order costs 998.00 EUR and 0.01 EUR were paid"),
+        paid.stderr
+            .contains("the order costs 998.00 EUR and 0.01 EUR were paid"),
         "{paid:?}"
     );
 
@@ -81,7 +82,27 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
     app.run(&["sale", "restock", id, "phone", "5", "--key", "r1"]).ended(0);
     app.run(&["sale", "restock", id, "phone", "-3"]).ended(0);
     let refused = app.run(&["sale", "restock", id, "phone", "-300"]).ended(1);
-    assert!(refused.stderr.contains("insufficient_stock"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("insufficient_stock") && refused.stderr.contains("free units: phone "),
+        "{refused:?}"
+    );
+    let refused = app.run(&["sale", "restock", id, "pad", "5"]).ended(1);
+    assert!(
+        refused.stderr.contains("no such sku") && refused.stderr.contains("free units: phone "),
+        "{refused:?}"
+    );
+    let refused = app.run(&["sale", "restock", id, "phone", "many"]).ended(2);
+    assert!(
+        refused.stderr.contains("a whole number such as 50 or -20"),
+        "{refused:?}"
+    );
+    let refused = app.run(&["sale", "resume", id]).ended(1);
+    assert!(
+        refused
+            .stderr
+            .ends_with("the sale is open; possible now: pause, close\n"),
+        "{refused:?}"
+    );
     app.wait_for_units(id, [10, 0, 2]).await;
 
     let audit = app.run(&["audit", id, "--json"]).ended(0).json();
@@ -188,7 +209,12 @@ async fn money_due_is_listed_until_paid_back_and_the_audit_log_says_by_whom() {
     assert_eq!(ids(&app, &[]), ["-- odd/pay&3", "pay_2"]);
     assert_eq!(ids(&app, &["--settled"]), [""; 0]);
     let listed = app.run(&["refunds", "list"]).ended(0).stdout;
-    for part in ["pay_2", "499.00 EUR", "the order was paid already", "there is no such order"] {
+    for part in [
+        "pay_2",
+        "499.00 EUR",
+        "the order was paid already",
+        "there is no such order",
+    ] {
         assert!(listed.contains(part), "{part}: {listed}");
     }
     app.environment.insert("USER".to_owned(), "root".to_owned());
