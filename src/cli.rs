@@ -9,6 +9,7 @@ pub mod audit;
 pub mod ban;
 pub mod buy;
 mod client;
+pub mod complete_words;
 pub mod completions;
 pub mod config;
 pub mod dead_letters;
@@ -105,6 +106,9 @@ enum Command {
     Inspect(inspect::Args),
     /// Print a shell's completion script.
     Completions(completions::Args),
+    /// Print the sale ids and SKUs for the word under the cursor, for completion scripts.
+    #[command(hide = true)]
+    CompleteWords(complete_words::Args),
     /// Print one manual page, or write them all.
     Man(man::Args),
     /// Ask the instance of this configuration whether it is ready, for container health checks.
@@ -193,6 +197,7 @@ pub fn main() -> ExitCode {
         Command::Guards(args) => guards::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::CompleteWords(args) => complete_words::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Healthcheck => healthcheck::run(),
     };

@@ -1,10 +1,45 @@
-//! `flashsale completions`: prints a shell's completion script.
+//! `flashsale completions`: prints a shell's completion script. The scripts call `flashsale complete-words` for sale ids
+//! and SKUs.
 
 use super::{Failure, output};
 use clap_complete::Shell;
 
+/// The head of the generated function, which completes commands and options.
+const GENERATED: &str = "_flashsale() {";
+/// Stands in place of that head: asks the program first.
+const BASH: &str = r#"_flashsale() {
+    local words
+    words=$("$1" complete-words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1)
+    if [[ -n $words ]]; then
+        COMPREPLY=( $words )
+    else
+        _flashsale_words "$@"
+    fi
+}
+
+_flashsale_words() {"#;
+/// As [`BASH`], with descriptions.
+const ZSH: &str = r#"_flashsale() {
+    local -a found
+    found=( ${(f)"$("${words[1]}" complete-words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"} )
+    if (( $#found )); then
+        found=( ${found/$'\t'/:} )
+        _describe 'sale or SKU' found
+    else
+        _flashsale_words "$@"
+    fi
+}
+
+_flashsale_words() {"#;
+/// Stands behind the generated lines.
+const FISH: &str = r#"complete -c flashsale -k -a '(flashsale complete-words -- (commandline -opc)[2..-1] "$(commandline -ct)" 2>/dev/null)'
+"#;
+
 #[derive(clap::Args)]
 #[command(after_help = "\
+bash, zsh and fish also complete sale ids and SKUs: of all sales with FLASHSALE_ADMIN_KEY, else of those that shoppers
+see. They ask the server at FLASHSALE_URL.
+
 Examples:
   source <(flashsale completions bash)                # in ~/.bashrc, to have them in each shell
   mkdir -p ~/.zfunc && flashsale completions zsh > ~/.zfunc/_flashsale     # with fpath+=(~/.zfunc) before compinit in ~/.zshrc
@@ -18,5 +53,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "flashsale", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
+    let script = String::from_utf8_lossy(&script);
+    output::print(&match args.shell {
+        Shell::Bash => script.replacen(GENERATED, BASH, 1),
+        Shell::Zsh => script.replacen(GENERATED, ZSH, 1),
+        Shell::Fish => format!("{script}{FISH}"),
+        _ => script.into_owned(),
+    })
 }

@@ -161,11 +161,7 @@ fn the_commands_that_up_prints_can_be_pasted_also_with_your_own_certificate() {
         // The last of the lines follows the sale until it is interrupted.
         let code = "grep 'is ready at' up.log\nsed -n '/^# prepare$/,/^# watch$/p' up.log > printed.sh\n. ./printed.sh";
         let ready = format!("Flashsale is ready at {at}");
-        let answer = [
-            ready.as_str(),
-            "order …",
-            "applied  payment pay_…",
-        ];
+        let answer = [ready.as_str(), "order …", "applied  payment pay_…"];
         let block = Block {
             line: 0,
             code: code.to_owned(),

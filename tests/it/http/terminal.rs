@@ -105,6 +105,54 @@ fn completions_are_scripts_that_their_shells_can_read() {
     assert!(refused.stderr.contains("bash"), "{refused:?}");
 }
 
+#[tokio::test]
+async fn a_shell_completes_sale_ids_and_skus() {
+    let mut app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let url = app.url.clone();
+    app.environment.insert("FLASHSALE_URL".to_owned(), url);
+    let script = app.run(&["completions", "bash"]).ended(0).stdout;
+    let complete = |environment: &BTreeMap<String, String>, line: &[&str]| {
+        let program = program_path();
+        let words: Vec<String> = std::iter::once(program.as_str())
+            .chain(line.iter().copied())
+            .map(|word| format!("'{word}'"))
+            .collect();
+        let asked = format!(
+            "COMP_WORDS=({}); COMP_CWORD={}; _flashsale '{program}' '{}' ''; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            line.len(),
+            line.last().unwrap()
+        );
+        let bash = Command::new("bash")
+            .arg("-c")
+            .arg(format!("{script}\n{asked}"))
+            .env_clear()
+            .envs(environment)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .output()
+            .unwrap();
+        Ran::of(bash).ended(0).stdout.trim().to_owned()
+    };
+    let shopper = BTreeMap::from([("FLASHSALE_URL".to_owned(), app.url.clone())]);
+    for environment in [&app.environment, &shopper] {
+        for line in [&["sale", "show", &id[..4]][..], &["orders", "list", "--sale", ""]] {
+            assert_eq!(complete(environment, line), id, "{line:?}");
+        }
+        for line in [&["buy", &id, "ph"][..], &["sale", "restock", &id, ""]] {
+            assert_eq!(complete(environment, line), "phone", "{line:?}");
+        }
+    }
+    // Nothing of the server's: the generated completion.
+    assert_eq!(complete(&shopper, &["sale", "rest"]), "restock");
+    let described = app.run(&["complete-words", "--", "buy", ""]).ended(0);
+    assert_eq!(described.stdout, format!("{id}\tA sale\n"));
+    assert_eq!(
+        app.run(&["complete-words", "--", "sale", "create", ""]).ended(0).stdout,
+        ""
+    );
+}
+
 #[test]
 fn manual_pages_say_what_help_says_and_are_one_a_command() {
     let page = run(&["man"]).ended(0).stdout;
