@@ -31,6 +31,7 @@ pub mod pay;
 mod progress;
 pub mod rebuild;
 pub mod refunds;
+mod report;
 pub mod sale;
 mod sale_file;
 mod sale_ref;

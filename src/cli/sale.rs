@@ -6,7 +6,7 @@ use super::output::{self, Table};
 use super::progress::Progress;
 use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
-use super::{Failure, archive, human, pages, watch};
+use super::{Failure, archive, human, pages, report, watch};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{NewSale, SaleState, Step, Transition};
@@ -41,7 +41,7 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
     #[command(subcommand)]
-    action: Action,
+    verb: Verb,
 }
 
 /// The commands that change a sale's state.
@@ -60,6 +60,38 @@ pub struct SaleArg {
     pub id: SaleRef,
 }
 
+#[derive(clap::Subcommand)]
+enum Verb {
+    #[command(flatten)]
+    Act(Action),
+    /// Write a sale that is over into a file, and delete it from Postgres.
+    #[command(after_help = "\
+Redis must have removed the sale: about 26 hours after its end. Its refunds and dead letters must be settled. The file is
+text; gzip makes it a tenth. Entries of the audit log stay.
+
+Needs FLASHSALE_DATABASE_URL.
+
+Example:
+  flashsale sale archive 3f2c… winter.archive && gzip winter.archive")]
+    Archive {
+        #[command(flatten)]
+        sale: SaleArg,
+        /// The file to create [default: sale-SALE_ID.archive].
+        file: Option<PathBuf>,
+    },
+    /// Restore a sale from the file of `archive`.
+    #[command(after_help = "\
+Its orders, payments and report are there again; it sells no more. Needs FLASHSALE_DATABASE_URL.
+
+Example:
+  gunzip winter.archive.gz && flashsale sale restore winter.archive")]
+    Restore {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// What an operator does by the API.
 #[derive(clap::Subcommand)]
 enum Action {
     /// Create a sale from a TOML file (sale.example.toml shows every key).
@@ -147,31 +179,82 @@ Examples:
   flashsale sale watch 3f2c…
   flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
     Watch(SaleArg),
-    /// Write a sale that is over into a file, and delete it from Postgres.
+    /// Report a whole sale: what it sold, how purchases were answered, and how fast.
     #[command(after_help = "\
-Redis must have removed the sale: about 26 hours after its end. Its refunds and dead letters must be settled. The file is
-text; gzip makes it a tenth. Entries of the audit log stay.
+With --json, also the course of the sale, step by step.
 
-Needs FLASHSALE_DATABASE_URL.
+Examples:
+  flashsale sale report 3f2c…
+  flashsale sale report 3f2c… --json | jq '.course[].answers.reserved'")]
+    Report(SaleArg),
+    /// Change the name, a later start, a later end or the waiting room's rate of a published sale.
+    #[command(after_help = "\
+A start or an end can be moved until five seconds before it, and only to a later time.
 
-Example:
-  flashsale sale archive 3f2c… winter.archive && gzip winter.archive")]
-    Archive {
+Examples:
+  flashsale sale amend 3f2c… --ends-at 2026-11-28T20:00:00Z
+  flashsale sale amend 3f2c… --admissions-per-second 50")]
+    Amend {
         #[command(flatten)]
         sale: SaleArg,
-        /// The file to create [default: sale-SALE_ID.archive].
-        file: Option<PathBuf>,
+        #[command(flatten)]
+        terms: Amended,
     },
-    /// Restore a sale from the file of `archive`.
+    /// Say something to a sale's shoppers, on its page and in its waiting room; without a text, say nothing any more.
     #[command(after_help = "\
-Its orders, payments and report are there again; it sells no more. Needs FLASHSALE_DATABASE_URL.
-
-Example:
-  gunzip winter.archive.gz && flashsale sale restore winter.archive")]
-    Restore {
-        /// The file.
-        file: PathBuf,
+Examples:
+  flashsale sale message 3f2c… --en \"More of size M at 18:00.\"
+  flashsale sale message 3f2c…")]
+    Message {
+        #[command(flatten)]
+        sale: SaleArg,
+        /// The text in English.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        en: String,
+        /// The text in Chinese.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        zh: String,
     },
+}
+
+/// What changes in a published sale.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Amended {
+    /// Its name.
+    #[arg(long)]
+    name: Option<String>,
+    /// A later start, as 2026-11-28T09:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    starts_at: Option<String>,
+    /// A later end, as 2026-11-28T20:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    ends_at: Option<String>,
+    /// How many shoppers the waiting room admits a second.
+    #[arg(long, value_name = "N")]
+    admissions_per_second: Option<u32>,
+}
+
+impl Amended {
+    /// The body of the request: what is absent stays.
+    fn body(&self) -> Value {
+        let Self {
+            name,
+            starts_at,
+            ends_at,
+            admissions_per_second,
+        } = self;
+        let members = [
+            ("name", name.as_ref().map(|it| json!(it))),
+            ("starts_at", starts_at.as_ref().map(|it| json!(it))),
+            ("ends_at", ends_at.as_ref().map(|it| json!(it))),
+            ("admissions_per_second", admissions_per_second.map(|it| json!(it))),
+        ];
+        let given = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(given.collect())
+    }
 }
 
 fn units(text: &str) -> Result<i64, String> {
@@ -183,21 +266,24 @@ fn units(text: &str) -> Result<i64, String> {
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let form = args.api.form();
-    match &args.action {
-        Action::Archive { sale, file } => {
+    match &args.verb {
+        Verb::Act(action) => act(&args.api, action, form),
+        Verb::Archive { sale, file } => {
             let id = match &sale.id {
                 SaleRef::Id(id) => *id,
                 prefix @ SaleRef::Prefix(_) => prefix.whole(&args.api.operator()?)?,
             };
             let usual = || PathBuf::from(format!("sale-{id}.archive"));
-            return archive::archive(SaleId(id), &file.clone().unwrap_or_else(usual), form);
+            archive::archive(SaleId(id), &file.clone().unwrap_or_else(usual), form)
         }
-        Action::Restore { file } => return archive::restore(file, form),
-        _ => {}
+        Verb::Restore { file } => archive::restore(file, form),
     }
-    let client = &args.api.operator()?;
+}
+
+fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
+    let client = &api.operator()?;
     let id = |sale: &SaleArg| sale.id.whole(client);
-    match &args.action {
+    match action {
         Action::Create { file, key } => {
             let key = key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
             create(client, file, &key, RETRY, form)
@@ -220,7 +306,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
             restock(client, &id(sale)?, sku, *quantity, &key, form)
         }
-        Action::Watch(sale) => watch::run(&args.api, &id(sale)?),
+        Action::Watch(sale) => watch::run(api, &id(sale)?),
+        Action::Report(sale) => report::report(client, &id(sale)?, form),
+        Action::Amend { sale, terms } => {
+            let path = sale_path(id(sale)?, "");
+            show_sale(&client.send("PATCH", &path, &[], &terms.body().to_string())?, form, "")
+        }
+        Action::Message { sale, en, zh } => message(client, &id(sale)?, en, zh, form),
     }
 }
 
@@ -294,6 +386,22 @@ fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
         return error.into();
     }
     Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
+}
+
+fn message(client: &Client, id: &Uuid, en: &str, zh: &str, form: Form) -> Result<(), Failure> {
+    let said = json!({"en": en, "zh": zh}).to_string();
+    let sale = client.send("PUT", &sale_path(id, "/message"), &[], &said)?.body;
+    show(&sale, form, |sale: Value| {
+        let texts = sale["message"].as_object().into_iter().flatten();
+        let texts: Vec<String> = texts
+            .map(|(language, said)| format!("{language}: {}", text(said)))
+            .collect();
+        if texts.is_empty() {
+            format!("sale {id} says nothing to its shoppers\n")
+        } else {
+            format!("sale {id} says to its shoppers: {}\n", texts.join("; "))
+        }
+    })
 }
 
 fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
@@ -490,7 +598,7 @@ mod tests {
             let args = Line::try_parse_from(line)
                 .unwrap_or_else(|error| panic!("{error}"))
                 .args;
-            let Action::Restock { quantity, key, .. } = args.action else {
+            let Verb::Act(Action::Restock { quantity, key, .. }) = args.verb else {
                 panic!("not restock")
             };
             assert_eq!(
