@@ -5,7 +5,7 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use crate::http::found;
 use crate::http::openapi::{
-    EVENT_STREAM, Group, Operation, Parameter, REFERENCE, Reference, Schemas, VARIABLES, Who, chapters, command,
+    EVENT_STREAM, Group, Language, Operation, Parameter, REFERENCE, Reference, Schemas, VARIABLES, Who, chapters,
     elements,
 };
 use crate::http::problem::Problem;
@@ -240,7 +240,7 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
                 }
             }
             h4 { "Example" }
-            pre tabindex="0" { code { (command(operation)) } }
+            pre tabindex="0" { code { (Language::Curl.example(operation)) } }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! table of problems, the rest from the modules below. A test compares it with the table of routes. Every other test
 //! compares its answers with it.
 
-mod curl;
+mod examples;
 mod guide;
 pub mod operation;
 pub(super) mod schemas;
@@ -13,7 +13,7 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use crate::http::problem::ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
-pub use curl::{VARIABLES, command};
+pub use examples::{Language, VARIABLES};
 pub use guide::chapters;
 pub use operation::{
     Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, SESSION_ID, Who,
@@ -75,7 +75,9 @@ impl Reference {
         let mut paths = Map::new();
         for operation in &self.operations {
             let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-            path[operation.method.as_str()] = operation.describe(&command(operation));
+            let samples = Language::ALL
+                .map(|it| json!({"lang": it.sample(), "label": it.name(), "source": it.example(operation)}));
+            path[operation.method.as_str()] = operation.describe(&samples);
         }
         let headers = Header::ALL.iter().map(|it| (it.name.to_owned(), it.component()));
         let groups = Group::ALL.map(|it| json!({"name": it.name(), "description": it.description()}));

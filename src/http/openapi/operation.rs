@@ -547,8 +547,8 @@ impl Operation {
         by_status
     }
 
-    /// The OpenAPI object, with this command as its example.
-    pub fn describe(&self, command: &str) -> Value {
+    /// The OpenAPI object, with these examples of the request.
+    pub fn describe(&self, samples: &[Value]) -> Value {
         let parameters = self.parameters.iter().map(|it| {
             let mut said = json!({"name": it.name, "in": it.place, "description": it.description,
                 "required": it.is_required, "schema": it.schema});
@@ -568,7 +568,7 @@ impl Operation {
             "summary": self.summary,
             "security": self.who.security(&self.method),
             "responses": answers.chain(problems).collect::<Map<_, _>>(),
-            "x-codeSamples": [{"lang": "Shell", "label": "curl", "source": command}],
+            "x-codeSamples": samples,
         });
         if !self.description.is_empty() {
             said["description"] = self.description.clone().into();

@@ -269,28 +269,59 @@ fn the_example_of_a_sale_file_has_every_key_of_a_sale() {
     assert_eq!(of_example, of_sale);
 }
 
-/// Runs a route's command as the page has it, in a shell with these variables. Returns the status and the answer.
-fn run(id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
+/// Runs a route's example as the page has it, with these variables. Returns the status and the answer.
+fn run(language: &str, id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
     let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
-    let command = operation["x-codeSamples"][0]["source"].as_str().unwrap();
+    let mut samples = operation["x-codeSamples"].as_array().unwrap().iter();
+    let sample = samples.find(|it| it["label"] == language).unwrap();
+    let source = sample["source"].as_str().unwrap();
     // A stream is read for a moment.
-    let seconds = if id.starts_with("follow") { 5 } else { 20 };
-    let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{command}\n");
-    let ran = Command::new("sh")
-        .args(["-c", &script])
+    let seconds = if id.starts_with("follow") { "5" } else { "20" };
+    let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{source}\n");
+    let command = match language {
+        "curl" => vec!["sh", "-c", &script],
+        "JavaScript" => vec!["timeout", seconds, "node", "--input-type=module", "-e", source],
+        _ => vec!["timeout", seconds, "python3", "-u", "-c", source],
+    };
+    let ran = Command::new(command[0])
+        .args(&command[1..])
         .envs(variables)
+        // Not by a proxy that the environment may name.
+        .env("no_proxy", "127.0.0.1")
         .output()
         .unwrap();
     let stdout = String::from_utf8(ran.stdout).unwrap();
-    let (text, status) = stdout
-        .rsplit_once('\n')
-        .unwrap_or_else(|| panic!("{id}: {stdout} {:?}", ran.stderr));
+    // curl writes the status at the end, the others at the start.
+    let parts = if language == "curl" {
+        stdout.rsplit_once('\n').map(|(text, status)| (status, text))
+    } else {
+        stdout.split_once('\n')
+    };
+    let (status, text) = parts.unwrap_or_else(|| {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        panic!("{id} in {language}: {stdout} {said}; apt-get install --no-install-recommends curl nodejs python3")
+    });
     let body = serde_json::from_str(text).unwrap_or_else(|_| text.into());
     (status.parse().unwrap(), body)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_the_page_run_as_they_stand() {
+    run_examples("curl").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_javascript_of_the_page_runs_as_it_stands() {
+    run_examples("JavaScript").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_of_the_page_runs_as_it_stands() {
+    run_examples("Python").await;
+}
+
+/// Runs the example of every route, in an order in which each is answered as the document says.
+async fn run_examples(language: &str) {
     let app = TestApp::start().await;
     let guards = json!({"waiting_room": true, "purchase_token": true, "challenge": "captcha"});
     let guarded = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
@@ -305,8 +336,8 @@ async fn the_commands_of_the_page_run_as_they_stand() {
         let answers = operation["responses"].as_object().unwrap().keys();
         // The first time, and not again: 201 where there is one.
         let good: Vec<u16> = answers.map(|it| it.parse().unwrap()).filter(|it| *it < 300).collect();
-        let (status, body) = run(id, variables);
-        assert_eq!(Some(&status), good.iter().max(), "{id}: {body}");
+        let (status, body) = run(language, id, variables);
+        assert_eq!(Some(&status), good.iter().max(), "{id} in {language}: {body}");
         ran.borrow_mut().insert(id);
         body
     };
@@ -376,7 +407,7 @@ async fn the_commands_of_the_page_run_as_they_stand() {
     }
     expect("showSession", &variables);
     expect("signIn", &variables);
-    // curl is no browser: the test keeps the cookie.
+    // An example is no browser: the test keeps the cookie.
     let session = app.request(Method::POST, Who::Nobody, "/v1/admin/session");
     let session = app
         .send(session.json(&json!({"key": variables["FLASHSALE_ADMIN_KEY"]})))
