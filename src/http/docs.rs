@@ -1,4 +1,5 @@
-//! The reference page: the OpenAPI document as HTML. It needs no scripts and no other site.
+//! The reference: the OpenAPI document and the table of codes as HTML. It needs no other site. Its one script adds search,
+//! copy buttons and the mark of the place in view; without it, both pages can be read in full.
 
 use crate::domain::code::Code;
 use crate::http::endpoint::{Endpoint, handler};
@@ -24,30 +25,42 @@ pub const ROUTES: &[Endpoint] = &[
         it.of_machines("getReferenceStyle", "The style sheet of the API reference")
             .answers_file("The style sheet.", "text/css; charset=utf-8", json!({"type": "string"}))
     }),
+    Endpoint::get("/docs/reference.js", handler!(script), |it| {
+        it.of_machines("getReferenceScript", "The script of the API reference")
+            .answers_file(
+                "The script.",
+                "text/javascript; charset=utf-8",
+                json!({"type": "string"}),
+            )
+    }),
 ];
-pub const PROBLEM_ROUTES: &[Endpoint] = &[Endpoint::get("/problems/{code}", handler!(problem), |it| {
-    it.of_machines("explainProblem", "What a problem means")
-        .says("The `type` of every problem leads here: what happened, and what a client does about it.")
-        .takes(
-            "path",
-            "code",
-            "The problem's code.",
-            true,
-            Schemas::alone::<Code>(),
-            Some(Code::SoldOut.as_str().into()),
-        )
-        .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
-        .refuses(&[Code::NotFound])
-})];
+pub const PROBLEM_ROUTES: &[Endpoint] = &[
+    Endpoint::get("/problems", handler!(problems), |it| {
+        it.of_machines("explainProblems", "What each code means")
+            .says("For each code: what happened, and what a client does.")
+            .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
+    }),
+    Endpoint::get("/problems/{code}", handler!(problem), |it| {
+        it.of_machines("explainProblem", "What a problem means")
+            .says("The `type` of every problem leads here: what happened, and what a client does about it.")
+            .takes(
+                "path",
+                "code",
+                "The problem's code.",
+                true,
+                Schemas::alone::<Code>(),
+                Some(Code::SoldOut.as_str().into()),
+            )
+            .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
+            .refuses(&[Code::NotFound])
+    }),
+];
 
-/// The content security policy: the page loads only its own style sheet.
-const POLICY: &str =
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The content security policy: a page loads only its own style sheet and script, which makes no markup of text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-static PAGE: LazyLock<File> = LazyLock::new(|| {
-    let text = render(&REFERENCE).into_string();
-    File::new(text, "text/html; charset=utf-8", POLICY)
-});
+static PAGE: LazyLock<File> = LazyLock::new(|| html_file(render(&REFERENCE)));
 static STYLE: LazyLock<File> = LazyLock::new(|| {
     File::new(
         include_str!("../../web/reference/reference.css"),
@@ -55,15 +68,27 @@ static STYLE: LazyLock<File> = LazyLock::new(|| {
         POLICY,
     )
 });
+static SCRIPT: LazyLock<File> = LazyLock::new(|| {
+    File::new(
+        include_str!("../../web/reference/reference.js"),
+        "text/javascript; charset=utf-8",
+        POLICY,
+    )
+});
 
+/// The page of all codes.
+static PROBLEMS: LazyLock<File> = LazyLock::new(|| html_file(explain("Problem codes", Code::ALL)));
 /// The page of each code, to which the `type` of its problems leads.
-static PROBLEMS: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
-    let pages = Code::ALL.iter().map(|code| {
-        let text = explain(*code).into_string();
-        (code.as_str(), File::new(text, "text/html; charset=utf-8", POLICY))
-    });
+static PROBLEM: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+    let pages = Code::ALL
+        .iter()
+        .map(|code| (code.as_str(), html_file(explain(code.title(), &[*code]))));
     pages.collect()
 });
+
+fn html_file(page: Markup) -> File {
+    File::new(page.into_string(), "text/html; charset=utf-8", POLICY)
+}
 
 /// How many levels of nested members the page shows.
 const DEPTH_MAX: usize = 4;
@@ -76,79 +101,108 @@ async fn style(request: HttpRequest) -> HttpResponse {
     STYLE.answer(&request)
 }
 
+async fn script(request: HttpRequest) -> HttpResponse {
+    SCRIPT.answer(&request)
+}
+
+async fn problems(request: HttpRequest) -> HttpResponse {
+    PROBLEMS.answer(&request)
+}
+
 async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let page = found(PROBLEMS.get(request.match_info().query("code")), "such code")?;
+    let page = found(PROBLEM.get(request.match_info().query("code")), "such code")?;
     Ok(page.answer(&request))
 }
 
-fn head(title: &str) -> Markup {
+/// A page: its title, the lines of its header, its contents as entries of a list, and its text.
+fn page_of(title: &str, header: &Markup, contents: &Markup, text: &Markup) -> Markup {
     html! {
-        head {
-            meta charset="utf-8";
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            title { (title) }
-            link rel="stylesheet" href="/docs/reference.css";
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                link rel="stylesheet" href="/docs/reference.css";
+                script type="module" src="/docs/reference.js" {}
+            }
+            body {
+                a.skip href="#content" { "Skip to the content" }
+                header { (header) }
+                nav aria-label="Contents" {
+                    // The script shows it.
+                    div #search role="search" hidden {
+                        input #query type="search" aria-label="Search this page" placeholder="Search" autocomplete="off";
+                        p #found role="status" {}
+                    }
+                    ul #results hidden {}
+                    ul #contents { (contents) }
+                }
+                main #content { (text) }
+            }
         }
     }
 }
 
-fn explain(code: Code) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(code.title()))
-            body {
-                main {
-                    h1 { (code.title()) }
-                    p { "Code " code { (code.as_str()) } ", status " (code.status()) "." }
-                    h2 { "What happened" }
-                    p { (worded(code.cause())) }
-                    h2 { "What to do" }
-                    p { (worded(code.advice())) }
-                    p { a href="/docs#problems" { "All codes" } }
-                }
+/// The page that explains these codes.
+fn explain(title: &str, shown: &[Code]) -> Markup {
+    let header = html! {
+        h1 { "Problem codes" }
+        p { "What happened, and what a client does. " a href="/docs#retries" { "API reference" } }
+    };
+    let contents = html! {
+        @for code in Code::ALL {
+            @let is_alone = shown == [*code];
+            li { a href={ "/problems#" (code.as_str()) } aria-current=[is_alone.then_some("page")] { (code.as_str()) } }
+        }
+    };
+    let text = html! {
+        @for code in shown {
+            section id=(code.as_str()) {
+                h2 { (code.title()) }
+                p { "Code " code { (code.as_str()) } ", status " (code.status()) "." }
+                h3 { "What happened" }
+                p { (worded(code.cause())) }
+                h3 { "What a client does" }
+                p { (worded(code.advice())) }
             }
         }
-    }
+    };
+    page_of(title, &header, &contents, &text)
 }
 
 fn render(reference: &Reference) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head("Flashsale API"))
-            body {
-                a.skip href="#content" { "Skip to the content" }
-                header {
-                    h1 { "Flashsale API" }
-                    p { "Version " (env!("CARGO_PKG_VERSION")) ". For programs: " a href="/openapi.json" { "/openapi.json" } ", OpenAPI 3.1." }
-                }
-                nav aria-label="Contents" { (contents(reference)) }
-                main #content {
-                    @for (heading, texts) in chapters() {
-                        section id=(anchor(heading)) {
-                            h2 { (heading) }
-                            @for text in &texts { p { (worded(text)) } }
-                            @if heading == "Problems" { (codes()) }
-                        }
-                    }
-                    section #examples {
-                        h2 { "Examples" }
-                        p { "The commands below run in a shell with these variables. A click selects a whole command." }
-                        pre tabindex="0" { code { (VARIABLES) } }
-                    }
-                    @for group in Group::ALL {
-                        section id=(anchor(group.name())) {
-                            h2 { (group.name()) }
-                            p { (group.description()) }
-                            @for operation in of(reference, group) { (operation_section(reference, operation)) }
-                        }
-                    }
-                }
+    let header = html! {
+        h1 { "Flashsale API" }
+        p { "Version " (env!("CARGO_PKG_VERSION")) ". For programs: " a href="/openapi.json" { "/openapi.json" } ", OpenAPI 3.1." }
+    };
+    let text = html! {
+        @for (heading, texts) in chapters() {
+            section id=(anchor(heading)) {
+                h2 { (heading) }
+                @for text in &texts { p { (worded(text)) } }
+                @if heading == "Problems" { (codes()) }
             }
         }
-    }
+        section #examples {
+            h2 { "Examples" }
+            p { "The examples read these variables from the environment." }
+            div.copyable { pre tabindex="0" { code { (VARIABLES) } } }
+            p {
+                "JavaScript runs in Node 18 or later: save an example as " code { "example.mjs" } ". Python 3.9 or later \
+                needs only its standard library. Each prints the status, then the answer."
+            }
+        }
+        @for group in Group::ALL {
+            section id=(anchor(group.name())) {
+                h2 { (group.name()) }
+                p { (group.description()) }
+                @for operation in of(reference, group) { (operation_section(reference, operation)) }
+            }
+        }
+    };
+    page_of("Flashsale API", &header, &contents(reference), &text)
 }
 
 fn of(reference: &Reference, group: Group) -> impl Iterator<Item = &Operation> {
@@ -157,15 +211,13 @@ fn of(reference: &Reference, group: Group) -> impl Iterator<Item = &Operation> {
 
 fn contents(reference: &Reference) -> Markup {
     html! {
-        ul {
-            @for (heading, _) in chapters() { li { a href={ "#" (anchor(heading)) } { (heading) } } }
-            li { a href="#examples" { "Examples" } }
-            @for group in Group::ALL {
-                li {
-                    a href={ "#" (anchor(group.name())) } { (group.name()) }
-                    ul {
-                        @for operation in of(reference, group) { li { a href={ "#" (operation.id) } { (operation.summary) } } }
-                    }
+        @for (heading, _) in chapters() { li { a href={ "#" (anchor(heading)) } { (heading) } } }
+        li { a href="#examples" { "Examples" } }
+        @for group in Group::ALL {
+            li {
+                a href={ "#" (anchor(group.name())) } { (group.name()) }
+                ul {
+                    @for operation in of(reference, group) { li { a href={ "#" (operation.id) } { (operation.summary) } } }
                 }
             }
         }
@@ -185,27 +237,30 @@ fn worded(text: &str) -> Markup {
     }
 }
 
-/// A table, from its head and the cells of each row.
-fn table(head: &[&str], rows: impl Iterator<Item = Markup>) -> Markup {
+/// A table, from its head and its rows.
+fn table(head: &[&str], rows: &Markup) -> Markup {
     html! {
         div.wide tabindex="0" {
             table {
                 thead { tr { @for name in head { th { (name) } } } }
-                tbody { @for cells in rows { tr { (cells) } } }
+                tbody { (rows) }
             }
         }
     }
 }
 
 fn codes() -> Markup {
-    let rows = Code::ALL.iter().map(|code| {
-        html! {
-            td { a href={ "/problems/" (code.as_str()) } { code { (code.as_str()) } } }
-            td { (code.status()) }
-            td { (code.title()) }
+    let rows = html! {
+        @for code in Code::ALL {
+            tr id=(code.as_str()) {
+                td { a href={ "/problems#" (code.as_str()) } { code { (code.as_str()) } } }
+                td { (code.status()) }
+                td { (code.title()) }
+                td { (worded(code.advice())) }
+            }
         }
-    });
-    table(&["Code", "Status", "Meaning"], rows)
+    };
+    table(&["Code", "Status", "Meaning", "What a client does"], &rows)
 }
 
 fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
@@ -230,17 +285,40 @@ fn operation_section(reference: &Reference, operation: &Operation) -> Markup {
                             details { summary { "Members" } (members(reference, &answer.schema)) }
                         }
                         @if let Some(example) = &answer.example {
-                            details { summary { "Example" } pre tabindex="0" { code { (serde_json::to_string_pretty(example).unwrap_or_default()) } } }
+                            details {
+                                summary { "Example" }
+                                div.copyable {
+                                    pre tabindex="0" { code { (serde_json::to_string_pretty(example).unwrap_or_default()) } }
+                                }
+                            }
                         }
                     }
                 }
                 @for (status, codes) in operation.problems() {
                     dt { (status) }
-                    dd { ul.codes { @for code in codes { li { code { (code.as_str()) } " " (code.title()) } } } }
+                    dd { ul.codes { @for code in codes { li { a href={ "#" (code.as_str()) } { code { (code.as_str()) } } " " (code.title()) } } } }
                 }
             }
-            h4 { "Example" }
-            pre tabindex="0" { code { (Language::Curl.example(operation)) } }
+            (examples(operation))
+        }
+    }
+}
+
+/// The example in each language. The style sheet shows the chosen one, also without a script.
+fn examples(operation: &Operation) -> Markup {
+    html! {
+        fieldset.example.copyable {
+            legend { "Example" }
+            @for language in Language::ALL {
+                label {
+                    input type="radio" name={ "language-" (operation.id) } value=(language.name())
+                        checked[language == Language::Curl] autocomplete="off";
+                    " " (language.name())
+                }
+            }
+            @for language in Language::ALL {
+                pre tabindex="0" data-language=(language.name()) { code { (language.example(operation)) } }
+            }
         }
     }
 }
@@ -258,27 +336,31 @@ const fn allowed(who: Who) -> &'static str {
 }
 
 fn parameters(all: &[Parameter]) -> Markup {
-    let rows = all.iter().map(|it| {
-        html! {
-            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
-            td { (it.place) }
-            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
+    let rows = html! {
+        @for it in all {
+            tr {
+                td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
+                td { (it.place) }
+                td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
+            }
         }
-    });
-    table(&["Name", "In", "What"], rows)
+    };
+    table(&["Name", "In", "What"], &rows)
 }
 
 /// The table of an object's members and of the members in them.
 fn members(reference: &Reference, schema: &Value) -> Markup {
     let mut all = Vec::new();
     collect(reference, schema, "", 0, &mut all);
-    let rows = all.iter().map(|it| {
-        html! {
-            td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
-            td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
+    let rows = html! {
+        @for it in &all {
+            tr {
+                td { code { (it.name) } @if it.is_required { " " span.required { "required" } } }
+                td { (worded(&it.description)) " " span.bounds { (bounds(&it.schema)) } }
+            }
         }
-    });
-    table(&["Member", "What"], rows)
+    };
+    table(&["Member", "What"], &rows)
 }
 
 struct MemberRow {

@@ -1,7 +1,10 @@
-//! The reference page, as a developer of a client reads it.
+//! The pages of the API reference, as a developer of a client reads them.
 
-use crate::support::app::TestApp;
+use crate::support::app::{TestApp, Who};
+use crate::support::document::operations;
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, Window};
+use flashsale::domain::code::Code;
 use serde_json::json;
 use thirtyfour::Key;
 
@@ -9,6 +12,19 @@ use thirtyfour::Key;
 const FOCUS: &str = "const [node, style] = [document.activeElement, getComputedStyle(document.activeElement)];
     const { left, top } = node.getBoundingClientRect();
     return [node.innerText, left >= 0 && top >= 0 && top < innerHeight, style.outlineStyle]";
+
+/// Wide enough for the contents beside the text.
+const DESK: Appearance = Appearance {
+    width: 1280,
+    height: 900,
+    language: "en-US",
+    is_dark: false,
+};
+
+/// Whether the marked entry of the contents is in view.
+const IS_IN_CONTENTS: &str = "const [list, entry] = ['#contents', '#contents [aria-current]']
+        .map((selector) => document.querySelector(selector).getBoundingClientRect());
+    return entry.top >= list.top && entry.bottom <= list.bottom";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reference_is_read_on_a_telephone_in_both_schemes_and_without_a_mouse() {
@@ -57,4 +73,101 @@ async fn the_reference_is_read_on_a_telephone_in_both_schemes_and_without_a_mous
         assert!((0.0..820.0).contains(&top), "{place} is at {top}");
         window.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_developer_searches_and_sees_where_the_page_is() {
+    let app = TestApp::start_api_only().await;
+    let window = Window::with(&app, DESK).await;
+    window.goto("/docs").await;
+    window.sees("nav [aria-current]", "Authentication").await;
+    let scroll = "document.getElementById('showOrder').scrollIntoView()";
+    window.run(scroll, &[]).await;
+    window.sees("nav [aria-current]", "Show one's own order").await;
+    // The contents have followed, so that the mark is in view.
+    assert_eq!(window.run(IS_IN_CONTENTS, &[]).await, true);
+    // At the end of the page, where the last places cannot come to the top.
+    window.run("scrollTo(0, document.body.scrollHeight)", &[]).await;
+    window.sees("nav [aria-current]", "What a problem means").await;
+
+    // A route, by the keyboard.
+    window.fill("#query", "/cancel").await;
+    window.sees("#results li:first-child a", "Cancel one's own order").await;
+    window.misses("#contents").await;
+    window.press(Key::Enter).await;
+    assert_eq!(window.run("return location.hash", &[]).await, "#cancelOrder");
+    // A code, which is also in the text of many routes.
+    window.fill("#query", "sold_out").await;
+    window.sees("#results li:first-child a", "sold_out").await;
+    window.sees("#results", "Buy: reserve units of an item").await;
+    window.click("#results li:first-child a").await;
+    window.sees("tr:target", Code::SoldOut.title()).await;
+    window.fill("#query", "words that nothing has").await;
+    window.sees("#found", "Nothing found").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_type_of_a_problem_leads_to_what_a_client_does() {
+    let app = TestApp::start_api_only().await;
+    let window = Window::with(&app, DESK).await;
+    let refused = app.get(Who::Nobody, "/v1/admin/sales").await.no(401, "unauthenticated");
+    let advice = Code::Unauthenticated.advice().replace('`', "");
+    window.goto(refused.text("type")).await;
+    window.sees("main", Code::Unauthenticated.title()).await;
+    window.sees("main", &advice).await;
+    window.sees("nav [aria-current=page]", "unauthenticated").await;
+    // And from there to the same code among all.
+    window.click("nav [aria-current]").await;
+    window.sees("section:target", &advice).await;
+    window.sees("main", Code::SoldOut.title()).await;
+    let top = "return document.querySelector(':target').getBoundingClientRect().top";
+    let top = window.run(top, &[]).await.as_f64().unwrap();
+    assert!((0.0..900.0).contains(&top), "{top}");
+    window.sees("nav [aria-current=location]", "unauthenticated").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_example_is_copied_in_the_language_that_all_examples_have() {
+    let app = TestApp::start_api_only().await;
+    let window = Window::with(&app, DESK).await;
+    let permissions = json!({"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]});
+    window.devtools("Browser.grantPermissions", permissions).await;
+    window
+        .devtools("Emulation.setFocusEmulationEnabled", json!({"enabled": true}))
+        .await;
+    window.goto("/docs").await;
+    window.sees("#listSales pre[data-language=curl]", "curl").await;
+    for (language, sign) in [
+        ("JavaScript", "await fetch"),
+        ("Python", "urlopen"),
+        ("curl", "curl -sS"),
+    ] {
+        window.click(&format!("#buy [value={language}]")).await;
+        for id in ["buy", "listSales", "signIn"] {
+            window.sees(&format!("#{id} pre[data-language={language}]"), sign).await;
+            let shown = "return [...document.querySelectorAll(`#${arguments[0]} .example pre`)]
+                .filter((node) => node.checkVisibility()).length";
+            assert_eq!(window.run(shown, &[id]).await, 1, "{id} in {language}");
+        }
+        // It stays in view, although the examples above it changed.
+        let top = "return document.querySelector('#buy .example').getBoundingClientRect().top";
+        let top = window.run(top, &[]).await.as_f64().unwrap();
+        assert!((0.0..900.0).contains(&top), "{language}: {top}");
+        window.click("#buy .example .copy").await;
+        window.sees("#buy .example .copy", "Copied").await;
+        let (_, _, buy) = operations().find(|(_, _, it)| it["operationId"] == "buy").unwrap();
+        let mut samples = buy["x-codeSamples"].as_array().unwrap().iter();
+        let sample = samples.find(|it| it["label"] == language).unwrap();
+        poll::within(PATIENCE, &format!("the example in {language} is copied"), async || {
+            window.run("return navigator.clipboard.readText()", &[]).await == sample["source"]
+        })
+        .await;
+    }
+    // The choice is kept.
+    window.click("#buy [value=Python]").await;
+    window.goto("/docs").await;
+    window.sees("#listSales pre[data-language=Python]", "urlopen").await;
+    window.close().await;
 }
