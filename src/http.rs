@@ -15,6 +15,7 @@ pub mod pages;
 pub mod panic_guard;
 pub mod problem;
 pub mod request_id;
+pub mod runbook;
 pub mod shop;
 pub mod views;
 
@@ -283,6 +284,7 @@ pub static ROUTES: LazyLock<Vec<&Endpoint>> = LazyLock::new(|| {
         openapi::ROUTES,
         docs::ROUTES,
         docs::PROBLEM_ROUTES,
+        runbook::ROUTES,
         pages::PEOPLE_ROUTES,
         pages::ASSET_ROUTES,
         pages::CONSOLE_ROUTES,
@@ -309,7 +311,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             .configure(serve("", &[pages::ASSET_ROUTES]))
             .configure(serve("", &[health::ROUTES]))
             .configure(serve("", &[docs::PROBLEM_ROUTES]))
-            .configure(serve("", &[openapi::ROUTES, docs::ROUTES]))
+            .configure(serve("", &[openapi::ROUTES, docs::ROUTES, runbook::ROUTES]))
             // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
             // address.
             .configure(serve("", &[shop::webhooks::ROUTES]));

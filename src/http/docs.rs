@@ -56,8 +56,8 @@ pub const PROBLEM_ROUTES: &[Endpoint] = &[
     }),
 ];
 
-/// The content security policy: a page loads only its own style sheet and script, which makes no markup of text.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \
+/// The content security policy: the pages load only their own style sheet and script, which makes no markup of text.
+pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 static PAGE: LazyLock<File> = LazyLock::new(|| html_file(render(&REFERENCE)));
@@ -115,7 +115,7 @@ async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
 }
 
 /// A page: its title, the lines of its header, its contents as entries of a list, and its text.
-fn page_of(title: &str, header: &Markup, contents: &Markup, text: &Markup) -> Markup {
+pub(super) fn page_of(title: &str, header: &Markup, contents: &Markup, text: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -224,12 +224,12 @@ fn contents(reference: &Reference) -> Markup {
     }
 }
 
-fn anchor(heading: &str) -> String {
+pub(super) fn anchor(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
 /// A text, with its words in backticks as code.
-fn worded(text: &str) -> Markup {
+pub(super) fn worded(text: &str) -> Markup {
     html! {
         @for (part, at) in text.split('`').zip(0..) {
             @if at % 2 == 1 { code { (part) } } @else { (part) }

@@ -78,7 +78,9 @@ assets! {
         "console-table.js"
         "console-terms.js"
         "console-audit-log.js"
+        "console-time.js"
         "console-units.js"
+        "console-verdict.js"
         "console-words.js"
         "console.css"
         "console.js";

@@ -25,12 +25,17 @@ function whoDid(entry) {
     return entry.operator ? element('span', {}, element('bdi', {}, plainly(entry.operator)), ` · ${known}`) : known;
 }
 
-// `sale` limits the log to one sale; without it, the log covers all.
-export function auditLogTable(sale) {
+// `sale` limits the log to one sale; without it, the log covers all. `heard` takes the entries as they are read.
+/** @type {(sale: string | null, heard?: (entries: Action[]) => void) => any} */
+export function auditLogTable(sale, heard = () => {}) {
     return listTable({
         caption: 'audit-log',
         columns: ['when', 'who', 'fromWhere', 'what', ...(sale ? [] : ['sale']), 'asked', 'cameOut'],
         path: () => `/v1/admin/actions?limit=${sale ? `20&sale_id=${sale}` : 100}`,
+        pageOf(body) {
+            heard(body.data);
+            return body;
+        },
         idOf: (entry) => entry.id,
         /** @param {Action} entry */
         row(entry) {

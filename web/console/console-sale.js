@@ -1,4 +1,4 @@
-// One sale, live: its state, the actions on it, its units, the request rates and the latencies.
+// One sale, live: the verdict on it, the actions, its items and money, the plots, and the machinery, folded while it is well.
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
@@ -15,6 +15,7 @@ import { button, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
+import { isOfMachinery, observed, troublesOf, verdictPart } from './console-verdict.js';
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
@@ -75,7 +76,17 @@ export function saleView(view, id) {
     const stream = element('p', { class: 'stream', role: 'status', id: 'stream' });
     const actions = element('div', { class: 'actions', id: 'actions' });
     const result = resultLine();
+    const attention = `/console/sales/${id}/attention`;
+    const verdict = verdictPart({
+        dead: attention,
+        failed: attention,
+        revoked: ordersPath(id, 'revoked'),
+        refunds: '/console/money?outcome=refund_due',
+        unmatched: '/console/money?outcome=unmatched',
+    });
+    const seen = observed();
     const numbers = tiles();
+    const inside = tiles();
     const units = unitsOf();
     const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
     const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: codeName, first: 1 });
@@ -84,10 +95,12 @@ export function saleView(view, id) {
     const refused = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
-    const restock = restockPart(id, path, () => refresh());
-    const auditLog = auditLogTable(id);
+    const restock = restockPart(id, path, () => {
+        refresh();
+        auditLog.read();
+    });
+    const auditLog = auditLogTable(id, learnPause);
     const accounts = accountsPart();
-    const attention = `/console/sales/${id}/attention`;
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
     const rebuild = button('rebuild', {}, () =>
@@ -110,15 +123,29 @@ export function saleView(view, id) {
     /** @type {LivePoint[]} */
     let points = [];
     /** @type {SaleState | null} */
-    let announcedState = null;
+    let stateBefore = null;
+    // When the sale was paused last, by the audit log.
+    /** @type {number | null} */
+    let pausedAt = null;
+    let isWell = true;
+    // Instances whose report is overdue.
+    let silent = 0;
 
     const timing = element('div', { class: 'until' }, until, countdown, times);
-    const above = [stream, actions];
+    const above = [stream, verdict.node, actions];
+    const machineryTitle = element('summary');
+    const faults = element('p', { class: 'warning small' });
+    const machinery = element(
+        'details',
+        { class: 'panel', id: 'machinery' },
+        machineryTitle,
+        element('div', { class: 'list' }, inside.node, faults, instances, units.shards),
+    );
     const between = [
-        numbers.node,
         units.node,
-        instances,
+        numbers.node,
         element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
+        machinery,
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
         accounts.node,
@@ -140,6 +167,7 @@ export function saleView(view, id) {
             sale = /** @type {AdminSale} */ (answer.body);
             hear(sale.server_time, answer.sent, answer.received);
             restock.learn(sale);
+            units.learn(sale.items);
             renderDetails(sale);
             if (isFirst) {
                 render();
@@ -188,13 +216,13 @@ export function saleView(view, id) {
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
         setAttribute(state, 'class', `pill is-${at}`);
-        const isNews = announcedState !== null && announcedState !== at;
-        announcedState = at;
+        const isNews = stateBefore !== null && stateBefore !== at;
+        stateBefore = at;
         if (isNews) {
-            announce(say(`sale_${at}`));
             // The stream does not carry the final values of a draft.
             refresh();
         }
+        renderVerdict(sale, at);
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
@@ -204,24 +232,36 @@ export function saleView(view, id) {
         show(audit.node, at !== 'draft');
     }
 
+    // The state of the live connection.
     function renderStream() {
-        const health = live?.health;
-        const wrong = [];
-        if (isConnected === false) {
-            wrong.push(refusal ? { text: say('liveRefused'), more: refusal } : say('reconnecting'));
-        }
-        for (const [server, label] of [['redis', 'Redis'], ['postgres', 'Postgres']]) {
-            const fault = health?.[server].fault;
-            if (fault) {
-                wrong.push({ text: say('serverFault', { server: label }), more: fault });
-            }
-        }
-        if (isConnected && live?.fault && wrong.length === 0) {
-            wrong.push({ text: say('noNumbers'), more: live.fault });
-        }
-        write(stream, ...(wrong.length > 0 ? wrong : [isConnected ? say('connected') : '']));
-        setAttribute(stream, 'class', wrong.length > 0 ? 'stream is-lost' : 'stream');
+        const lost = refusal ? { text: say('liveRefused'), more: refusal } : say('reconnecting');
+        write(stream, isConnected === false ? lost : isConnected ? say('connected') : '');
+        setAttribute(stream, 'class', isConnected === false ? 'stream is-lost' : 'stream');
         setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
+    }
+
+    /** @type {(sale: AdminSale, state: SaleState) => void} */
+    function renderVerdict(sale, state) {
+        const troubles = troublesOf(live, points, silent);
+        const name = (sku) => sale.items.find((item) => item.sku === sku)?.name ?? sku;
+        verdict.update({ sale, state, live, points, isConnected, now: now(), pausedAt, name }, seen, troubles);
+        const unwell = troubles.filter(isOfMachinery).length + (live?.fault && troubles.length === 0 ? 1 : 0);
+        setText(machineryTitle, unwell > 0 ? say('machineryUnwell', { n: unwell }) : say('machineryWell'));
+        // Only the change opens it: the operator may close it again.
+        if (isWell && unwell > 0) {
+            machinery.open = true;
+        }
+        isWell = unwell === 0;
+    }
+
+    // The pause stands in the audit log, so that a page opened later knows it, too.
+    /** @param {Action[]} entries */
+    function learnPause(entries) {
+        const pauses = entries.filter(({ action, outcome }) => action === 'sales.pause' && outcome === 'done');
+        const times = pauses.map(({ begun_at: begun }) => Date.parse(begun));
+        if (times.length > 0) {
+            pausedAt = Math.max(...times, pausedAt ?? 0);
+        }
     }
 
     function renderActions(at) {
@@ -280,6 +320,7 @@ export function saleView(view, id) {
     /** @param {LiveSample} sample */
     function heard(sample) {
         isConnected = true;
+        seen.see(sample);
         live = { ...(sample.sale ? {} : { state: live?.state, starts_at: live?.starts_at }), ...sample.sale, health: sample.health, fault: sample.fault };
         add([sample.point]);
         if (sample.sale) {
@@ -291,7 +332,7 @@ export function saleView(view, id) {
             renderUndrained(sample.stock);
             units.update(sample.stock);
         }
-        renderHealth(sample.health);
+        renderHealth(sample);
         renderInstances(sample);
         render();
     }
@@ -299,9 +340,10 @@ export function saleView(view, id) {
     // The instances that the refusals and latencies come from.
     /** @param {LiveSample} sample */
     function renderInstances({ instances: all, others_fault: fault }) {
-        const silent = all.filter((one) => one.silent_seconds !== null);
-        const words = [say('ofInstances', { n: all.length - silent.length, all: all.length })];
-        for (const one of silent) {
+        const overdue = all.filter((one) => one.silent_seconds !== null);
+        silent = overdue.length;
+        const words = [say('ofInstances', { n: all.length - silent, all: all.length })];
+        for (const one of overdue) {
             words.push(say('silentInstance', { name: one.name, n: Math.round(one.silent_seconds ?? 0) }));
         }
         if (fault) {
@@ -341,18 +383,16 @@ export function saleView(view, id) {
         const { orders, alerts: due } = stats;
         const a = (count) => (count === null ? '–' : String(Math.round(count / Math.max(point.seconds, 0.1))));
         const refusals = Object.entries(point.answers).reduce((sum, [code, count]) => (GOOD.includes(code) ? sum : sum + count), 0);
-        const bad = (name, count, link = '') => numbers.update(name, String(count), count > 0 ? 'is-bad' : '', link);
+        const bad = (name, count, link = '') => inside.update(name, String(count), count > 0 ? 'is-bad' : '', link);
         numbers.update('accepted', a(point.accepted));
         numbers.update('refused', a(refusals));
         numbers.update('p99', point.p99 === null ? '–' : `${Math.round(point.p99 * 10) / 10} ms`);
         renderUndrained(stats);
-        numbers.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
+        inside.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
         numbers.update('reserved', String(orders.reserved));
         numbers.update('paid', String(orders.paid));
         numbers.update('returned', String(orders.cancelled + orders.expired));
         bad('revoked', orders.revoked, ordersPath(id, 'revoked'));
-        bad('refunds', due.refunds_due, '/console/money?outcome=refund_due');
-        bad('unmatched', due.unmatched_payments, '/console/money?outcome=unmatched');
         bad('dead', due.dead_letters, attention);
         bad('failed', due.failed_releases, attention);
         bad('lost', due.lost_orders);
@@ -363,14 +403,16 @@ export function saleView(view, id) {
     }
 
     function renderUndrained({ undrained_events: events }) {
-        numbers.update('undrained', String(events), events > 10_000 ? 'is-bad' : '');
+        inside.update('undrained', String(events), events > 10_000 ? 'is-bad' : '');
     }
 
-    /** @param {LiveSample['health']} health */
-    function renderHealth(health) {
+    // The texts of faults are the program's own, so they stand with the machinery.
+    /** @param {LiveSample} sample */
+    function renderHealth({ health, fault: lack }) {
+        write(faults, ...[health.redis.fault, health.postgres.fault, lack].map((more) => ({ text: '', more: more ?? '' })));
         for (const server of ['redis', 'postgres']) {
             const { milliseconds, fault } = health[server];
-            numbers.update(server, fault ? say('away_now') : `${Math.round(milliseconds * 10) / 10} ms`, fault ? 'is-bad' : '');
+            inside.update(server, fault ? say('away_now') : `${Math.round(milliseconds * 10) / 10} ms`, fault ? 'is-bad' : '');
         }
     }
 

@@ -1,10 +1,11 @@
-// The units of each item: one bar for all shards, and one column per shard.
+// The units of each item, and its money: one bar for all shards, and apart from that one column per shard.
 // A column's height is the shard's own units, with its units in transit on top, so an uneven distribution stands out.
 // A mark above a column shows that the shard has borrowed units.
 
 import { button, tableOf, word } from './console-table.js';
 import { drawn, element, setAttribute, setChildren, setText, show } from './dom.js';
-import { say } from './language.js';
+import { money } from './format.js';
+import { plainly, say } from './language.js';
 
 const PAGE = 20;
 const WIDTH = 600;
@@ -36,8 +37,20 @@ function onTheirWay(shards) {
     return say('onTheirWay', { list });
 }
 
-function unitRow(name) {
-    const numbers = element('p', { class: 'numbers' });
+const percent = (part, whole) => `${Math.round((100 * part) / Math.max(1, whole))} %`;
+
+// One item: its numbers, its money and its bar.
+function itemRow(sku) {
+    const name = element('h3');
+    const large = element('dl', { class: 'large' });
+    const values = new Map();
+    for (const part of ['sold', 'held', 'available', 'taken']) {
+        const value = element('dd');
+        const share = element('dd', { class: 'muted small' });
+        values.set(part, { value, share });
+        large.append(element('div', {}, word('dt', part, { class: 'muted small' }), value, share));
+    }
+    const numbers = element('p', { class: 'numbers muted small' });
     const bar = drawn('svg', { viewBox: `0 0 ${WIDTH} ${BAR}`, preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' });
     /** @type {[string, SVGRectElement][]} */
     const segments = ['sold', 'held', 'available', 'transit'].map((part) => {
@@ -45,13 +58,53 @@ function unitRow(name) {
         bar.append(rect);
         return [part, rect];
     });
+    const node = element('li', { class: 'panel unit' }, name, large, bar, numbers);
+
+    /** @type {(stats: ItemStats, item: Item | undefined) => void} */
+    function update(stats, item) {
+        setText(name, item ? `${plainly(item.name)} · ${sku}` : sku);
+        setText(numbers, unitsText(stats));
+        for (const part of ['sold', 'held', 'available']) {
+            setText(values.get(part).value, number(stats[part]));
+            setText(values.get(part).share, percent(stats[part], stats.total));
+        }
+        if (item) {
+            const { price_minor: price, currency } = item;
+            setText(values.get('taken').value, money(stats.sold * price, currency));
+            setText(values.get('taken').share, say('moneyHeld', { amount: money(stats.held * price, currency) }));
+        }
+        const counts = { sold: stats.sold, held: stats.held, available: stats.available, transit: stats.in_transit };
+        const total = Math.max(1, stats.total);
+        let from = 0;
+        for (const [part, rect] of segments) {
+            const width = (WIDTH * Math.max(0, counts[part])) / total;
+            setAttribute(rect, 'x', from.toFixed(2));
+            setAttribute(rect, 'width', width.toFixed(2));
+            from += width;
+        }
+    }
+    return { node, update };
+}
+
+const unitsText = (stats) =>
+    say('unitNumbers', {
+        available: stats.available,
+        held: stats.held,
+        sold: stats.sold,
+        transit: stats.in_transit,
+        total: stats.total,
+    });
+
+// The shards of one item, or of all.
+function shardRow(name) {
+    const numbers = element('p', { class: 'numbers' });
     const columns = drawn('svg', { preserveAspectRatio: 'none', class: 'columns', 'aria-hidden': 'true' });
     const frame = element('div', {}, columns);
     const summary = element('p', { class: 'muted small' });
     const details = element('details', {}, word('summary', 'byShard'));
     const { table, body } = tableOf(['shard', 'available', 'held', 'sold', 'sent', 'received', 'transit', 'waitingEvents']);
     details.append(element('div', { class: 'wide' }, table));
-    const node = element('li', { class: 'panel unit' }, name, numbers, bar, frame, summary, details);
+    const node = element('li', { class: 'panel' }, name, numbers, frame, summary, details);
     let drawnFor = -1;
     let shapes = [];
 
@@ -80,25 +133,7 @@ function unitRow(name) {
      * @param {string} lack is the text key for a sale without shards
      */
     function update(stats, shards, lack) {
-        setText(
-            numbers,
-            say('unitNumbers', {
-                available: stats.available,
-                held: stats.held,
-                sold: stats.sold,
-                transit: stats.in_transit,
-                total: stats.total,
-            }),
-        );
-        const counts = { sold: stats.sold, held: stats.held, available: stats.available, transit: stats.in_transit };
-        const total = Math.max(1, stats.total);
-        let from = 0;
-        for (const [part, rect] of segments) {
-            const width = (WIDTH * Math.max(0, counts[part])) / total;
-            setAttribute(rect, 'x', from.toFixed(2));
-            setAttribute(rect, 'width', width.toFixed(2));
-            from += width;
-        }
+        setText(numbers, unitsText(stats));
         show(frame, shards !== null && shards.length > 0);
         show(details, shards !== null && shards.length > 0);
         setText(summary, shards === null ? say('tooManyCells') : shards.length === 0 ? say(lack) : '');
@@ -152,8 +187,11 @@ function sumOf(items) {
     return sum;
 }
 
+// `node` has the items, and `shards` the shards. `learn` takes the sale's terms.
 export function unitsOf() {
     const list = element('ul', { class: 'units' });
+    const taken = element('p', { class: 'numbers', id: 'taken' });
+    const shardList = element('ul', { class: 'units' });
     const more = button('more', { class: 'quiet' }, () => {
         shown += PAGE;
         update(last);
@@ -162,10 +200,13 @@ export function unitsOf() {
     for (const part of ['sold', 'held', 'available', 'transit']) {
         key.append(element('li', { class: `key-${part}` }, word('span', part)));
     }
-    key.append(element('li', { class: 'key-mark' }, word('span', 'borrowed')));
-    const node = element('section', { class: 'list' }, word('h2', 'units'), key, list, more);
+    const mark = element('ul', { class: 'legend' }, element('li', { class: 'key-mark' }, word('span', 'borrowed')));
+    const node = element('section', { class: 'list' }, word('h2', 'units'), taken, key, list, more);
+    const shardsNode = element('section', { class: 'list' }, word('h3', 'byShards'), mark, shardList);
     const rows = new Map();
-    const together = unitRow(word('h3', 'allItems'));
+    const together = shardRow(word('h4', 'allItems'));
+    /** @type {Map<string, Item>} */
+    let terms = new Map();
     let shown = PAGE;
     let last;
 
@@ -180,16 +221,48 @@ export function unitsOf() {
             sale.shards.map((shard) => ({ shard: shard.shard, waiting: shard.undrained_events, units: unitsIn(shard) }));
         for (const item of items) {
             if (!rows.has(item.sku)) {
-                rows.set(item.sku, unitRow(element('h3', {}, item.sku)));
+                rows.set(item.sku, { item: itemRow(item.sku), shards: shardRow(element('h4', {}, item.sku)) });
             }
             const own = isWhole ? shards(({ items: cells }) => cells[item.sku] ?? [0, 0, 0, 0, 0, 0]) : null;
-            rows.get(item.sku).update(item, own, lack);
+            rows.get(item.sku).item.update(item, terms.get(item.sku));
+            rows.get(item.sku).shards.update(item, own, lack);
         }
         if (!isWhole) {
             together.update(sumOf(sale.items), shards(({ units }) => units), lack);
         }
-        setChildren(list, [...(isWhole ? [] : [together.node]), ...items.map((item) => rows.get(item.sku).node)]);
+        setText(taken, takenText(sale.items));
+        setChildren(
+            list,
+            items.map((item) => rows.get(item.sku).item.node),
+        );
+        setChildren(shardList, isWhole ? items.map((item) => rows.get(item.sku).shards.node) : [together.node]);
         show(more, sale.items.length > shown);
     }
-    return { node, update };
+
+    // The money of all items, by currency.
+    function takenText(items) {
+        const sums = new Map();
+        for (const { sku, sold, held } of items) {
+            const item = terms.get(sku);
+            if (item) {
+                const sum = sums.get(item.currency) ?? { sold: 0, held: 0 };
+                const { price_minor: price } = item;
+                sums.set(item.currency, { sold: sum.sold + sold * price, held: sum.held + held * price });
+            }
+        }
+        return [...sums]
+            .map(([currency, { sold, held }]) =>
+                say('moneyTaken', { amount: money(sold, currency), held: money(held, currency) }),
+            )
+            .join(' ');
+    }
+
+    /** @param {Item[]} items */
+    function learnTerms(items) {
+        terms = new Map(items.map((item) => [item.sku, item]));
+        if (last) {
+            update(last);
+        }
+    }
+    return { node, shards: shardsNode, update, learn: learnTerms };
 }

@@ -15,6 +15,7 @@ use thirtyfour::Key;
 const RESULT: &str = ".result";
 const STREAM: &str = "#stream";
 const STATE: &str = "#sale-state";
+const VERDICT: &str = "#verdict";
 const RESTOCK: &str = "form.panel button[type=submit]";
 /// The outcome of a restock, beside its fields.
 const RESTOCKED: &str = "form.panel .result";
@@ -62,10 +63,10 @@ impl Window {
         self.run(script, &[selector]).await == true
     }
 
-    /// The number in a tile, by its title.
+    /// The number in a tile, by its title, also while the tile is folded away.
     async fn tile(&self, title: &str) -> String {
         let script = "const all = [...document.querySelectorAll('.tile')];
-            return all.find((it) => it.innerText.startsWith(arguments[0]))?.querySelector('dd').innerText ?? ''";
+            return all.find((it) => it.textContent.startsWith(arguments[0]))?.querySelector('dd').textContent ?? ''";
         self.run(script, &[title]).await.as_str().unwrap().to_owned()
     }
 
@@ -261,9 +262,14 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESULT, "The sale is open").await;
     window.sees(STATE, "Open").await;
 
+    window.sees(VERDICT, "Nobody is buying now").await;
+    window.sees("#machinery summary", "all well").await;
+    window.misses("#machinery .tiles").await;
+
     let stop = Arc::new(AtomicBool::new(false));
     let shoppers = crowd(&app, &id, &stop);
     window.sees(".unit .numbers", " held").await;
+    window.sees(VERDICT, "Selling normally.").await;
     window
         .sees_tile("Accepted a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
         .await;
@@ -273,6 +279,12 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees_tile("99 % answered", |text| text.ends_with(" ms")).await;
     window.sees_tile("Reserved orders", |text| text == "120").await;
     window.sees(".unit .numbers", "0 available · 120 held").await;
+    window
+        .sees(VERDICT, "Everything is sold out. Aurora headphones sold out at")
+        .await;
+    window.sees(".unit h3", "Aurora headphones · phone").await;
+    window.sees(".unit .large", "reserved: €59,880.00").await;
+    window.sees("#taken", "Taken: €0.00. Reserved: €59,880.00.").await;
     window
         .sees_tile("Refused a second", |text| text.parse::<i64>().is_ok_and(|it| it > 0))
         .await;
@@ -287,6 +299,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.does("#do-pause").await;
     window.sees(RESULT, "The sale is paused").await;
     window.sees(STATE, "Paused").await;
+    window.sees(VERDICT, "PAUSED for 0:").await;
     stop.store(true, Ordering::Relaxed);
     assert_eq!(shoppers.join_all().await.into_iter().sum::<i64>(), 120);
     window.fill("#restock-quantity", "30").await;
@@ -309,6 +322,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.does("#do-close").await;
     window.sees(RESULT, "The sale is closed").await;
     window.sees(STATE, "Closed").await;
+    window.sees(VERDICT, "Over: nobody can buy any more").await;
     window.misses("#do-close").await;
     // Also a sale that is over may have lost its Redis.
     window.sees("#actions button", "Rebuild").await;
@@ -599,6 +613,7 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     window.sees("#ban-reason-wrong [lang=en]", "reason must have").await;
     window.goto(&format!("/console/sales/{id}")).await;
     window.sees(STATE, "进行中").await;
+    window.click("#machinery summary").await;
     window.sees("#instances", "1 / 1").await;
     window.fill("#restock-quantity", "-11").await;
     window.does(RESTOCK).await;
@@ -672,8 +687,15 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     );
     let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees_tile("Refunds due", |text| text == "1").await;
-    window.click(".tile.is-bad a").await;
+    window.sees("#trouble-refunds", "Refunds due: 1.").await;
+    // What an operator does about it stands in the runbook, which the program serves.
+    let runbook = "#trouble-refunds a[href='/docs/alerts#flashsalerefundsdue']";
+    window.sees(runbook, "What to do").await;
+    window.click(runbook).await;
+    window.sees("#flashsalerefundsdue", "FlashsaleRefundsDue").await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees("#trouble-refunds", "Refunds due: 1.").await;
+    window.click("#trouble-refunds a").await;
     window.sees("#view h1", "Money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.sees("#view tbody", "€0.01").await;
@@ -718,7 +740,8 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.sees("#view tbody", "Settle refund").await;
     window.sees("#view tbody", "re_<b>1</b>").await;
     window.goto(&format!("/console/sales/{id}")).await;
-    window.sees_tile("Refunds due", |text| text == "0").await;
+    window.sees_tile("Paid orders", |text| text == "1").await;
+    window.misses("#trouble-refunds").await;
     window.close().await;
 }
 
@@ -1275,8 +1298,8 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
             "return import(new URL('console-units.js', document.querySelector('script[type=module]').src)).then(({{ unitsOf }}) => {{
                 const units = unitsOf();
                 units.update({sale});
-                const bars = units.node.querySelectorAll('.columns rect').length;
-                return `${{bars}}: ${{units.node.textContent}}`;
+                const bars = units.shards.querySelectorAll('.columns rect').length;
+                return `${{bars}}: ${{units.shards.textContent}}`;
             }})"
         )
     };
@@ -1326,7 +1349,7 @@ async fn the_page_shows_units_on_their_way_at_the_shard_that_sent_them() {
         format!(
             "return import(new URL('console-units.js', document.querySelector('script[type=module]').src)).then(async ({{ unitsOf }}) => {{
                 const units = unitsOf();
-                const node = document.getElementById('view').appendChild(units.node);
+                const node = document.getElementById('view').appendChild(units.shards);
                 units.update({sale});
                 node.querySelector('details').open = true;
                 units.update({sale});

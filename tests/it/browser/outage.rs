@@ -20,6 +20,13 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     postgres.stop();
     window.does("#do-pause").await;
     window.sees(RESULT, "Nothing was done").await;
+    window
+        .sees("#verdict", "buying goes on, paying and cancelling wait")
+        .await;
+    window
+        .sees("#verdict a[href='/docs/alerts#flashsalepostgresdown']", "What to do")
+        .await;
+    window.sees("#machinery .tile.is-bad", "no answer").await;
     // An operator who has read it goes on.
     window.click(".result button").await;
     window.misses(RESULT).await;
@@ -31,7 +38,7 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     window.click("#sign-out").await;
     window.sees("#connection", "You are still signed in").await;
     postgres.restart();
-    window.sees("#stream", "Live").await;
+    window.sees("#verdict", "Nobody is buying now").await;
     window.does("#do-pause").await;
     window.sees(RESULT, "The sale is paused").await;
     window.click("#sign-out").await;
@@ -60,5 +67,29 @@ async fn orders_that_could_not_be_read_are_fetched_again() {
     window.block(&[]).await;
     window.sees("#view tbody", &order).await;
     window.misses("#view .list .warning").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do() {
+    let postgres = servers::FreshPostgres::start().await;
+    let redis = servers::fresh_redis();
+    let app = Instance::start(&environment(&redis.server.url(), &postgres.url()), "all").may_log_errors();
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["503"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#verdict", "Nobody is buying now").await;
+    let frozen = servers::Frozen::one(redis.server.pid());
+    window.sees("#verdict", "Redis does not answer since").await;
+    window.sees("#verdict", "nobody can buy, nothing is lost").await;
+    window
+        .sees("#verdict a[href='/docs/alerts#flashsaleredisdown']", "What to do")
+        .await;
+    // What is not well is unfolded; the program's own text stands there.
+    window.sees("#machinery summary", "not well").await;
+    window.sees("#machinery .tile.is-bad", "no answer").await;
+    drop(frozen);
+    window.sees("#verdict", "Nobody is buying now").await;
+    window.sees("#machinery summary", "all well").await;
     window.close().await;
 }

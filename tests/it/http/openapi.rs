@@ -46,6 +46,7 @@ async fn routes_missing_from_the_document_are_for_browsers_or_development() {
         "/console/sales/{id}",
         "/console/sales/{id}/edit",
         "/console/sales/{id}/attention",
+        "/docs/alerts",
         "/dev/token",
         "/dev/pay",
     ];
@@ -478,10 +479,48 @@ async fn the_page_has_every_route_and_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
+async fn the_runbook_has_every_alert_and_the_console_leads_to_its_paragraphs() {
+    let app = TestApp::start_api_only().await;
+    let page = app.get(Who::Nobody, "/docs/alerts").await.ok(200);
+    for left in ["**", "```", "](", "###"] {
+        assert!(!page.text.contains(left), "{left} is left");
+    }
+    let anchors: Vec<&str> = page
+        .text
+        .split(" id=\"")
+        .skip(1)
+        .map(|it| it.split('"').next().unwrap())
+        .collect();
+    let links = page
+        .text
+        .split("href=\"#")
+        .skip(1)
+        .map(|it| it.split('"').next().unwrap());
+    for link in links {
+        assert!(anchors.contains(&link), "{link} leads nowhere");
+    }
+    let verdict = app.get(Who::Nobody, "/assets/-/console-verdict.js").await.ok(200);
+    let named: Vec<&str> = verdict
+        .text
+        .split("'flashsale")
+        .skip(1)
+        .map(|it| it.split('\'').next().unwrap())
+        .collect();
+    assert!(named.len() > 10, "{named:?}");
+    for name in named {
+        assert!(
+            anchors.contains(&&*format!("flashsale{name}")),
+            "no paragraph for {name}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_copy_that_is_still_good_is_not_sent_again() {
     let app = TestApp::start_api_only().await;
     for path in [
         "/docs",
+        "/docs/alerts",
         "/docs/reference.css",
         "/docs/reference.js",
         "/problems",

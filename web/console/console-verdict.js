@@ -1,0 +1,260 @@
+// The verdict on a sale: one sentence that says whether it sells. Below it stands a line for each trouble, with a link to
+// the runbook's paragraph.
+
+import { word } from './console-table.js';
+import { timeOfDay } from './console-time.js';
+import { announce, element, setAttribute, setChildren, setText, show } from './dom.js';
+import { about, clockTime, secondsLeft } from './format.js';
+import { say } from './language.js';
+
+const RUNBOOK = '/docs/alerts';
+// The pace of an item is that of the last minute, and needs ten seconds.
+const PACE_MS = 60_000;
+const PACE_MIN_MS = 10_000;
+// Stock that lasts longer than a day is not worth a sentence.
+const LASTS_MAX_SECONDS = 86_400;
+// The most items that the verdict names.
+const NAMED_MAX = 3;
+const BACKLOG_MAX = 10_000;
+const LAG_MAX_SECONDS = 10;
+const SLOW_MS = 500;
+// The share of purchases without an answer that is a trouble.
+const UNANSWERED_SHARE = 0.02;
+const UNANSWERED = ['unavailable', 'overloaded'];
+
+// The runbook's paragraph of each trouble.
+const PARAGRAPHS = {
+    redis: 'flashsaleredisdown',
+    postgres: 'flashsalepostgresdown',
+    silent: 'flashsaledown',
+    unanswered: 'flashsalepurchasesfail',
+    slow: 'flashsalepurchasesslow',
+    undrained: 'flashsalebacklogold',
+    expiry_lag: 'flashsaleexpirylate',
+    dead: 'flashsaledeadletters',
+    failed: 'flashsalereleaserefused',
+    revoked: 'flashsaleordersrevoked',
+    lost: 'flashsaleorderslost',
+    refunds: 'flashsalerefundsdue',
+    unmatched: 'flashsaleunmatchedpayments',
+};
+// Troubles of shoppers and money. The others are of the machinery.
+const OF_MONEY = ['refunds', 'unmatched'];
+
+/** @typedef {Partial<LiveSale> & Pick<LiveSample, 'health' | 'fault'>} Live */
+
+// What this page has seen of a sale: since when something is wrong, and how fast its items go.
+export function observed() {
+    const since = new Map();
+    /** @type {Map<string, number | null>} */
+    const soldOut = new Map();
+    /** @type {{ at: number, free: Record<string, number> }[]} */
+    let course = [];
+    let lastAt = 0;
+    let lastGoodAt = 0;
+
+    /** @param {LiveSample} sample */
+    function see({ point: { at }, health, sale, stock }) {
+        lastAt = at;
+        lastGoodAt = sale ? at : lastGoodAt;
+        for (const server of ['redis', 'postgres']) {
+            if (!health[server].fault) {
+                since.delete(server);
+            } else if (!since.has(server)) {
+                since.set(server, at);
+            }
+        }
+        const items = (sale ?? stock)?.items;
+        if (items) {
+            seeItems(at, items);
+        }
+    }
+
+    function seeItems(at, items) {
+        const free = Object.fromEntries(items.map((item) => [item.sku, item.available + item.in_transit]));
+        /** @type {Record<string, number>} */
+        const before = course.at(-1)?.free ?? {};
+        for (const [sku, left] of Object.entries(free)) {
+            if (left > 0) {
+                soldOut.delete(sku);
+            } else if (!soldOut.has(sku)) {
+                // Without a reading before, the moment is unknown.
+                soldOut.set(sku, before[sku] > 0 ? at : null);
+            }
+        }
+        course = [...course.filter((it) => at - it.at <= PACE_MS), { at, free }];
+    }
+
+    // For how many seconds an item lasts at the pace of the last minute; null if that is not known.
+    function lasts(sku) {
+        const [first, last] = [course[0], course.at(-1)];
+        if (!first || !last || last.at - first.at < PACE_MIN_MS) {
+            return null;
+        }
+        const taken = (first.free[sku] ?? 0) - last.free[sku];
+        const seconds = (last.free[sku] * (last.at - first.at)) / 1000 / taken;
+        return taken > 0 && seconds > 0 && seconds < LASTS_MAX_SECONDS ? Math.ceil(seconds) : null;
+    }
+
+    return { see, since, soldOut, lasts, lastAt: () => lastAt, lastGoodAt: () => lastGoodAt };
+}
+
+// The troubles of the latest numbers, each with what it counts. `id` is the sale's.
+/** @type {(live: Live | null, points: LivePoint[], silent: number) => [keyof typeof PARAGRAPHS, number][]} */
+export function troublesOf(live, points, silent) {
+    const latest = points.slice(-10);
+    const answers = latest.flatMap((point) => Object.entries(point.answers));
+    const sumOf = (entries) => entries.reduce((sum, [, count]) => sum + count, 0);
+    const [all, without] = [sumOf(answers), sumOf(answers.filter(([code]) => UNANSWERED.includes(code)))];
+    const p99 = points.at(-1)?.p99 ?? 0;
+    const lag = live?.expiry_lag_seconds ?? 0;
+    const undrained = live?.undrained_events ?? 0;
+    const alerts = live?.alerts;
+    /** @type {[keyof typeof PARAGRAPHS, number][]} */
+    const counts = [
+        ['redis', live?.health.redis.fault ? 1 : 0],
+        ['postgres', live?.health.postgres.fault ? 1 : 0],
+        ['unanswered', without > all * UNANSWERED_SHARE ? without : 0],
+        ['slow', p99 > SLOW_MS ? Math.round(p99) : 0],
+        ['silent', silent],
+        ['undrained', undrained > BACKLOG_MAX ? undrained : 0],
+        ['expiry_lag', lag > LAG_MAX_SECONDS ? Math.round(lag) : 0],
+        ['dead', alerts?.dead_letters ?? 0],
+        ['failed', alerts?.failed_releases ?? 0],
+        ['revoked', live?.orders?.revoked ?? 0],
+        ['lost', alerts?.lost_orders ?? 0],
+        ['refunds', alerts?.refunds_due ?? 0],
+        ['unmatched', alerts?.unmatched_payments ?? 0],
+    ];
+    return counts.filter(([, count]) => count > 0);
+}
+
+export const isOfMachinery = ([key]) => !OF_MONEY.includes(key);
+
+/**
+ * What the verdict is about. `name` gives an item's name; `pausedAt` is null if it is not known.
+ * @typedef {object} Facts
+ * @property {AdminSale} sale
+ * @property {SaleState} state
+ * @property {Live | null} live
+ * @property {LivePoint[]} points
+ * @property {boolean | null} isConnected
+ * @property {number | null} now
+ * @property {number | null} pausedAt
+ * @property {(sku: string) => string} name
+ */
+
+// The sentence's key, its values, and how it looks.
+/** @type {(facts: Facts, seen: ReturnType<typeof observed>) => { key: string, tone: string, values?: Record<string, string> }} */
+function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen) {
+    const clock = (at) => timeOfDay(new Date(at));
+    if (isConnected === false && seen.lastAt() > 0) {
+        return { key: 'disconnected', tone: 'is-bad', values: { time: clock(seen.lastAt()) } };
+    }
+    const sells = state === 'open' || state === 'paused' || state === 'scheduled';
+    if (sells && seen.since.has('redis')) {
+        return { key: 'redis', tone: 'is-bad', values: { time: clock(seen.since.get('redis')) } };
+    }
+    if (state === 'paused') {
+        const seconds = pausedAt === null || now === null ? null : secondsLeft(now, pausedAt);
+        return seconds === null
+            ? { key: 'paused', tone: 'is-bad' }
+            : { key: 'paused_for', tone: 'is-bad', values: { time: clockTime(seconds) } };
+    }
+    if (state === 'scheduled' && now !== null) {
+        const starts = Date.parse(live?.starts_at ?? sale.starts_at);
+        return { key: 'scheduled', tone: '', values: { time: clockTime(secondsLeft(starts, now)) } };
+    }
+    if (state !== 'open') {
+        return { key: state, tone: '' };
+    }
+    if (!live) {
+        return { key: 'unknown', tone: '' };
+    }
+    if (seen.since.has('postgres')) {
+        const key = sale.durability === 'postgres' ? 'postgres_strict' : 'postgres';
+        return { key, tone: 'is-bad', values: { time: clock(seen.since.get('postgres')) } };
+    }
+    if (live.fault) {
+        return seen.lastGoodAt() > 0
+            ? { key: 'blind_since', tone: 'is-bad', values: { time: clock(seen.lastGoodAt()) } }
+            : { key: 'blind', tone: 'is-bad' };
+    }
+    if (seen.soldOut.size > 0 && seen.soldOut.size === sale.items.length) {
+        return { key: 'sold_out', tone: 'is-good' };
+    }
+    const end = points.at(-1)?.at ?? 0;
+    const isSelling = points.some(({ at, accepted }) => end - at <= PACE_MS && (accepted ?? 0) > 0);
+    return { key: isSelling ? 'selling' : 'open', tone: 'is-good' };
+}
+
+// What the verdict adds about the items of an open sale.
+/** @type {(facts: Facts, seen: ReturnType<typeof observed>) => string[]} */
+function itemsText({ sale, state, live, name }, seen) {
+    if (state !== 'open' || live?.fault) {
+        return [];
+    }
+    const gone = [...seen.soldOut];
+    const texts = gone.slice(0, NAMED_MAX).map(([sku, at]) =>
+        at === null ? say('itemSoldOut', { name: name(sku) }) : say('itemSoldOutAt', { name: name(sku), time: timeOfDay(at) }),
+    );
+    if (gone.length > NAMED_MAX) {
+        texts.push(say('itemsSoldOut', { n: gone.length - NAMED_MAX }));
+    }
+    const paces = sale.items.map(({ sku }) => ({ sku, seconds: seen.lasts(sku) })).filter(({ seconds }) => seconds !== null);
+    const next = paces.sort((a, b) => Number(a.seconds) - Number(b.seconds))[0];
+    if (next) {
+        texts.push(say('itemLasts', { name: name(next.sku), time: about(next.seconds) }));
+    }
+    return texts;
+}
+
+/** `pages` has the console's page of a trouble. @param {Record<string, string>} pages */
+export function verdictPart(pages) {
+    const text = element('span');
+    const help = runbookLink();
+    const sentence = element('p', { class: 'verdict', id: 'verdict' }, text, ' ', help);
+    const list = element('ul', { class: 'troubles', id: 'troubles' });
+    const node = element('div', { class: 'list' }, sentence, list);
+    const lines = new Map();
+    let before = '';
+
+    function runbookLink(key = '') {
+        return word('a', 'whatToDo', { hreflang: 'en', href: key ? `${RUNBOOK}#${PARAGRAPHS[key]}` : RUNBOOK });
+    }
+
+    function lineOf(key) {
+        if (!lines.has(key)) {
+            const says = element(pages[key] ? 'a' : 'span', pages[key] ? { href: pages[key] } : {});
+            lines.set(key, { says, line: element('li', { id: `trouble-${key}` }, says, ' ', runbookLink(key)) });
+        }
+        return lines.get(key);
+    }
+
+    /** @type {(facts: Facts, seen: ReturnType<typeof observed>, troubles: [string, number][]) => void} */
+    function update(facts, seen, troubles) {
+        const { key, tone, values } = judged(facts, seen);
+        const whole = [say(`verdict_${key}`, values), ...itemsText(facts, seen)].join(' ');
+        setText(text, whole);
+        setAttribute(sentence, 'class', `verdict ${tone}`);
+        const topic = key.split('_')[0];
+        const hasHelp = Object.hasOwn(PARAGRAPHS, topic);
+        show(help, hasHelp);
+        if (hasHelp) {
+            setAttribute(help, 'href', `${RUNBOOK}#${PARAGRAPHS[topic]}`);
+        }
+        const shown = troubles.filter(([name]) => name !== topic);
+        for (const [name, count] of shown) {
+            setText(lineOf(name).says, say(`trouble_${name}`, { n: count }));
+        }
+        setChildren(
+            list,
+            shown.map(([name]) => lineOf(name).line),
+        );
+        if (before !== '' && before !== key) {
+            announce(whole);
+        }
+        before = key;
+    }
+    return { node, update };
+}
