@@ -109,9 +109,12 @@ function actionsOn(result, after) {
         const node = element('div', { class: 'list' }, ...nodes);
         node.addEventListener('input', () => begun.set(user, textsIn(fields)));
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {
-            node,
-            control: each.reason.control,
-            read: () => (each.reason.read() === undefined ? undefined : bodyOf()),
+            field: {
+                node,
+                control: each.reason.control,
+                read: () => (each.reason.read() === undefined ? undefined : bodyOf()),
+            },
+            isDanger: true,
         });
         if (body && (await run(button, BANS, { user, ...body }, say('banned', { user }))).isOk) {
             begun.forget(user);
@@ -161,7 +164,7 @@ function banForm(done) {
         user.node,
         ...nodes,
         wrong,
-        word('button', 'ban', { class: 'strong', type: 'submit' }),
+        word('button', 'ban', { class: 'strong danger', type: 'submit' }),
     );
     const typed = typedIn(form, 'flashsale.typed.ban', { user, ...each });
     typed.takeUp();

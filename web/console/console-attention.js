@@ -82,7 +82,7 @@ export function attentionView(view, id) {
     async function settle(position, button) {
         const field = fieldOf({ id: 'letter-note', label: 'letterNote', kind: 'text', max: NOTE_MAX });
         typed.follow(about(position), field);
-        const note = await sure(say('sureLetter', { position }), say('aboutLetter'), say('doLetter'), field);
+        const note = await sure(say('sureLetter', { position }), say('aboutLetter'), say('doLetter'), { field });
         if (note === false) {
             return;
         }
@@ -95,8 +95,8 @@ export function attentionView(view, id) {
     const lists = listsOf(letters, refused);
     const run = (button, request, done) => result.run(button, request, done, lists.read);
 
-    const rebuild = button('rebuild', { id: 'rebuild' }, async () => {
-        if (await sure(say('sure_rebuild', { name }), say('about_rebuild'), say('rebuild'))) {
+    const rebuild = button('rebuild', { class: 'danger', id: 'rebuild' }, async () => {
+        if (await sure(say('sure_rebuild', { name }), say('about_rebuild'), say('rebuild'), { isDanger: true })) {
             await run(rebuild, () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }), () => say('did_rebuild'));
         }
     });

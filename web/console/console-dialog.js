@@ -36,7 +36,7 @@ export function restoreFocus(id = 'main') {
     }
 }
 
-// Asks the operator to confirm. With a `field`, resolves to the typed value. The dialog holds the focus, and Escape
+// Asks the operator to confirm; `isDanger` marks the button of an action that takes something away. With a `field`, resolves to the typed value. The dialog holds the focus, and Escape
 // cancels.
 // With `act`, the dialog stays open until `act(value)` succeeds. If `act` returns text, that text is the error, and the
 // operator can correct the value.
@@ -44,13 +44,15 @@ export function restoreFocus(id = 'main') {
  * @param {string} question
  * @param {string} text
  * @param {string} yes
- * @param {Pick<Field, 'node' | 'control' | 'read'> & Partial<Field> | null} field
- * @param {((value: any) => Promise<string | Words | null>) | null} act
+ * @param {object} options
+ * @param {Pick<Field, 'node' | 'control' | 'read'> & Partial<Field> | null} [options.field]
+ * @param {((value: any) => Promise<string | Words | null>) | null} [options.act]
+ * @param {boolean} [options.isDanger]
  */
-export function sure(question, text, yes, field = null, act = null) {
+export function sure(question, text, yes, { field = null, act = null, isDanger = false } = {}) {
     return new Promise((resolve) => {
         let value = true;
-        const ok = element('button', { class: 'strong', type: 'button' }, yes);
+        const ok = element('button', { class: isDanger ? 'strong danger' : 'strong', type: 'button' }, yes);
         const no = element('button', { type: 'button' }, say('no'));
         const dialog = element(
             'dialog',

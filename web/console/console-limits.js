@@ -18,6 +18,12 @@ const BAN_SECONDS_MAX = 31_622_400;
 const adapts = (effective) => effective.adaptive_max_rate > 0;
 const bans = (effective) => effective.browsing_ban_above > 0;
 
+// Limits on requests a second. The others are switched off by 0.
+const RATES = ['address_rate', 'account_rate', 'instance_rate', 'shared_rate'];
+
+// A bare 0 could be read as "lets nobody in".
+const limitText = (name, value) => (value !== 0 ? String(value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
+
 // The bounds of each limit, given the values in force. A limit that is off has no bounds of its own.
 const SETTINGS = {
     address_rate: () => [0, RATE_MAX],
@@ -61,9 +67,9 @@ export function limitsView(view) {
         nameOf: (entry) => `limit-${entry.name}`,
         row: ({ name, configured, changed, effective }) => [
             element('span', {}, say(`set_${name}`), ' ', element('code', {}, name)),
-            String(configured),
-            changed === null ? '' : String(changed),
-            String(effective),
+            limitText(name, configured),
+            changed === null ? '' : limitText(name, changed),
+            limitText(name, effective),
             actionsOf(name, changed !== null),
         ],
         empty: 'loading',
@@ -96,16 +102,17 @@ export function limitsView(view) {
     async function change(name, button) {
         const value = last.effective[name];
         const [min, max] = SETTINGS[name](last.effective);
-        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max });
+        const hint = min > 0 ? undefined : RATES.includes(name) ? 'zeroNoLimit' : 'zeroOff';
+        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max, hint });
         typed.follow(name, field, String(value));
-        const words = { name: say(`set_${name}`), value };
+        const words = { name: say(`set_${name}`), value: limitText(name, value) };
         // A refused value stays in the field, so that the operator can correct it.
         const store = async (wanted) => {
             result.busy();
             const answer = await busyWhile(button, button, () => patch(name, wanted));
             if (answer.isOk) {
                 typed.forget(name);
-                result.good(say('didLimit', { name: words.name, value: wanted }));
+                result.good(say('didLimit', { name: words.name, value: limitText(name, wanted) }));
             } else if (answer.code === 'invalid_request' && field.node.isConnected) {
                 result.clear();
                 return wordsOf(answer);
@@ -114,12 +121,12 @@ export function limitsView(view) {
             }
             return null;
         };
-        await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), field, store);
+        await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), { field, act: store });
         await readAgain(button.id);
     }
 
     async function takeBack(name, button) {
-        const words = { name: say(`set_${name}`), value: last.configured[name] };
+        const words = { name: say(`set_${name}`), value: limitText(name, last.configured[name]) };
         if (await sure(say('sureTakeBack', words), say('aboutTakeBack', words), say('takeBack'))) {
             await result.run(button, () => patch(name, null), () => say('didLimit', words));
         }

@@ -67,7 +67,7 @@ export function moneyView(view) {
         const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX, isExact: true });
         typed.follow(payment_id, field);
         const question = say('sureSettle', { amount: money(amount_minor, currency) });
-        const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), field);
+        const reference = await sure(question, say('aboutSettle', { payment: payment_id }), say('doSettle'), { field });
         if (reference === false) {
             return;
         }

@@ -43,7 +43,11 @@ const ACTIONS = {
 };
 // Terms that the head of the page shows.
 const ABOVE = ['name', 'starts_at', 'ends_at'];
-const STRONG = ['preload', 'open', 'resume'];
+// How the buttons look: the safe way on, and what keeps shoppers from buying.
+const TONES = { preload: 'strong', open: 'strong', resume: 'strong', pause: 'strong danger big', close: 'danger' };
+const DANGERS = ['pause', 'close', 'rebuild', 'delete'];
+// Actions behind *More*, with the rebuild.
+const RARE = ['close'];
 // Restock refusals that concern the quantity.
 /** @type {Answer['code'][]} */
 const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
@@ -103,13 +107,15 @@ export function saleView(view, id) {
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
-    const rebuild = button('rebuild', {}, () =>
+    const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
     );
-    const remove = button('deleteDraft', { id: 'do-delete' }, () =>
+    const remove = button('deleteDraft', { class: 'danger', id: 'do-delete' }, () =>
         act('delete', remove, say('doDelete'), () => call('DELETE', path), (answer) => (answer.isOk ? leave() : reload(answer))),
     );
     const buttons = new Map();
+    const rare = element('div', { class: 'actions' });
+    const further = element('details', { class: 'further', id: 'further' }, word('summary', 'furtherActions', { class: 'button' }), rare);
 
     /** @type {AdminSale | null} */
     let sale = null;
@@ -131,8 +137,9 @@ export function saleView(view, id) {
     // Instances whose report is overdue.
     let silent = 0;
 
-    const timing = element('div', { class: 'until' }, until, countdown, times);
-    const above = [stream, verdict.node, actions];
+    // Stays in view, so that a sale can be paused from anywhere on its page.
+    const bar = element('div', { class: 'sticky' }, state, element('div', {}, until, countdown), actions);
+    const above = [bar, stream, verdict.node];
     const machineryTitle = element('summary');
     const faults = element('p', { class: 'warning small' });
     const machinery = element(
@@ -152,7 +159,7 @@ export function saleView(view, id) {
     ];
     const below = element('section', { class: 'list' }, word('h2', 'details'), details);
     view.append(
-        element('div', { class: 'head' }, element('div', {}, state, name), timing),
+        element('div', { class: 'head' }, name, times),
         ...above,
         result.node,
         ...between,
@@ -186,7 +193,7 @@ export function saleView(view, id) {
         if (isMissing) {
             return;
         }
-        const parts = [state, timing, ...above, ...between, below];
+        const parts = [times, ...above, ...between, below];
         const hadFocus = parts.some((part) => part.contains(document.activeElement));
         sale = null;
         live = null;
@@ -265,24 +272,27 @@ export function saleView(view, id) {
     }
 
     function renderActions(at) {
-        const wanted = (ACTIONS[at] ?? []).map((action) => {
+        const buttonOf = (action) => {
             if (!buttons.has(action)) {
-                const attributes = { class: STRONG.includes(action) ? 'strong' : '', id: `do-${action}` };
+                const attributes = { class: TONES[action], id: `do-${action}` };
                 const post = () => call('POST', `${path}/${action}`);
                 const made = button(`do_${action}`, attributes, () => act(action, made, say(`do_${action}`), post));
                 buttons.set(action, made);
             }
             return buttons.get(action);
-        });
-        const others = at === 'draft' ? [edit, remove] : [page, rebuild];
-        setChildren(actions, [...wanted, ...others]);
+        };
+        const allowed = ACTIONS[at] ?? [];
+        const main = allowed.filter((action) => !RARE.includes(action)).map(buttonOf);
+        setChildren(rare, [...allowed.filter((action) => RARE.includes(action)).map(buttonOf), rebuild]);
+        setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
     }
 
     // Confirms and runs an action. Only the pressed button waits: a rebuild takes long, and an operator may have to pause the
     // sale meanwhile.
     /** @type {(action: string, button: HTMLElement, yes: string, request: () => Promise<Answer>, after?: (answer: Answer) => unknown) => Promise<void>} */
     async function act(action, button, yes, request, after = reload) {
-        if (await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), yes)) {
+        const isDanger = DANGERS.includes(action);
+        if (await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), yes, { isDanger })) {
             await result.run(button, request, () => say(`did_${action}`), after);
         }
     }

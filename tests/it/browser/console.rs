@@ -319,13 +319,16 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(".note.is-good", "all 150 units are accounted for").await;
     window.does("#do-resume").await;
     window.sees(RESULT, "goes on").await;
+    // What cannot be taken back is out of the way.
+    window.misses("#do-close").await;
+    window.click("#further summary").await;
     window.does("#do-close").await;
     window.sees(RESULT, "The sale is closed").await;
     window.sees(STATE, "Closed").await;
     window.sees(VERDICT, "Over: nobody can buy any more").await;
     window.misses("#do-close").await;
     // Also a sale that is over may have lost its Redis.
-    window.sees("#actions button", "Rebuild").await;
+    window.sees("#do-rebuild", "Rebuild").await;
     window.sees("#actions a", "Shop page").await;
 
     window.click("#nav a[href='/console/audit-log']").await;
@@ -349,6 +352,38 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     let request = app.request(Method::GET, Who::Nobody, "/v1/admin/session");
     assert_eq!(app.send(request).await.ok(200).body["signed_in"], false);
     window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_can_be_paused_from_anywhere_on_its_page() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    for width in [360, 1000] {
+        let appearance = Appearance {
+            width,
+            ..Appearance::default()
+        };
+        let window = Window::with(&app, appearance).await;
+        window.open_console(&format!("/console/sales/{id}")).await;
+        window.sees("#do-pause", "Pause").await;
+        window.sees(".facts", "phone").await;
+        window
+            .run("scrollTo(0, document.documentElement.scrollHeight)", &[])
+            .await;
+        assert!(window.run("return scrollY", &[]).await.as_f64().unwrap() > 500.0);
+        assert!(window.is_in_view("#do-pause").await && window.is_in_view(STATE).await);
+        window.click("#do-pause").await;
+        // Danger has another colour than the safe way on.
+        window.sees("dialog .strong.danger", "Pause").await;
+        let colour = "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor";
+        let danger = window.run(colour, &["dialog .strong"]).await;
+        window.click("dialog .strong").await;
+        window.sees("#do-resume", "Resume").await;
+        assert_ne!(window.run(colour, &["#do-resume"]).await, danger);
+        window.does("#do-resume").await;
+        window.sees(STATE, "Open").await;
+        window.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

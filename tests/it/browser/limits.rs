@@ -27,6 +27,14 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     window.sees("#view h1", "Limits").await;
     window.sees(RATE, "500").await;
     window.sees("#limits-now", "takes all requests").await;
+    // A bare 0 could be read as "lets nobody in".
+    window.sees("#limit-account_rate", "no limit").await;
+    window.sees("#limit-browsing_ban_above", "off").await;
+    window.click("#changeIt-account_rate").await;
+    window.sees("dialog", "Now: no limit.").await;
+    window.sees("#limit-value-hint", "0 means no limit").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
     // Cancelling the dialog changes nothing, and an invalid number is marked beside the field.
     window.click("#changeIt-address_rate").await;
     window.sees("dialog h2", "Requests a second of one address").await;
@@ -142,7 +150,7 @@ async fn limits_that_another_operator_changes_are_seen_and_asked_about_as_they_a
     window.sees(RATE, "500").await;
     change(600).await;
     window.click("#changeIt-address_rate").await;
-    window.sees("dialog", "It is 600 now").await;
+    window.sees("dialog", "Now: 600.").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     change(700).await;

@@ -30,7 +30,7 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     // An operator who has read it goes on.
     window.click(".result button").await;
     window.misses(RESULT).await;
-    assert_eq!(window.focus().await, "button#do-pause.");
+    assert_eq!(window.focus().await, "button#do-pause.strong danger big");
     window.click("#language").await;
     window.does("#do-pause").await;
     window.sees(RESULT, "没有执行任何操作").await;
