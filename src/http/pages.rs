@@ -62,6 +62,7 @@ assets! {
         "console-api.js"
         "console-asked.js"
         "console-attention.js"
+        "console-badges.js"
         "console-dialog.js"
         "console-fields.js"
         "console-form.js"

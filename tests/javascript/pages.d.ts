@@ -200,6 +200,8 @@ interface Listing<Entry> {
     row(entry: Entry): (Node | string | null)[];
     idOf(entry: Entry): string | number;
     nameOf?(entry: Entry): string;
+    inOrder?(a: Entry, b: Entry): number;
+    groupOf?(entry: Entry): string;
     pageOf?(body: any): Page<Entry>;
     empty: string | (() => string);
     every: number;

@@ -1,6 +1,7 @@
 // Payments that need an operator, and their refunds.
 
 import { call } from './console-api.js';
+import { readBadges } from './console-badges.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { orderLink } from './console-orders.js';
@@ -75,7 +76,10 @@ export function moneyView(view) {
         await result.run(button, request, ({ body }) => {
             typed.forget(payment_id);
             return say('didSettle', { payment: payment_id, reference: body.settled_reference });
-        }, table.read);
+        }, () => {
+            readBadges();
+            return table.read();
+        });
     }
 
     // Only owed payments have refunds, so only they have that filter.

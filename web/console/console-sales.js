@@ -1,34 +1,140 @@
-// The console's list of sales, drafts included.
+// The list of sales as the overview of the day: what sells now, what comes next, drafts, and what is over. Sales that sell
+// show their numbers.
 
+import { now } from './clock.js';
+import { call } from './console-api.js';
 import { listTable, word } from './console-table.js';
-import { element } from './dom.js';
-import { momentExact } from './format.js';
+import { element, setAttribute, setText } from './dom.js';
+import { clockTime, momentExact, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
+import { stateAt, timeOf } from './sale-state.js';
 
 const EVERY_MS = 5000;
+// The most sales whose numbers are read. Each costs a look at all of its shards.
+const NUMBERS_MAX = 12;
+const GROUPS = ['now', 'next', 'drafts', 'over'];
+const GROUP_OF = { open: 'now', paused: 'now', scheduled: 'next', draft: 'drafts', closed: 'over' };
 
-export const statePill = (state) => element('span', { class: `pill is-${state}` }, say(`sale_${state}`));
+const statePill = (state) => element('span', { class: `pill is-${state}` }, say(`sale_${state}`));
+
+// By group. What comes next begins with the soonest, all others with the newest.
+/** @type {(a: AdminSale, b: AdminSale) => number} */
+function inOrder(a, b) {
+    const [group, other] = [a, b].map(({ state }) => GROUPS.indexOf(GROUP_OF[state]));
+    const later = Date.parse(b.starts_at) - Date.parse(a.starts_at);
+    return group - other || (GROUP_OF[a.state] === 'next' ? -later : later);
+}
+
+// The cells of a sale that change by themselves.
+function cellsOf() {
+    const link = () => element('a', { class: 'due' });
+    return { time: element('span'), left: element('span'), pace: element('span'), alerts: link(), due: link() };
+}
 
 export function salesView(view) {
+    /** @type {Map<string, AdminSale>} */
+    const known = new Map();
+    const cells = new Map();
+    // Each sale's orders, as last counted, and when.
+    const counted = new Map();
+    let isReading = false;
+
     const table = listTable({
         caption: 'sales',
-        columns: ['name', 'state', 'starts', 'ends', 'stock', 'shards'],
+        columns: ['name', 'state', 'timeLeft', 'leftOver', 'ordersASecond', 'attention', 'refundsDue', 'starts', 'ends'],
         path: () => '/v1/admin/sales?limit=50',
+        pageOf(body) {
+            body.data.forEach((sale) => known.set(sale.id, sale));
+            readNumbers();
+            return body;
+        },
         idOf: (sale) => sale.id,
+        inOrder,
+        groupOf: ({ state }) => `group_${GROUP_OF[state]}`,
         /** @param {AdminSale} sale */
-        row: (sale) => [
-            element('a', { href: `/console/sales/${sale.id}` }, element('bdi', {}, plainly(sale.name))),
-            statePill(sale.state),
-            momentExact(sale.starts_at),
-            momentExact(sale.ends_at),
-            String(sale.items.reduce((sum, item) => sum + item.stock, 0)),
-            String(sale.shards),
-        ],
+        row(sale) {
+            const { time, left, pace, alerts, due } = ofSale(sale.id);
+            return [
+                element('a', { href: `/console/sales/${sale.id}` }, element('bdi', {}, plainly(sale.name))),
+                statePill(sale.state),
+                time,
+                left,
+                pace,
+                alerts,
+                due,
+                momentExact(sale.starts_at),
+                momentExact(sale.ends_at),
+            ];
+        },
         empty: 'noSalesYet',
         every: EVERY_MS,
     });
+
+    function ofSale(id) {
+        if (!cells.has(id)) {
+            cells.set(id, cellsOf());
+        }
+        return cells.get(id);
+    }
+
+    // A sale that does not sell is read once.
+    async function readNumbers() {
+        if (isReading) {
+            return;
+        }
+        isReading = true;
+        const loaded = [...known.values()].filter(({ state }) => state !== 'draft').sort(inOrder).slice(0, NUMBERS_MAX);
+        for (const { id, state } of loaded) {
+            if (GROUP_OF[state] === 'now' || !counted.has(id)) {
+                const answer = await call('GET', `/v1/admin/sales/${id}/stats`);
+                if (!answer.isOk) {
+                    break;
+                }
+                showNumbers(answer.body, answer.received);
+            }
+        }
+        isReading = false;
+    }
+
+    /** @type {(stats: Stats, received: number) => void} */
+    function showNumbers({ sale_id: id, items, orders, undrained_events: undrained, alerts }, received) {
+        const { left, pace, alerts: attention, due } = ofSale(id);
+        const sum = (part) => items.reduce((all, item) => all + item[part], 0);
+        const free = sum('available') + sum('in_transit');
+        setText(left, `${Math.round((100 * free) / Math.max(1, sum('total')))} %`);
+        const count = orders.reserved + orders.paid + orders.cancelled + orders.expired + orders.revoked + undrained;
+        const before = counted.get(id);
+        counted.set(id, { count, received });
+        if (before) {
+            // Redis and Postgres are read one after the other, so a count may be one too high.
+            const perSecond = Math.max(0, (1000 * (count - before.count)) / (received - before.received));
+            setText(pace, String(Math.round(perSecond * 10) / 10));
+        }
+        const troubles = alerts.dead_letters + alerts.failed_releases + alerts.lost_orders + orders.revoked;
+        point(attention, troubles, `/console/sales/${id}`);
+        point(due, alerts.refunds_due, '/console/money?outcome=refund_due');
+    }
+
+    // A count that leads somewhere. A count of 0 is no link.
+    function point(link, count, href) {
+        setText(link, count > 0 ? String(count) : '');
+        if (count > 0) {
+            setAttribute(link, 'href', href);
+        } else {
+            link.removeAttribute('href');
+        }
+    }
+
+    function tick() {
+        for (const sale of known.values()) {
+            const { word: key, until } = timeOf(sale, stateAt(sale, now()));
+            const at = now();
+            setText(ofSale(sale.id).time, until === null || at === null ? '' : `${say(key)} ${clockTime(secondsLeft(until, at))}`);
+        }
+    }
+
     const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new' });
     view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), table.node);
     table.read();
-    return table;
+    return { ...table, tick };
 }

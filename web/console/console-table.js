@@ -56,12 +56,14 @@ export const listsOf = (...lists) => ({
 // - `mayGrow`: false for a single result page;
 // - `pageOf(body)`: the result page in a reply;
 // - `nameOf(entry)`: the id of the row's element;
+// - `inOrder(a, b)`: the order of the rows, if it is not the API's;
+// - `groupOf(entry)`: the text key of the heading above the rows of a group, which follow each other;
 // - `empty`: the text key for an empty list, or a function that returns it.
 // A refresh reads the first result page only. The later rows stay as read, unless the first page no longer reaches them;
 // then all are read.
 // `read` resolves to whether the API replied.
 /** @template Entry @param {Listing<Entry>} options */
-export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf }) {
+export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf, inOrder, groupOf }) {
     const title = `table-${caption}`;
     const { table, body } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
     const emptyWord = typeof empty === 'function' ? empty : () => empty;
@@ -87,6 +89,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
     let listed = [];
     let goesOn = false;
     const rows = new Map();
+    const headings = new Map();
     // Numbers the searches: a reply to an earlier search is dropped.
     let question = 0;
 
@@ -165,7 +168,8 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         fill(found, hasMore);
     }
 
-    function fill(found, hasMore) {
+    function fill(all, hasMore) {
+        const found = inOrder ? [...all].sort(inOrder) : all;
         const ids = found.map(idOf);
         // A focused button passes its focus to the button that replaces it.
         const focused = body.contains(document.activeElement) ? (document.activeElement?.id ?? '') : '';
@@ -184,10 +188,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
                 rows.set(ids[at], { text, node: element('tr', nameOf ? { id: nameOf(entry) } : {}, ...cells) });
             }
         });
-        setChildren(
-            body,
-            ids.map((id) => rows.get(id).node),
-        );
+        setChildren(body, withHeadings(found));
         if (focused !== '' && document.activeElement === document.body) {
             byId(focused)?.focus();
         }
@@ -195,6 +196,26 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         show(nothing, found.length === 0);
         show(wide, found.length > 0);
         show(more, hasMore && mayGrow);
+    }
+
+    // The rows, with a heading above each group.
+    function withHeadings(found) {
+        let before = '';
+        return found.flatMap((entry) => {
+            const { node } = rows.get(idOf(entry));
+            const group = groupOf?.(entry) ?? '';
+            const isFirst = group !== before;
+            before = group;
+            return isFirst ? [headingOf(group), node] : [node];
+        });
+    }
+
+    function headingOf(group) {
+        if (!headings.has(group)) {
+            const cell = word('th', group, { colspan: String(columns.length), scope: 'rowgroup' });
+            headings.set(group, element('tr', { class: 'group' }, cell));
+        }
+        return headings.get(group);
     }
 
     document.addEventListener('visibilitychange', () => {

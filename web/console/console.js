@@ -4,6 +4,7 @@ import { resync } from './clock.js';
 import { accountsView } from './console-accounts.js';
 import { isSignedIn, onSession } from './console-api.js';
 import { attentionView } from './console-attention.js';
+import { readBadges, startBadges } from './console-badges.js';
 import { formView } from './console-form.js';
 import { limitsView } from './console-limits.js';
 import { moneyView } from './console-money.js';
@@ -50,6 +51,7 @@ function open(view) {
 onSession(() => {
     showSignIn();
     if (isSignedIn()) {
+        readBadges();
         // Keeps the existing view: it may hold typed text.
         if (shown) {
             shown.read();
@@ -87,3 +89,4 @@ startLanguage(() => {
 startSignIn();
 document.addEventListener('visibilitychange', resync);
 setInterval(() => shown?.tick?.(), TICK_MS);
+startBadges();

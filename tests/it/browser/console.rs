@@ -355,6 +355,41 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_sales_is_the_overview_of_the_day() {
+    let app = TestApp::start().await;
+    let named = |name: &str| sale_with(&json!({ "name": name }));
+    let mut later = named("Next");
+    later["starts_at"] = json!(rfc3339(Utc::now() + TimeDelta::minutes(30)));
+    let over = app.load_sale(&named("Done")).await;
+    app.operate(&over, "close").await.ok(200);
+    app.create_sale(&named("Sketch")).await;
+    app.load_sale(&later).await;
+    let id = app.load_sale(&named("Selling")).await;
+    let order = app.buy("ada", &id, "k", 3).await.ok(201).id();
+    assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let row = format!("tr:has(a[href='/console/sales/{id}'])");
+    window.sees(&row, "70 %").await;
+    window.sees(&row, "Ends in").await;
+    window.sees(&format!("{row} a.due[href*=refund_due]"), "1").await;
+    let texts =
+        "return [...document.querySelectorAll('#view tbody tr')].map((it) => it.querySelector('th, a').textContent)";
+    assert_eq!(
+        window.run(texts, &[]).await,
+        json!(["On now", "Selling", "Next", "Next", "Drafts", "Sketch", "Over", "Done"])
+    );
+    // Money that is owed back is seen from every page.
+    window.goto("/console/limits").await;
+    let badge = "return document.querySelector('#nav a[href=\"/console/money\"]').dataset.badge ?? ''";
+    poll::within(PATIENCE, "the badge counts it", async || {
+        window.run(badge, &[]).await == "1"
+    })
+    .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_can_be_paused_from_anywhere_on_its_page() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;

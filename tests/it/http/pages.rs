@@ -306,8 +306,8 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         &[],
     );
     let made = [
-        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "layer_", "message_", "must_",
-        "ostate_", "outcome_", "payment_", "sale_", "set_", "span_", "sure_", "tile_", "trouble_", "verdict_",
+        "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "group_", "layer_", "message_",
+        "must_", "ostate_", "outcome_", "payment_", "sale_", "set_", "span_", "sure_", "tile_", "trouble_", "verdict_",
     ];
     let of_console = same_in_both(
         "console-words.js",
