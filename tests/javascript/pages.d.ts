@@ -188,6 +188,7 @@ interface FieldDefinition {
     max?: number;
     mayLack?: boolean;
     isExact?: boolean;
+    currency?(): string;
     prefix?: string;
     options?: string[];
 }

@@ -42,7 +42,7 @@ export function restoreFocus(id = 'main') {
 // operator can correct the value.
 /**
  * @param {string} question
- * @param {string} text
+ * @param {string | HTMLElement} text
  * @param {string} yes
  * @param {object} options
  * @param {Pick<Field, 'node' | 'control' | 'read'> & Partial<Field> | null} [options.field]
@@ -58,7 +58,7 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
             'dialog',
             { 'aria-labelledby': 'sure-title', 'aria-describedby': 'sure-text' },
             element('h2', { id: 'sure-title' }, question),
-            element('p', { id: 'sure-text' }, text),
+            element(typeof text === 'string' ? 'p' : 'div', { id: 'sure-text' }, text),
             ...(field ? [field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );

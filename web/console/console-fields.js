@@ -1,5 +1,6 @@
 // Form fields: a label, a hint and an error text.
 
+import { minorOf, priceText } from './console-price.js';
 import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
@@ -40,6 +41,14 @@ const KINDS = {
         }
         return { value: number };
     },
+    price({ min, max, currency }, text) {
+        const minor = minorOf(text, currency());
+        if (minor === null || minor < min || minor > max) {
+            const [example, most] = [49_900, max].map((price) => priceText(price, currency()));
+            return { wrong: say('wrongPrice', { example, most }) };
+        }
+        return { value: minor };
+    },
     time(_field, text) {
         const at = new Date(text);
         return text === '' || Number.isNaN(at.getTime()) ? { wrong: say('wrongTime') } : { value: at.toISOString() };
@@ -59,6 +68,9 @@ function input({ id, kind, options = [], prefix, isExact }) {
     const made = element('input', { id, type: kind === 'time' ? 'datetime-local' : 'text', autocomplete: 'off' });
     if (kind === 'whole') {
         made.inputMode = 'numeric';
+    }
+    if (kind === 'price') {
+        made.inputMode = 'decimal';
     }
     if (isExact) {
         made.spellcheck = false;
@@ -126,6 +138,7 @@ export function begunIn(name) {
 
 // `field` has `id`, `label`, `kind`, and what the kind needs:
 // - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
+// - prices: `min` and `max` in the smallest unit, and `currency()`;
 // - choices: `options`, and the `prefix` of their texts;
 // - texts: `max`, and `isExact` for an identifier, which the browser must not spell-check.
 /** @type {(field: FieldDefinition) => Field} */

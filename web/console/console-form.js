@@ -6,6 +6,7 @@ import { call, onceOnly } from './console-api.js';
 import { onSubmit, sure, wordsOf } from './console-dialog.js';
 import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
 import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
+import { minorOf, priceText } from './console-price.js';
 import { button, word } from './console-table.js';
 import { ITEM_TERMS, TERMS, termOf } from './console-terms.js';
 import { announce, element, setChildren, setPressable, setText, show } from './dom.js';
@@ -49,7 +50,8 @@ function textsOf(sale) {
         texts[term.name] = term.kind === 'time' ? localTime(value) : asText(value);
     }
     // Last, as `read` does it, so that equal texts give equal JSON.
-    texts.items = sale.items.map((item) => Object.fromEntries(ITEM_TERMS.map(({ name }) => [name, asText(item[name])])));
+    const itemText = (item, { name, kind }) => (kind === 'price' ? priceText(item[name], item.currency) : asText(item[name]));
+    texts.items = sale.items.map((item) => Object.fromEntries(ITEM_TERMS.map((term) => [term.name, itemText(item, term)])));
     return texts;
 }
 
@@ -124,8 +126,11 @@ export function formView(view, id) {
     function addItem(texts) {
         const number = nextItem;
         nextItem += 1;
+        const textOf = (name) => own.get(name)?.text() ?? '';
+        const currency = () => textOf('currency');
+        /** @type {Map<string, Field>} */
         const own = new Map(
-            ITEM_TERMS.map((definition) => [definition.name, fieldOf({ ...definition, id: `item-${number}-${definition.name}` })]),
+            ITEM_TERMS.map((term) => [term.name, fieldOf({ ...term, currency, id: `item-${number}-${term.name}` })]),
         );
         const price = element('p', { class: 'muted small', 'aria-live': 'off' });
         const remove = button('removeItem', { class: 'quiet' }, () => {
@@ -138,11 +143,18 @@ export function formView(view, id) {
         const node = element('div', { class: 'panel item' }, grid(...fieldsOfItem), price, remove);
         const item = { own, node, remove, show: showPrice };
         function showPrice() {
-            const [typed, currency] = ['price_minor', 'currency'].map((name) => own.get(name)?.text() ?? '');
-            const amount = Number(typed);
-            const isPrice = typed !== '' && Number.isFinite(amount) && /^[A-Z]{3}$/.test(currency);
-            setText(price, isPrice ? say('priceIs', { price: money(amount, currency) }) : '');
+            const minor = minorOf(textOf('price_minor'), currency());
+            const isPrice = minor !== null && /^[A-Z]{3}$/.test(currency());
+            setText(price, isPrice ? say('priceIs', { price: money(minor, currency()), minor }) : '');
         }
+        // 499 becomes 499.00, as the draft has it.
+        own.get('price_minor')?.control.addEventListener('change', () => {
+            const minor = minorOf(textOf('price_minor'), currency());
+            if (minor !== null) {
+                own.get('price_minor')?.set(priceText(minor, currency()));
+                keep();
+            }
+        });
         setTexts(own, texts);
         items.push(item);
         showPrice();

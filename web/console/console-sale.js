@@ -6,6 +6,7 @@ import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
 import { itemText } from './console-asked.js';
 import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
+import { contractOf } from './console-contract.js';
 import { choiceOf, fieldOf, typedIn } from './console-fields.js';
 import { guardsText } from './console-guards.js';
 import { followSale } from './console-live.js';
@@ -291,10 +292,20 @@ export function saleView(view, id) {
     // sale meanwhile.
     /** @type {(action: string, button: HTMLElement, yes: string, request: () => Promise<Answer>, after?: (answer: Answer) => unknown) => Promise<void>} */
     async function act(action, button, yes, request, after = reload) {
+        const text = action === 'preload' ? await busyWhile(button, button, contract) : say(`about_${action}`);
         const isDanger = DANGERS.includes(action);
-        if (await sure(say(`sure_${action}`, { name: sale?.name }), say(`about_${action}`), yes, { isDanger })) {
+        if (text !== null && (await sure(say(`sure_${action}`, { name: sale?.name }), text, yes, { isDanger }))) {
             await result.run(button, request, () => say(`did_${action}`), after);
         }
+    }
+
+    // The terms as they are now: another operator may have changed the draft. Null if there is nothing to publish.
+    async function contract() {
+        const answer = await refresh();
+        if (!answer.isOk && !isMissing) {
+            result.bad(answer);
+        }
+        return answer.isOk && sale?.state === 'draft' ? contractOf(sale) : null;
     }
 
     /** @param {Answer} answer */

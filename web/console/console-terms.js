@@ -23,7 +23,7 @@ export const TERMS = [
 export const ITEM_TERMS = [
     { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
     { name: 'name', label: 'name', kind: 'text' },
-    { name: 'price_minor', label: 'price', kind: 'whole', min: 0, max: 10_000_000_000, hint: 'priceHint' },
+    { name: 'price_minor', label: 'price', kind: 'price', min: 0, max: 10_000_000_000, hint: 'priceHint' },
     { name: 'currency', label: 'currency', kind: 'text', max: 3 },
     { name: 'stock', label: 'stock', kind: 'whole', min: 0, max: 1_000_000_000 },
     { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },

@@ -92,7 +92,7 @@ impl Window {
             ("purchase_rate-limit", "1000"),
             ("item-0-sku", "phone"),
             ("item-0-name", "Aurora headphones"),
-            ("item-0-price_minor", "49900"),
+            ("item-0-price_minor", "499.00"),
             ("item-0-stock", "400"),
             ("item-0-per_user_limit", "2"),
         ] {
@@ -168,7 +168,7 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
                 (".unit .numbers", " held"),
                 ("[aria-labelledby=table-alerts] tbody", "bot-"),
                 ("[aria-labelledby=table-newestBans] tbody", "looks too often"),
-                ("[aria-labelledby=table-audit-log] tbody", "Preload"),
+                ("[aria-labelledby=table-audit-log] tbody", "Publish"),
                 (".facts", "phone"),
             ],
             &["button", "link", "textbox", "combobox", "region", "columnheader"],
@@ -249,8 +249,13 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(STREAM, "Live").await;
     window.sees(".unit .numbers", "120 in all").await;
 
-    // Cancelling the dialog changes nothing.
+    // The question is the contract. Cancelling it changes nothing.
     window.click("#do-preload").await;
+    window
+        .sees("#contract", "120 × Aurora headphones (phone) at €499.00, 2 each")
+        .await;
+    window.sees("#contract", "Time to pay: 15:00.").await;
+    window.misses("#contract .warning").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "draft");
@@ -336,7 +341,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     for action in [
         "Create sale",
         "Change draft",
-        "Preload",
+        "Publish",
         "Open",
         "Pause",
         "Restock",
@@ -351,6 +356,56 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.misses("#view").await;
     let request = app.request(Method::GET, Who::Nobody, "/v1/admin/session");
     assert_eq!(app.send(request).await.ok(200).body["signed_in"], false);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publishing_asks_with_the_terms_as_they_are_and_marks_what_looks_like_a_slip() {
+    let app = TestApp::start().await;
+    app.load_sale(&sale()).await;
+    let draft = app.create_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{draft}")).await;
+    window.sees(STATE, "Draft").await;
+    // Another operator has changed the draft, and has typed cents for euros.
+    let slip = sale_with(&json!({"price_minor": 499, "per_user_limit": 10}));
+    let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{draft}"));
+    app.send(request.json(&slip)).await.ok(200);
+    window.click("#do-preload").await;
+    window.sees("#contract", "10 × A phone (phone) at €4.99, 10 each").await;
+    window.sees("#contract", "It sells at once, until").await;
+    for mark in ["it cost €499.00 or more", "One shopper may take all units"] {
+        window.sees("#contract li", mark).await;
+    }
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(app.admin(&draft, "").await.ok(200).body["state"], "draft");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prices_are_typed_as_people_write_them() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/sales/new").await;
+    window.types_sale("Winter", TimeDelta::minutes(30)).await;
+    for wrong in ["1.499", "1,234.00", "-1", "free", "100000000.01"] {
+        window.types("item-0-price_minor", wrong).await;
+        window.click("form .actions button").await;
+        window.sees("#item-0-price_minor-wrong", "such as 499.00").await;
+    }
+    // The smallest unit follows the currency.
+    window.types("item-0-price_minor", "499").await;
+    window.types("item-0-currency", "JPY").await;
+    window.sees(".item", "Price: ¥499 (499 in the API)").await;
+    window.types("item-0-currency", "EUR").await;
+    window.sees(".item", "Price: €499.00 (49900 in the API)").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
+    assert_eq!(made["items"][0]["price_minor"], 49_900);
+    window.click("#actions a").await;
+    window.holds("item-0-price_minor", "499.00").await;
     window.close().await;
 }
 
@@ -466,7 +521,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
         .unwrap();
     for (id, text) in [
         ("item-1-name", "Case"),
-        ("item-1-price_minor", "1900"),
+        ("item-1-price_minor", "19.00"),
         ("item-1-stock", "5"),
     ] {
         window.types(id, text).await;
@@ -1383,12 +1438,12 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
     let text = window.run(&shown(&none), &[]).await;
     let text = text.as_str().unwrap();
     assert!(
-        text.starts_with("0: ") && text.contains("no longer in Redis") && !text.contains("Not preloaded"),
+        text.starts_with("0: ") && text.contains("no longer in Redis") && !text.contains("Not published"),
         "{text}"
     );
     let none = json!({"state": "draft", "items": items, "shards": []});
     let text = window.run(&shown(&none), &[]).await;
-    assert!(text.as_str().unwrap().contains("Not preloaded yet"), "{text}");
+    assert!(text.as_str().unwrap().contains("Not published yet"), "{text}");
     // With very many shards, only the sums of each are shown.
     let shards: Vec<Value> = (0..4)
         .map(|shard| json!({"shard": shard, "undrained_events": 0, "units": [4, 2, 1, 0, 0, 0], "items": null}))

@@ -23,7 +23,7 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
     app.send(app.request(Method::DELETE, Who::Operator, &path))
         .await
         .ok(200);
-    window.does("#do-preload").await;
+    window.click("#do-preload").await;
     window.sees(NAME, "There is no such sale").await;
     window
         .sees("[aria-labelledby=table-audit-log] tbody", "Delete draft")
@@ -98,7 +98,7 @@ async fn a_draft_counts_down_to_nothing() {
     }
     window.open_console(&format!("/console/sales/{late}")).await;
     window
-        .sees("#sale-until", "It does not start before it is preloaded")
+        .sees("#sale-until", "It does not start before it is published")
         .await;
     window.misses("#view .countdown").await;
     window.does("#do-preload").await;

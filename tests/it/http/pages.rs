@@ -429,7 +429,8 @@ fn the_form_of_a_sale_has_the_bounds_of_the_api() {
             digits.filter(char::is_ascii_digit).collect::<String>().parse().ok()
         };
         let name = path.rsplit('.').next().unwrap();
-        if rest.split('}').next().unwrap().contains("kind: 'whole'") {
+        let kind = rest.split('}').next().unwrap();
+        if kind.contains("kind: 'whole'") || kind.contains("kind: 'price'") {
             assert_eq!(
                 (number("min: "), number("max: ")),
                 {
