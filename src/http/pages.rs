@@ -71,6 +71,7 @@ assets! {
         "console-limits.js"
         "console-live.js"
         "console-money.js"
+        "console-names.js"
         "console-orders.js"
         "console-plot.js"
         "console-price.js"

@@ -5,8 +5,8 @@ import { call } from './console-api.js';
 import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
 import { code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { announce, element } from './dom.js';
-import { momentExact } from './format.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
 
@@ -30,7 +30,7 @@ function alertsTable(limit, ban) {
         row(entry) {
             const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
-            return [momentExact(entry.raised_at), code(entry.user), what, button];
+            return [timeCell(entry.raised_at), code(entry.user), what, button];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -51,8 +51,8 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
             code(entry.user),
             entry.reason,
             say(`by_${entry.banned_by}`),
-            momentExact(entry.banned_at),
-            entry.banned_until ? momentExact(entry.banned_until) : say('span_ever'),
+            timeCell(entry.banned_at),
+            entry.banned_until ? timeCell(entry.banned_until) : say('span_ever'),
             rowButton('lift', say('liftBan', { user: entry.user }), (button) => lift(entry.user, button)),
         ],
         empty,

@@ -4,8 +4,8 @@ import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { button, code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { element, setText, setTitle } from './dom.js';
-import { momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
 import { english } from './problem.js';
 
@@ -46,13 +46,13 @@ export function attentionView(view, id) {
         idOf: (entry) => entry.position,
         /** @param {DeadLetter} entry */
         row: (entry) => [
-            momentExact(entry.created_at),
+            timeCell(entry.created_at),
             code(entry.position),
             entry.event ? unitsCell({ ...entry.event, units: entry.event.quantity }) : code(entry.bytes),
             entry.order_id ? code(entry.order_id) : '',
             english(entry.reason),
             entry.settled_at
-                ? element('span', {}, `${momentExact(entry.settled_at)} `, element('bdi', {}, plainly(entry.note)))
+                ? element('span', {}, timeCell(entry.settled_at), ' ', element('bdi', {}, plainly(entry.note)))
                 : settleButton(entry),
         ],
         empty: 'noLetters',
@@ -65,7 +65,7 @@ export function attentionView(view, id) {
         idOf: (entry) => entry.id,
         /** @param {RefusedMessage} entry */
         row: (entry) => [
-            momentExact(entry.since),
+            timeCell(entry.since),
             String(entry.shard),
             say(`message_${entry.kind ?? 'unknown'}`, { state: say(`order_${entry.order_state}`) }),
             unitsCell(entry),

@@ -1,11 +1,13 @@
 // The audit log: who did what, when, from which address, and the outcome. Below it, who is signed in.
 
 import { requestText } from './console-asked.js';
+import { saleLink } from './console-names.js';
 import { sessionsPart } from './console-sessions.js';
 import { listsOf, listTable, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { element } from './dom.js';
-import { momentExact } from './format.js';
 import { plainly, say } from './language.js';
+import { meaning } from './problem.js';
 
 const EVERY_MS = 10_000;
 
@@ -39,20 +41,18 @@ export function auditLogTable(sale, heard = () => {}) {
         idOf: (entry) => entry.id,
         /** @param {Action} entry */
         row(entry) {
-            const link = entry.sale_id
-                ? element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8))
-                : '';
             const outcome = entry.outcome ?? 'unknown';
             const tone = { done: 'is-available', unknown: 'is-low' }[outcome] ?? '';
-            const said = ['done', 'unknown'].includes(outcome) ? say(`outcome_${outcome}`) : outcome;
+            const isKnown = ['done', 'unknown'].includes(outcome);
+            const said = isKnown ? say(`outcome_${outcome}`) : say('outcome_refused', { why: meaning(outcome) || outcome });
             return [
-                momentExact(entry.begun_at),
+                timeCell(entry.begun_at),
                 whoDid(entry),
                 entry.address ? element('span', { class: 'address' }, entry.address) : '',
                 actionName(entry.action),
-                ...(sale ? [] : [link]),
+                ...(sale ? [] : [entry.sale_id ? saleLink(entry.sale_id) : '']),
                 element('span', { class: 'small' }, requestText(entry.detail)),
-                element('span', { class: `pill ${tone}` }, said),
+                element('span', { class: `pill ${tone}`, title: outcome }, said),
             ];
         },
         empty: 'noActions',

@@ -6,8 +6,9 @@ import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { orderLink } from './console-orders.js';
 import { code, listTable, rowButton, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { element, show } from './dom.js';
-import { momentExact, money } from './format.js';
+import { money } from './format.js';
 import { say } from './language.js';
 import { english } from './problem.js';
 
@@ -47,13 +48,13 @@ export function moneyView(view) {
         idOf: (entry) => entry.payment_id,
         /** @param {RecordedPayment} entry */
         row: (entry) => [
-            momentExact(entry.received_at),
-            money(entry.amount_minor, entry.currency),
+            timeCell(entry.received_at),
+            element('span', { class: 'whole' }, money(entry.amount_minor, entry.currency)),
             orderLink(entry.order_id),
             code(entry.payment_id),
             entry.reason ? english(entry.reason) : say(`payment_${entry.outcome}`),
             entry.settled_at
-                ? element('span', {}, `${momentExact(entry.settled_at)} `, code(entry.settled_reference))
+                ? element('span', {}, timeCell(entry.settled_at), ' ', code(entry.settled_reference))
                 : '',
             OWED.includes(entry.outcome) && !entry.settled_at ? settleButton(entry) : '',
         ],

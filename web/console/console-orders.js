@@ -3,9 +3,11 @@
 import { call } from './console-api.js';
 import { onSubmit } from './console-dialog.js';
 import { choiceOf, fieldOf } from './console-fields.js';
-import { code, listTable, word } from './console-table.js';
-import { element, setAttribute } from './dom.js';
-import { momentExact, money } from './format.js';
+import { itemName, saleLink } from './console-names.js';
+import { code, listTable, rowButton, word } from './console-table.js';
+import { timeCell } from './console-time.js';
+import { announce, element, setAttribute } from './dom.js';
+import { money } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
 
@@ -18,7 +20,19 @@ const TONES = { revoked: 'is-bad', paid: 'is-available' };
 
 // Links to an order. A payment provider may send text that is no order number; it gets no link.
 export function orderLink(id) {
-    return ORDER.test(id) ? element('a', { href: `/console/orders?order=${id}` }, code(id)) : code(id);
+    if (!ORDER.test(id)) {
+        return code(id);
+    }
+    const short = `${id.slice(0, 8)}…${id.slice(-4)}`;
+    return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(short));
+}
+
+// The link, and a button that copies the whole number. Browsers have no clipboard for pages without HTTPS.
+function orderCell(id) {
+    const copy = rowButton('copy', say('copyOrder', { order: id }), () =>
+        navigator.clipboard.writeText(id).then(() => announce(say('copied')), () => announce(say('notCopied'))),
+    );
+    return element('span', { class: 'field' }, orderLink(id), ...('clipboard' in navigator ? [copy] : []));
 }
 
 // The address of a sale's orders in one state.
@@ -68,15 +82,16 @@ export function ordersView(view) {
         // The API returns one order without a list around it.
         pageOf: (body) => (wanted?.has('order') ? { data: [body], has_more: false } : body),
         idOf: (entry) => entry.id,
+        inOrder: (one, other) => Date.parse(other.created_at) - Date.parse(one.created_at),
         /** @param {OwnedOrder} entry */
         row: (entry) => [
-            momentExact(entry.created_at),
-            orderLink(entry.id),
+            timeCell(entry.created_at),
+            orderCell(entry.id),
             element('span', { class: `pill ${TONES[entry.state] ?? ''}` }, say(`ostate_${entry.state}`)),
             element('a', { href: `/console/orders?${new URLSearchParams({ user: entry.user })}` }, code(entry.user)),
-            element('a', { href: `/console/sales/${entry.sale_id}` }, entry.sale_id.slice(0, 8)),
-            `${entry.quantity} × ${entry.sku}`,
-            money(entry.amount_minor, entry.currency),
+            saleLink(entry.sale_id),
+            element('span', {}, `${entry.quantity} × `, itemName(entry.sale_id, entry.sku)),
+            element('span', { class: 'whole' }, money(entry.amount_minor, entry.currency)),
             paymentsOf(entry),
         ],
         empty: 'noneFound',

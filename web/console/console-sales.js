@@ -4,8 +4,9 @@
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { listTable, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { element, setAttribute, setText } from './dom.js';
-import { clockTime, momentExact, secondsLeft } from './format.js';
+import { clockTime, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
 import { stateAt, timeOf } from './sale-state.js';
 
@@ -62,8 +63,8 @@ export function salesView(view) {
                 pace,
                 alerts,
                 due,
-                momentExact(sale.starts_at),
-                momentExact(sale.ends_at),
+                timeCell(sale.starts_at),
+                timeCell(sale.ends_at),
             ];
         },
         empty: 'noSalesYet',

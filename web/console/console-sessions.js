@@ -3,8 +3,8 @@
 import { call, sessionId } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { listTable, rowButton, word } from './console-table.js';
+import { timeCell } from './console-time.js';
 import { element } from './dom.js';
-import { momentExact } from './format.js';
 import { plainly, say } from './language.js';
 
 const EVERY_MS = 10_000;
@@ -33,9 +33,9 @@ export function sessionsPart() {
             return [
                 element('span', {}, element('bdi', {}, plainly(entry.name ?? '')), ` ${entry.session_id.slice(0, 8)}`),
                 element('span', { class: 'address' }, entry.address),
-                momentExact(entry.created_at),
-                momentExact(entry.last_used_at),
-                momentExact(entry.expires_at),
+                timeCell(entry.created_at),
+                timeCell(entry.last_used_at),
+                timeCell(entry.expires_at),
                 isMine ? say('thisSession') : rowButton('end', label, (button) => end(entry, button), `end-${entry.session_id}`),
             ];
         },

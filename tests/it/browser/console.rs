@@ -310,6 +310,9 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.fill("#restock-quantity", "30").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "30 units of phone were added").await;
+    window
+        .sees("[aria-labelledby=table-audit-log] tbody tr:first-child", "Restock")
+        .await;
     assert!(window.is_in_view(RESTOCKED).await);
     window.sees(".unit .numbers", "30 available").await;
     window.fill("#restock-quantity", "-31").await;
@@ -345,7 +348,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
         "Open",
         "Pause",
         "Restock",
-        "insufficient_stock",
+        "Refused: There are not that many free units.",
         "Close",
         "Sign in",
     ] {

@@ -1,0 +1,50 @@
+// The names of sales and items, which lists show instead of ids. An id stays where the newest hundred sales lack it.
+
+import { call, isSignedIn } from './console-api.js';
+import { element, setText } from './dom.js';
+import { plainly } from './language.js';
+
+// The pause between two readings.
+const AGAIN_MS = 10_000;
+
+/** @type {Map<string, AdminSale>} */
+const sales = new Map();
+/** @type {{ id: string, write: (sale: AdminSale | null) => void }[]} */
+let waiting = [];
+/** @type {number | undefined} */
+let timer;
+let readAt = -Infinity;
+
+async function read() {
+    if (isSignedIn()) {
+        const answer = await call('GET', '/v1/admin/sales?limit=100');
+        (answer.isOk ? answer.body.data : []).forEach((sale) => sales.set(sale.id, sale));
+    }
+    readAt = performance.now();
+    timer = undefined;
+    waiting.filter(({ id }) => sales.has(id)).forEach(({ id, write }) => write(sales.get(id) ?? null));
+    waiting = waiting.filter(({ id }) => !sales.has(id));
+}
+
+// Calls `write` with the sale: at once, and again when it becomes known.
+function whenKnown(id, write) {
+    write(sales.get(id) ?? null);
+    if (!sales.has(id)) {
+        waiting.push({ id, write });
+        timer ??= setTimeout(read, Math.max(0, readAt + AGAIN_MS - performance.now()));
+    }
+}
+
+// A link to a sale, by its name.
+export function saleLink(id) {
+    const name = element('bdi');
+    whenKnown(id, (sale) => setText(name, sale ? plainly(sale.name) : id.slice(0, 8)));
+    return element('a', { href: `/console/sales/${id}` }, name);
+}
+
+// An item of a sale, by its name.
+export function itemName(id, sku) {
+    const name = element('bdi', { title: plainly(sku) });
+    whenKnown(id, (sale) => setText(name, plainly(sale?.items.find((item) => item.sku === sku)?.name ?? sku)));
+    return name;
+}
