@@ -48,6 +48,7 @@ assets! {
         "development.js"
         "item-card.js"
         "order-row.js"
+        "payment.js"
         "poll.js"
         "proof-worker.js"
         "proof.js"

@@ -17,6 +17,9 @@ const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', t
 
 export const moment = (time) => moments().format(new Date(time));
 
+/** The time on the clock, such as 17:28. @param {string} time */
+export const timeOfDay = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'short' }).format(new Date(time));
+
 const exact = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'medium' });
 
 export const momentExact = (time) => exact().format(new Date(time));

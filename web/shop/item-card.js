@@ -3,6 +3,7 @@
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { about, clockTime, moment, money, secondsLeft } from './format.js';
 import { say } from './language.js';
+import { payment } from './payment.js';
 import { meaning } from './problem.js';
 
 // Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
@@ -97,7 +98,7 @@ const TONES = { refused: 'is-bad', unsolvable: 'is-bad' };
 /** @param {Phase | null} phase */
 function toneOf(phase) {
     if (phase?.kind === 'reserved') {
-        return ['reserved', 'paid'].includes(phase.order?.state ?? '') ? 'is-good' : 'is-bad';
+        return { reserved: 'is-due', paid: 'is-good' }[phase.order?.state ?? ''] ?? 'is-bad';
     }
     return TONES[phase?.kind ?? ''] ?? '';
 }
@@ -111,9 +112,23 @@ function quantityField(id, most) {
     return element('select', { id }, ...numbers.map((number) => element('option', { value: number }, number)));
 }
 
+// Lets the shopper choose no more than so many.
+function limitChoice(field, free) {
+    if (field instanceof HTMLInputElement) {
+        field.max = String(free);
+        return;
+    }
+    for (const option of field.options) {
+        option.disabled = Number(option.value) > free;
+    }
+    if (Number(field.value) > Math.max(free, 1)) {
+        field.value = '1';
+    }
+}
+
 /**
  * @param {PublicItem} item
- * @param {{ buy(sku: string, quantity: number): void, again(): void, stop(): void }} act handles the buttons
+ * @param {import('./payment.js').Act & { buy(sku: string, quantity: number): void, again(): void, stop(): void }} act handles the buttons
  */
 export function itemCard(item, act) {
     const id = `item-${item.sku}`;
@@ -132,16 +147,21 @@ export function itemCard(item, act) {
     const place = element('div');
     const again = element('button', { type: 'button' });
     const stop = element('button', { class: 'quiet', type: 'button' });
-    const outcome = element('div', { class: 'outcome' }, note, timer, place, element('div', { class: 'actions' }, again, stop));
+    const due = element('div');
+    const outcome = element('div', { class: 'outcome' }, note, timer, due, place, element('div', { class: 'actions' }, again, stop));
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
     const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, buying, total, wrong, outcome);
     let isWrong = false;
+    // How many more the shopper may have.
+    let free = most;
+    /** @type {{ id: string, paying: ReturnType<typeof payment> } | null} */
+    let unpaid = null;
     // The wanted quantity; null if it is not a valid number.
     const wanted = () => {
         const number = Number(quantity.value);
-        return Number.isInteger(number) && number >= 1 && number <= most ? number : null;
+        return Number.isInteger(number) && number >= 1 && number <= free ? number : null;
     };
     onPress(buy, () => {
         const units = wanted();
@@ -159,32 +179,38 @@ export function itemCard(item, act) {
     onPress(stop, () => act.stop());
 
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
-    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean) => string} */
-    function update(now, sale, item, phase, isBusy) {
+    // `has`: how many the shopper holds or has paid for.
+    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, has: number) => string} */
+    function update(now, sale, item, phase, isBusy, has) {
+        free = Math.max(0, most - has);
         setText(name, item.name);
         setText(price, money(item.price_minor, item.currency));
         setText(left, say(`left_${item.availability}`));
         setAttribute(left, 'class', `pill is-${item.availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
-        show(choice, most > 1);
+        show(choice, free > 1);
+        limitChoice(quantity, free);
         quantity.disabled = isBusy;
         const units = wanted() ?? 0;
         const several = units > 1 ? money(units * item.price_minor, item.currency) : '';
         setText(total, several && say('total', { amount: several }));
         show(total, several !== '');
-        setText(wrong, isWrong ? say('quantityWrong', { n: most }) : '');
+        setText(wrong, isWrong ? say('quantityWrong', { n: free }) : '');
         setAttribute(quantity, 'aria-invalid', isWrong ? 'true' : 'false');
         setAttribute(quantity, 'aria-describedby', isWrong ? wrong.id : id);
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
         const mayQueue = sale.state === 'scheduled' && sale.guards.waiting_room;
+        show(left, sale.state === 'open' || mayQueue);
         let word = 'buy';
         if (isHere) {
             word = BUSY[phase.kind];
         } else if (sale.state !== 'open' && !mayQueue) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
+        } else if (free === 0) {
+            word = 'hasAll';
         } else if (item.availability === 'sold_out' && !mayQueue) {
             word = 'left_sold_out';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
@@ -192,7 +218,7 @@ export function itemCard(item, act) {
         } else if (sale.guards.waiting_room) {
             word = 'enterRoom';
         }
-        setText(buy, say(word));
+        setText(buy, say(word, { n: has, limit: most }));
         setPressable(buy, !isBusy && (word === 'buy' || word === 'enterRoom'));
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
 
@@ -201,6 +227,15 @@ export function itemCard(item, act) {
         setText(note, text);
         setAttribute(outcome, 'class', `outcome ${toneOf(phase)}`);
         show(outcome, text !== '');
+        const order = phase?.kind === 'reserved' && phase.order?.state === 'reserved' ? phase.order : null;
+        if (order && unpaid?.id !== order.id) {
+            unpaid = { id: order.id, paying: payment(order.id, act, () => card.focus()) };
+            due.replaceChildren(unpaid.paying.node);
+        }
+        show(due, order !== null);
+        if (order) {
+            unpaid?.paying.update(now, order);
+        }
         setText(timer, timing(phase, wait));
         show(timer, timer.textContent !== '');
         const isBegun = phase?.kind === 'begun';

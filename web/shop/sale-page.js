@@ -7,7 +7,7 @@ import { readLetters } from './captcha.js';
 import { hear, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { about, countdownParts, secondsLeft, span } from './format.js';
+import { about, clockTime, countdownParts, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
@@ -74,12 +74,12 @@ function render() {
         for (const item of sale.items) {
             let card = cards.get(item.sku);
             if (!card) {
-                card = itemCard(item, { buy, again: resume, stop: leave });
+                card = itemCard(item, { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink });
                 cards.set(item.sku, card);
                 byId('items').append(card.card);
             }
             const own = phase?.sku === item.sku ? phase : null;
-            const text = card.update(now(), { ...sale, state }, item, own, isBusy());
+            const text = card.update(now(), { ...sale, state }, item, own, isBusy(), unitsOf(item.sku));
             if (own && text !== said) {
                 said = text;
                 announce(text);
@@ -87,6 +87,18 @@ function render() {
         }
     }
     renderOrders();
+}
+
+// How many units of an item the shopper holds or has paid for.
+function unitsOf(sku) {
+    const own = orders.filter((order) => order.sku === sku && ['reserved', 'paid'].includes(order.state));
+    return own.reduce((units, order) => units + order.quantity, 0);
+}
+
+// The unpaid order whose time ends first.
+function firstUnpaid() {
+    const unpaid = orders.filter((order) => order.state === 'reserved' && (now() === null || Date.parse(order.expires_at) > now()));
+    return unpaid.sort((a, b) => a.expires_at.localeCompare(b.expires_at))[0];
 }
 
 // The news comes before the sale's name, so that it shows in a tab's short title.
@@ -103,8 +115,8 @@ function titleNews() {
     if (phase?.kind === 'queued') {
         return phase.position === undefined ? say('queued') : say('titleQueued', { position: phase.position });
     }
-    const unpaid = orders.filter((order) => order.state === 'reserved').map((order) => Date.parse(order.expires_at));
-    const left = unpaid.length > 0 && now() !== null ? secondsLeft(Math.min(...unpaid), now()) : 0;
+    const unpaid = firstUnpaid();
+    const left = unpaid && now() !== null ? secondsLeft(Date.parse(unpaid.expires_at), now()) : 0;
     if (left > 0) {
         return say('titlePay', { time: about(left) });
     }
@@ -165,6 +177,31 @@ function renderOrders() {
         return row.row;
     });
     setChildren(byId('orders'), shown);
+    renderToPay();
+}
+
+// As long as something is unpaid, it comes first: above the items, and at the bottom of a small screen.
+function renderToPay() {
+    const unpaid = shopper() && !isMissing ? firstUnpaid() : undefined;
+    const [section, items] = [byId('orders-section'), byId('items-section')];
+    if (Boolean(unpaid) !== (section.compareDocumentPosition(items) === Node.DOCUMENT_POSITION_FOLLOWING)) {
+        const focused = document.activeElement;
+        items[unpaid ? 'before' : 'after'](section);
+        // A node that moves loses the focus.
+        if (focused instanceof HTMLElement && section.contains(focused)) {
+            focused.focus();
+        }
+    }
+    byId('main').classList.toggle('has-unpaid', Boolean(unpaid));
+    show(byId('to-pay'), Boolean(unpaid));
+    if (!unpaid) {
+        return;
+    }
+    const item = sale?.items.find(({ sku }) => sku === unpaid.sku);
+    setText(byId('to-pay-what'), say('toPay', { item: item?.name ?? unpaid.sku }));
+    setText(byId('to-pay-timer'), now() === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), now())));
+    setText(byId('to-pay-link'), say('payAmount', { amount: money(unpaid.amount_minor, unpaid.currency) }));
+    setAttribute(byId('to-pay-link'), 'href', payLink(unpaid.id) ?? '#orders-section');
 }
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.

@@ -82,7 +82,7 @@ async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     window.sees("#items .note", "已为您保留").await;
     window.click("#language").await;
     window.sees("#orders .pill", "Reserved").await;
-    window.sees("#items .note", "It is yours").await;
+    window.sees("#items .note", "Reserved for you").await;
     window.goto("/").await;
     window.sees("h1", "Sales").await;
     assert_eq!(window.run("return document.documentElement.lang", &[]).await, "en");

@@ -33,7 +33,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     app.operate(&id, "open").await.ok(200);
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
     window.close().await;
 }
@@ -47,7 +47,7 @@ async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (TestA
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.run(script, &[]).await;
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(window.run(&format!("return window.{counted}"), &[]).await, json!(count));
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     (app, id, window)
@@ -103,7 +103,7 @@ async fn a_proof_of_work_is_solved_by_the_page() {
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
@@ -179,7 +179,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     set_captcha_text(&app, &id, &user, &second, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.misses(".captcha").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
@@ -202,7 +202,7 @@ async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
         assert_eq!(window.text(unseen).await.is_some(), takes_proof);
         if takes_proof {
             window.click(unseen).await;
-            window.sees(NOTE, "It is yours").await;
+            window.sees(NOTE, "Reserved for you").await;
             assert_eq!(app.units(&id).await, [9, 1, 0]);
         } else {
             window.click("#sign-out").await;
@@ -243,7 +243,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
     set_captcha_text(&app, &id, &user, &picture, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }

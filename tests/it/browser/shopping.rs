@@ -42,7 +42,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.sign_in("ada").await;
     assert_eq!(window.attempt().await, None);
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
     window.sees("#orders .timer", "14:").await;
     assert_eq!(window.attempt().await, None, "a known order needs no key");
@@ -120,7 +120,7 @@ async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
     window.sees(BUY, "Please wait").await;
     let key = window.attempt().await.unwrap()["key"].clone();
     // Nothing has to be pressed.
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     let orders = app.orders("ada", &id).await.ok(200).body;
     assert_eq!(orders["data"].as_array().unwrap().len(), 2, "{key}: {orders}");
     window.close().await;
@@ -200,7 +200,7 @@ async fn a_telephone_and_a_keyboard_are_enough() {
             .await
             .as_str()
             .unwrap(),
-        "It is yours. Pay before the time is over: see your orders below."
+        "Reserved for you. It is yours once it is paid."
     );
     window.picture("telephone.png").await;
     let script = "return document.documentElement.scrollWidth";
@@ -263,7 +263,7 @@ async fn a_shopper_may_type_up_to_the_limit_and_sees_the_price_first() {
     window.fill(quantity, "12").await;
     window.sees("#items .total", "Total €5,988.00").await;
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [88, 12, 0]);
     window.close().await;
 }

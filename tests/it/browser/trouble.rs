@@ -35,7 +35,7 @@ async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
     window.sees(NOTE, "We do not know yet").await;
     assert_eq!(key(&window).await, drawn);
     window.block(&[]).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees("#orders .number", &order).await;
     assert_eq!(window.attempt().await, None);
     assert_eq!(app.units(&id).await, [9, 1, 0]);
@@ -62,7 +62,7 @@ async fn when_the_sale_is_over_a_sent_purchase_is_probed_by_its_key_alone() {
     window.driver().refresh().await.unwrap();
     window.sees(BUY, "Asking").await;
     window.block(&[]).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees("#orders .number", &order).await;
     assert_eq!(window.attempt().await, None);
     window.close().await;
@@ -89,7 +89,7 @@ async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.click("#sign-out").await;
     window.sign_in("ada").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [8, 2, 0]);
     window.close().await;
 }
@@ -137,7 +137,7 @@ async fn a_page_outlives_its_server_and_says_so() {
     let drawn = key(&window).await;
     app.instance = Instance::start(&app.environment, "all");
     window.sees("#connection", "Connected again").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
     window.misses("#connection").await;
     let again = app.buy("ada", &id, &drawn, 1).await.ok(200);
@@ -208,7 +208,7 @@ async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it()
         window.sees(NOTE, "We do not know yet").await;
     }
     window.block(&[]).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     app.buy("ada", &id, &drawn, 1).await.ok(200);
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
@@ -373,7 +373,7 @@ async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "You had begun to buy 1 of this").await;
     window.click("#items .outcome .actions button").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(window.focus().await, "li#.item");
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
@@ -413,7 +413,7 @@ async fn an_unanswered_purchase_is_not_repeated_a_day_later_without_a_press() {
         assert_eq!(key(&window).await, drawn, "its key is kept");
         if is_wanted {
             window.click(again).await;
-            window.sees(NOTE, "It is yours").await;
+            window.sees(NOTE, "Reserved for you").await;
             app.buy("ada", &id, &drawn, 1).await.ok(200);
             assert_eq!(app.units(&id).await, [9, 1, 0]);
         } else {
@@ -446,7 +446,7 @@ async fn a_page_that_slept_buys_nothing_without_a_press() {
     window.finds("#items .outcome button.quiet", "Forget it").await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.click("#items .outcome .actions button:not(.quiet)").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     app.buy("ada", &id, &drawn, 1).await.ok(200);
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
@@ -470,7 +470,7 @@ async fn a_page_that_slept_through_its_turn_asks_before_it_buys() {
     window.sees(NOTE, "You had begun to buy 1 of this").await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.click("#items .outcome .actions button").await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     window.close().await;
 }
@@ -561,7 +561,7 @@ async fn a_shop_that_is_too_busy_is_asked_again_when_it_said() {
     .await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     drop(brake);
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
     let asked = asked(&window).await;
     assert!(asked.len() > 1 && asked[0].wait >= 1.0, "{asked:?}");
@@ -583,13 +583,13 @@ async fn a_page_that_is_loaded_while_postgres_is_away_sells() {
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     postgres.stop();
     window.driver().refresh().await.unwrap();
     window.sees("#state", "On sale").await;
     window.sees(ORDER, "Reserved").await;
     window.click(BUY).await;
-    window.sees(NOTE, "It is yours").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.sees("#orders li:nth-child(2) .pill", "Reserved").await;
     window.misses("#connection").await;
     window.close().await;

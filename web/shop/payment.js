@@ -1,0 +1,92 @@
+// What a shopper can do about an unpaid order: pay for it, or give it back; and how long that is possible.
+
+import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
+import { clockTime, money, secondsLeft, timeOfDay } from './format.js';
+import { say } from './language.js';
+
+// `act` has:
+// - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
+// - `mayPay()`: true in development mode;
+// - `payLink(id)`: the shop's payment page, or null.
+/**
+ * @typedef {(id: string) => Promise<string>} Change
+ * @typedef {{ cancel: Change, pay: Change, mayPay: () => boolean, payLink: (id: string) => string | null }} Act
+ * @param {string} id
+ * @param {Act} act
+ * @param {() => void} lostFocus called when the pressed button may be gone
+ */
+export function payment(id, act, lostFocus) {
+    const note = element('p', { class: 'note' });
+    const timer = element('p', { class: 'timer', role: 'timer', 'aria-live': 'off' });
+    const link = act.payLink(id);
+    const payAtShop = element('a', { class: 'button strong', ...(link === null ? {} : { href: link }) });
+    const pay = element('button', { class: 'strong', type: 'button' });
+    const cancel = element('button', { class: 'quiet', type: 'button' });
+    const sure = element('button', { type: 'button' });
+    const keep = element('button', { class: 'quiet', type: 'button' });
+    const wrong = element('p', { class: 'warning', role: 'alert' });
+    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep);
+    const node = element('div', { class: 'payment' }, note, timer, actions, wrong);
+    let isAsked = false;
+    let isBusy = false;
+    let wrongWord = '';
+
+    async function run(what) {
+        isBusy = true;
+        wrongWord = '';
+        wrongWord = (await what(id)) ?? '';
+        isBusy = false;
+        isAsked = false;
+        if (document.activeElement === document.body) {
+            lostFocus();
+        }
+    }
+    onPress(pay, () => run(act.pay));
+    onPress(cancel, () => {
+        isAsked = true;
+        show(sure, true);
+        sure.focus();
+    });
+    onPress(sure, () => run(act.cancel));
+    onPress(keep, () => {
+        isAsked = false;
+        show(cancel, true);
+        cancel.focus();
+    });
+
+    /** @type {(now: number | null, order: Order) => void} */
+    function update(now, order) {
+        const left = now === null ? 0 : secondsLeft(Date.parse(order.expires_at), now);
+        const isOpen = order.state === 'reserved' && left > 0;
+        const amount = money(order.amount_minor, order.currency);
+        show(node, order.state === 'reserved');
+        setText(note, noteOf(order, left, act.mayPay() || link !== null));
+        setText(timer, isOpen ? clockTime(left) : '');
+        show(timer, isOpen);
+        setAttribute(timer, 'class', left <= 60 ? 'timer is-urgent' : 'timer');
+        setText(payAtShop, say('payAmount', { amount }));
+        show(payAtShop, isOpen && !isBusy && !isAsked);
+        setText(pay, say('payAmountHere', { amount }));
+        show(pay, isOpen && act.mayPay());
+        setText(cancel, say('cancel'));
+        show(cancel, isOpen && !isAsked);
+        setText(sure, say('cancelSure'));
+        show(sure, isOpen && isAsked);
+        setText(keep, say('cancelNot'));
+        show(keep, isOpen && isAsked);
+        for (const button of [pay, cancel, sure, keep]) {
+            setPressable(button, !isBusy);
+        }
+        setText(wrong, wrongWord && say(wrongWord));
+    }
+
+    return { node, update, note };
+}
+
+/** @type {(order: Order, left: number, mayPay: boolean) => string} */
+function noteOf(order, left, mayPay) {
+    if (left === 0) {
+        return say('payOver');
+    }
+    return say(mayPay ? 'payBy' : 'payInShop', { time: timeOfDay(order.expires_at) });
+}
