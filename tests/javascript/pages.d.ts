@@ -18,6 +18,7 @@ interface PageElements {
     development: HTMLElement;
     empty: HTMLElement;
     items: HTMLElement;
+    'items-section': HTMLElement;
     language: HTMLElement;
     live: HTMLElement;
     main: HTMLElement;
@@ -37,6 +38,10 @@ interface PageElements {
     'sign-out': HTMLElement;
     state: HTMLElement;
     'take-offer': HTMLElement;
+    'to-pay': HTMLElement;
+    'to-pay-link': HTMLAnchorElement;
+    'to-pay-timer': HTMLElement;
+    'to-pay-what': HTMLElement;
     until: HTMLElement;
     view: HTMLElement;
     when: HTMLElement;

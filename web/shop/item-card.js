@@ -66,7 +66,8 @@ function words(phase) {
         case 'begun':
             return say('begunNote', { n: phase.quantity });
         case 'reserved':
-            return reservedWords(phase.order?.state);
+            // An unpaid order has its own words, below.
+            return phase.order?.state === 'reserved' ? '' : decidedWords(phase.order?.state);
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
@@ -87,18 +88,20 @@ function refusedWords({ code, state }) {
 }
 
 // A replayed order is described in its current state.
-function reservedWords(state) {
-    return state === 'reserved'
-        ? say('reservedNote')
-        : say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
+function decidedWords(state) {
+    return say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
 }
 
 const TONES = { refused: 'is-bad', unsolvable: 'is-bad' };
 
-/** @param {Phase | null} phase */
-function toneOf(phase) {
+// `isDue`: whether there is an unpaid order that can still be paid; undefined without an unpaid order.
+/** @type {(phase: Phase | null, isDue: boolean | undefined) => string} */
+function toneOf(phase, isDue) {
+    if (isDue !== undefined) {
+        return isDue ? 'is-due' : 'is-over';
+    }
     if (phase?.kind === 'reserved') {
-        return { reserved: 'is-due', paid: 'is-good' }[phase.order?.state ?? ''] ?? 'is-bad';
+        return phase.order?.state === 'paid' ? 'is-good' : 'is-over';
     }
     return TONES[phase?.kind ?? ''] ?? '';
 }
@@ -179,9 +182,10 @@ export function itemCard(item, act) {
     onPress(stop, () => act.stop());
 
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
-    // `has`: how many the shopper holds or has paid for.
-    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, has: number) => string} */
-    function update(now, sale, item, phase, isBusy, has) {
+    // `has`: how many the shopper holds or has paid for. `order`: the unpaid order whose time ends first.
+    // Returns the news in words, for screen readers.
+    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, has: number, order?: Order) => string} */
+    function update(now, sale, item, phase, isBusy, has, order) {
         free = Math.max(0, most - has);
         setText(name, item.name);
         setText(price, money(item.price_minor, item.currency));
@@ -220,19 +224,21 @@ export function itemCard(item, act) {
         }
         setText(buy, say(word, { n: has, limit: most }));
         setPressable(buy, !isBusy && (word === 'buy' || word === 'enterRoom'));
+        // Paying comes before buying more.
+        setAttribute(buy, 'class', order ? 'buy' : 'strong buy');
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
 
         const focused = [again, stop].find((button) => button === document.activeElement);
-        const text = words(phase);
+        const isDue = order && (now === null || secondsLeft(Date.parse(order.expires_at), now) > 0);
+        const text = words(phase) || (isDue ? say('reservedNote') : '');
         setText(note, text);
-        setAttribute(outcome, 'class', `outcome ${toneOf(phase)}`);
-        show(outcome, text !== '');
-        const order = phase?.kind === 'reserved' && phase.order?.state === 'reserved' ? phase.order : null;
+        setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
+        show(outcome, text !== '' || order !== undefined);
         if (order && unpaid?.id !== order.id) {
             unpaid = { id: order.id, paying: payment(order.id, act, () => card.focus()) };
             due.replaceChildren(unpaid.paying.node);
         }
-        show(due, order !== null);
+        show(due, order !== undefined);
         if (order) {
             unpaid?.paying.update(now, order);
         }

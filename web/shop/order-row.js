@@ -1,11 +1,11 @@
 // One order: item, state, time left to pay, and the shopper's actions.
 
 import { element, setAttribute, setText, show } from './dom.js';
-import { money } from './format.js';
+import { money, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { payment } from './payment.js';
 
-const TONES = { reserved: 'is-low', paid: 'is-available', cancelled: '', expired: '', revoked: 'is-sold_out' };
+const TONES = { reserved: 'is-due', paid: 'is-available' };
 
 /**
  * @param {string} id
@@ -27,10 +27,11 @@ export function orderRow(id, act) {
     /** @type {(now: number | null, order: Order, itemName: string) => string} */
     function update(now, order, itemName) {
         const isOpen = order.state === 'reserved';
+        const isOver = isOpen && now !== null && secondsLeft(Date.parse(order.expires_at), now) === 0;
         setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
         setAttribute(row, 'data-state', order.state);
-        setText(state, say(`order_${order.state}`));
-        setAttribute(state, 'class', `pill ${TONES[order.state] ?? ''}`);
+        setText(state, say(isOver ? 'order_over' : `order_${order.state}`));
+        setAttribute(state, 'class', `pill ${(!isOver && TONES[order.state]) || ''}`);
         setText(amount, money(order.amount_minor, order.currency));
         setText(note, isOpen ? '' : say(`order_${order.state}_note`));
         show(note, !isOpen);

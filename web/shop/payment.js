@@ -1,4 +1,4 @@
-// What a shopper can do about an unpaid order: pay for it, or give it back; and how long that is possible.
+// The actions for an unpaid order, and the time left for them: pay, or give it back.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, secondsLeft, timeOfDay } from './format.js';
@@ -24,11 +24,13 @@ export function payment(id, act, lostFocus) {
     const cancel = element('button', { class: 'quiet', type: 'button' });
     const sure = element('button', { type: 'button' });
     const keep = element('button', { class: 'quiet', type: 'button' });
+    const copy = element('button', { class: 'quiet', type: 'button' });
     const wrong = element('p', { class: 'warning', role: 'alert' });
-    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep);
+    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep, copy);
     const node = element('div', { class: 'payment' }, note, timer, actions, wrong);
     let isAsked = false;
     let isBusy = false;
+    let isCopied = false;
     let wrongWord = '';
 
     async function run(what) {
@@ -53,17 +55,23 @@ export function payment(id, act, lostFocus) {
         show(cancel, true);
         cancel.focus();
     });
+    onPress(copy, async () => {
+        await navigator.clipboard.writeText(id);
+        isCopied = true;
+    });
 
     /** @type {(now: number | null, order: Order) => void} */
     function update(now, order) {
-        const left = now === null ? 0 : secondsLeft(Date.parse(order.expires_at), now);
-        const isOpen = order.state === 'reserved' && left > 0;
+        // Unknown until the server's clock is known.
+        const left = now === null ? null : secondsLeft(Date.parse(order.expires_at), now);
+        const isOpen = order.state === 'reserved' && left !== 0;
+        const mayPay = act.mayPay() || link !== null;
         const amount = money(order.amount_minor, order.currency);
         show(node, order.state === 'reserved');
-        setText(note, noteOf(order, left, act.mayPay() || link !== null));
-        setText(timer, isOpen ? clockTime(left) : '');
-        show(timer, isOpen);
-        setAttribute(timer, 'class', left <= 60 ? 'timer is-urgent' : 'timer');
+        setText(note, noteOf(order, left, mayPay));
+        setText(timer, left ? clockTime(left) : '');
+        show(timer, isOpen && left !== null);
+        setAttribute(timer, 'class', left !== null && left <= 60 ? 'timer is-urgent' : 'timer');
         setText(payAtShop, say('payAmount', { amount }));
         show(payAtShop, isOpen && !isBusy && !isAsked);
         setText(pay, say('payAmountHere', { amount }));
@@ -74,16 +82,19 @@ export function payment(id, act, lostFocus) {
         show(sure, isOpen && isAsked);
         setText(keep, say('cancelNot'));
         show(keep, isOpen && isAsked);
+        setText(copy, say(isCopied ? 'copied' : 'copyNumber'));
+        // Only pages from a secure origin have the clipboard.
+        show(copy, isOpen && !mayPay && Boolean(navigator.clipboard));
         for (const button of [pay, cancel, sure, keep]) {
             setPressable(button, !isBusy);
         }
         setText(wrong, wrongWord && say(wrongWord));
     }
 
-    return { node, update, note };
+    return { node, update };
 }
 
-/** @type {(order: Order, left: number, mayPay: boolean) => string} */
+/** @type {(order: Order, left: number | null, mayPay: boolean) => string} */
 function noteOf(order, left, mayPay) {
     if (left === 0) {
         return say('payOver');

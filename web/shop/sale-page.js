@@ -79,7 +79,7 @@ function render() {
                 byId('items').append(card.card);
             }
             const own = phase?.sku === item.sku ? phase : null;
-            const text = card.update(now(), { ...sale, state }, item, own, isBusy(), unitsOf(item.sku));
+            const text = card.update(now(), { ...sale, state }, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
             if (own && text !== said) {
                 said = text;
                 announce(text);
@@ -95,11 +95,23 @@ function unitsOf(sku) {
     return own.reduce((units, order) => units + order.quantity, 0);
 }
 
-// The unpaid order whose time ends first.
-function firstUnpaid() {
-    const unpaid = orders.filter((order) => order.state === 'reserved' && (now() === null || Date.parse(order.expires_at) > now()));
-    return unpaid.sort((a, b) => a.expires_at.localeCompare(b.expires_at))[0];
+/** @param {Order} order */
+const isInTime = (order) => secondsLeft(Date.parse(order.expires_at), now() ?? 0) > 0;
+
+// The unpaid orders; the one whose time ends first comes first.
+function reserved() {
+    const unpaid = orders.filter((order) => order.state === 'reserved');
+    return unpaid.sort((a, b) => a.expires_at.localeCompare(b.expires_at));
 }
+
+// The first of an item; one that can still be paid, if there is one.
+function unpaidOf(sku) {
+    const ofItem = reserved().filter((order) => order.sku === sku);
+    return ofItem.find(isInTime) ?? ofItem.at(0);
+}
+
+// The first that can still be paid.
+const firstUnpaid = () => reserved().find(isInTime);
 
 // The news comes before the sale's name, so that it shows in a tab's short title.
 function titleOf() {
@@ -165,7 +177,9 @@ function renderOrders() {
     const none = { loading: 'loading', lost: 'ordersLost', heard: orders.length === 0 ? 'noOrders' : '' }[ordersState];
     setText(byId('no-orders'), none && say(none));
     show(byId('no-orders'), none !== '');
-    const sorted = [...orders].sort((a, b) => b.created_at.localeCompare(a.created_at));
+    // Unpaid orders come first.
+    const isUnpaid = (order) => Number(order.state === 'reserved');
+    const sorted = [...orders].sort((a, b) => isUnpaid(b) - isUnpaid(a) || b.created_at.localeCompare(a.created_at));
     const shown = sorted.map((order) => {
         const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
         rows.set(order.id, row);
@@ -200,8 +214,10 @@ function renderToPay() {
     const item = sale?.items.find(({ sku }) => sku === unpaid.sku);
     setText(byId('to-pay-what'), say('toPay', { item: item?.name ?? unpaid.sku }));
     setText(byId('to-pay-timer'), now() === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), now())));
-    setText(byId('to-pay-link'), say('payAmount', { amount: money(unpaid.amount_minor, unpaid.currency) }));
-    setAttribute(byId('to-pay-link'), 'href', payLink(unpaid.id) ?? '#orders-section');
+    const link = payLink(unpaid.id);
+    const amount = money(unpaid.amount_minor, unpaid.currency);
+    setText(byId('to-pay-link'), link === null ? say('payHow') : say('payAmount', { amount }));
+    setAttribute(byId('to-pay-link'), 'href', link ?? '#orders-section');
 }
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
@@ -413,6 +429,9 @@ function finish(end, attempt, who, isCurrent) {
         wantSignIn('signInAgain');
     } else if (kind === 'reserved' && end.order) {
         keepOrder(end.order);
+        // One frame later, the browser has made up for the orders that moved above the items.
+        const showIt = () => cards.get(attempt.sku)?.card.scrollIntoView({ block: 'nearest' });
+        requestAnimationFrame(() => requestAnimationFrame(showIt));
     }
     render();
     askSale();

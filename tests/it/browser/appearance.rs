@@ -59,7 +59,8 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.fill("#token", &token("ada")).await;
     window.click("#by-token button").await;
     window.click("#items .buy").await;
-    window.sees("#orders .note", "pay in the shop").await;
+    window.sees("#orders .payment .note", "Pay in the shop by").await;
+    window.sees("#orders .actions", "Copy order number").await;
     window.misses("#orders button.strong").await;
     window.close().await;
 }

@@ -1,10 +1,10 @@
 //! A shopper's purchases on a good day, and the messages on a bad one.
 
-use crate::support::app::{rfc3339, sale, sale_with};
-use crate::support::poll;
+use crate::support::app::{TestApp, rfc3339, sale, sale_with};
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, Window, development};
 use chrono::{TimeDelta, Utc};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use thirtyfour::Key;
 
@@ -78,6 +78,90 @@ async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
     window.close().await;
 }
 
+/// Whether an element is within the screen, and nothing covers it.
+const IN_VIEW: &str = "const node = document.querySelector(arguments[0]);
+    const { top, bottom, left, width, height } = node.getBoundingClientRect();
+    return height > 0 && top >= 0 && bottom <= innerHeight
+        && node.contains(document.elementFromPoint(left + width / 2, top + height / 2))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_look_at_a_telephone_shows_the_time_to_pay_and_how() {
+    let pay = "https://shop.example/pay/{order}";
+    let settings = [("FLASHSALE_DEVELOPMENT", "true"), ("FLASHSALE_PAY_URL", pay)];
+    let app = TestApp::with("all", &settings).await;
+    let telephone = Appearance {
+        width: 390,
+        height: 844,
+        ..Appearance::default()
+    };
+    let window = Window::with(&app, telephone).await;
+    for (count, wanted) in [(1, 1), (20, 1), (20, 11), (20, 20)] {
+        let items: Vec<Value> = (1..=count)
+            .map(|n| {
+                json!({"sku": format!("size-{n}"), "name": format!("Shoe, size {n}"), "price_minor": 49_900,
+                    "currency": "EUR", "stock": 10, "per_user_limit": 1})
+            })
+            .collect();
+        let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+        window.goto_sale(&id).await;
+        if window.text("#who").await.is_none() {
+            window.sign_in("ada").await;
+        }
+        let item = format!("#items > li:nth-child({wanted})");
+        window.sees(&format!("{item} .buy"), "Buy").await;
+        window.click(&format!("{item} .buy")).await;
+        window.sees("#to-pay", &format!("Shoe, size {wanted}")).await;
+        window.sees("#to-pay-timer", "14:").await;
+        window.sees("#to-pay-link", "Pay €499.00").await;
+        // The bar, and the item's own box.
+        let (timer, paying) = (format!("{item} .payment .timer"), format!("{item} .payment a.button"));
+        for part in ["#to-pay-timer", "#to-pay-link", &timer, &paying] {
+            poll::within(PATIENCE, &format!("{part} of {count} is in view"), async || {
+                window.run(IN_VIEW, &[part]).await == json!(true)
+            })
+            .await;
+        }
+        window.sees(&format!("{item} .payment .note"), "Pay by").await;
+        window.sees(&format!("{item} .buy"), "You have 1 of 1").await;
+        let unpaid_first = "return document.querySelector('#orders').compareDocumentPosition(document.querySelector('#items'))
+            === Node.DOCUMENT_POSITION_FOLLOWING";
+        assert_eq!(window.run(unpaid_first, &[]).await, json!(true));
+        let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
+        let href = "return document.querySelector('#to-pay-link').href";
+        let paid_there = pay.replace("{order}", order["id"].as_str().unwrap());
+        assert_eq!(window.run(href, &[]).await, paid_there);
+        assert_eq!(app.pay(&format!("pay_phone_{count}_{wanted}"), &order).await, "applied");
+        window.misses("#to-pay").await;
+        poll::within(PATIENCE, "the items come first again", async || {
+            window.run(unpaid_first, &[]).await == json!(false)
+        })
+        .await;
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 8}))).await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
+    window.click(BUY).await;
+    window.sees("#items .payment .timer", "0:0").await;
+    // The page does not learn that the order expires.
+    window.block(&["*/v1/orders*"]).await;
+    window.sees("#items .payment .note", "The time to pay is over").await;
+    window.sees(ORDER, "Time over").await;
+    for gone in ["#items .payment .actions", "#orders .payment .actions", "#to-pay", "#items .payment .timer"] {
+        window.misses(gone).await;
+    }
+    let classes = "return [...document.querySelectorAll('#items .outcome, #orders .pill')].map((it) => it.className)";
+    assert_eq!(window.run(classes, &[]).await, json!(["outcome is-over", "pill "]));
+    assert!(!window.text("#items").await.unwrap().contains("Reserved for you"));
+    window.block(&[]).await;
+    window.sees(ORDER, "Expired").await;
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     let app = development().await;
@@ -98,12 +182,14 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.finds(BUY, "Sold out").await;
-    // And the limit is two.
+    // The limit is two: one more, and then no button that can only fail.
     app.restock(&id, "r", "phone", 5).await.ok(200);
     window.finds(BUY, "Buy").await;
-    window.fill("#item-phone-quantity", "2").await;
+    window.misses("#item-phone-quantity").await;
     window.click(BUY).await;
-    window.sees(NOTE, "limit for one person").await;
+    window.sees(BUY, "You have 2 of 2").await;
+    let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
+    assert_eq!(window.run(is_off, &[]).await, json!("true"));
     window.close().await;
 }
 
@@ -115,7 +201,7 @@ async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
     app.buy("ada", &id, "k", 1).await.ok(201);
     window.click(BUY).await;
-    window.sees(NOTE, "Too many requests").await;
+    window.sees(NOTE, "You ask more often than this sale allows").await;
     window.sees(TIMER, "Again in 0:").await;
     window.sees(BUY, "Please wait").await;
     let key = window.attempt().await.unwrap()["key"].clone();
@@ -200,7 +286,7 @@ async fn a_telephone_and_a_keyboard_are_enough() {
             .await
             .as_str()
             .unwrap(),
-        "Reserved for you. It is yours once it is paid."
+        "Reserved for you. Not yours until it is paid."
     );
     window.picture("telephone.png").await;
     let script = "return document.documentElement.scrollWidth";

@@ -134,7 +134,7 @@ async fn a_shop_that_is_known_is_linked_to_for_signing_in_and_for_paying() {
     window.sees(BUY, "Buy").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
-    window.sees(PAY, "Pay at the shop").await;
+    window.sees(PAY, "Pay €499.00").await;
     let orders = app.orders("ada", &id).await.ok(200).body;
     let order = orders["data"][0]["id"].as_str().unwrap();
     assert_eq!(

@@ -27,12 +27,12 @@ async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let drawn = key(&window).await;
     // The request has arrived, and its answer has not.
     let order = app.buy("ada", &id, &drawn, 1).await.ok(201).id();
     window.driver().refresh().await.unwrap();
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     assert_eq!(key(&window).await, drawn);
     window.block(&[]).await;
     window.sees(NOTE, "Reserved for you").await;
@@ -50,7 +50,7 @@ async fn when_the_sale_is_over_a_sent_purchase_is_probed_by_its_key_alone() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let attempt = window.attempt().await.unwrap();
     assert_eq!(attempt["isOpen"], true);
     // The request has arrived, and its answer has not; then the sale ends.
@@ -75,7 +75,7 @@ async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let drawn = key(&window).await;
     window.click("#sign-out").await;
     window.misses(NOTE).await;
@@ -101,7 +101,7 @@ async fn two_tabs_buy_once_for_one_click() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let first = window.driver().window().await.unwrap();
     let second = window.driver().new_tab().await.unwrap();
     window.driver().switch_to_window(second).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_page_outlives_its_server_and_says_so() {
     app.instance.kill();
     window.sees("#connection", "does not answer").await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let drawn = key(&window).await;
     app.instance = Instance::start(&app.environment, "all");
     window.sees("#connection", "Connected again").await;
@@ -191,7 +191,7 @@ async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it()
     window.run(REFUSING, &[]).await;
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let drawn = key(&window).await;
     for refusal in [
         "[404, 'not_found']",
@@ -205,7 +205,7 @@ async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it()
         assert_eq!(key(&window).await, drawn, "{refusal}");
         window.run("window.refusal = null", &[]).await;
         window.click("#items .outcome .actions button").await;
-        window.sees(NOTE, "We do not know yet").await;
+        window.sees(NOTE, "We are checking whether").await;
     }
     window.block(&[]).await;
     window.sees(NOTE, "Reserved for you").await;
@@ -235,7 +235,7 @@ async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_
     window.block(&[]).await;
     window.leave_by("location.reload()").await;
     // Asked for at once, and answered that the sale is over: the first request may still be at work.
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     assert_eq!(window.attempt().await.unwrap()["isOpen"], true);
     window.sees(NOTE, "The sale is over. Nothing was bought").await;
     let asked = asked(&window).await;
@@ -311,7 +311,7 @@ async fn a_replayed_order_is_shown_in_its_present_state() {
     for words in ["Paid. Thank you", "Cancelled. You gave it back"] {
         window.block(PURCHASES).await;
         window.click(BUY).await;
-        window.sees(NOTE, "We do not know yet").await;
+        window.sees(NOTE, "We are checking whether").await;
         // The request has arrived, its answer has not, and the order is decided meanwhile.
         let order = app.buy("ada", &id, &key(&window).await, 1).await.ok(201).body;
         if words.starts_with("Paid") {
@@ -395,7 +395,7 @@ async fn an_unanswered_purchase_is_not_repeated_a_day_later_without_a_press() {
     for is_wanted in [false, true] {
         window.block(PURCHASES).await;
         window.click(BUY).await;
-        window.sees(NOTE, "We do not know yet").await;
+        window.sees(NOTE, "We are checking whether").await;
         let drawn = key(&window).await;
         window.goto("/").await;
         window.sees("#sales", "A sale").await;
@@ -437,7 +437,7 @@ async fn a_page_that_slept_buys_nothing_without_a_press() {
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
     window.click(BUY).await;
-    window.sees(NOTE, "We do not know yet").await;
+    window.sees(NOTE, "We are checking whether").await;
     let drawn = key(&window).await;
     window.run(SLEEP, &[]).await;
     // From now on, a request would buy it.
