@@ -5,12 +5,11 @@ use crate::domain::sale::{PurchaseRate, Sale, SaleState};
 use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::domain::sale_message::SaleMessage;
 use crate::domain::time::{self, Millis, from_millis};
-use crate::flow::sell::glance::Glance;
+use crate::flow::sell::glance::{Glance, Releases};
 use chrono::{DateTime, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// One page of a list.
 #[derive(Serialize, JsonSchema)]
@@ -119,7 +118,7 @@ impl AdminSale {
 pub enum Availability {
     /// More than a tenth of the stock is free.
     Available,
-    /// A tenth of the stock or less is free.
+    /// A tenth of the stock, rounded up, or less is free.
     Low,
     /// No unit is free. Held units may come back if they are not paid for.
     SoldOut,
@@ -141,6 +140,13 @@ struct PublicItem {
     per_user_limit: u32,
     /// Roughly how many units are free.
     availability: Availability,
+    /// Of a sold-out item: whether unpaid orders hold units, which may come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_hold: Option<bool>,
+    /// Of a sold-out item: when the time to pay for the first held unit ends. Missing if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    next_release_at: Option<String>,
 }
 
 /// What a purchase in the sale requires.
@@ -198,8 +204,9 @@ pub struct PublicSale {
     items: Vec<PublicItem>,
 }
 
-impl From<Arc<Glance>> for PublicSale {
-    fn from(glance: Arc<Glance>) -> Self {
+impl PublicSale {
+    #[must_use]
+    pub fn of(glance: &Glance, releases: &Releases) -> Self {
         let now = glance.now();
         let sale = &glance.sale;
         let items = sale.items.iter().map(|item| {
@@ -207,9 +214,12 @@ impl From<Arc<Glance>> for PublicSale {
             let free = glance.free.get(&item.sku).copied().unwrap_or(item.stock);
             let availability = match free {
                 ..=0 => Availability::SoldOut,
-                free if free.saturating_mul(10) <= item.stock => Availability::Low,
+                // A tenth, rounded up: the last unit of a few is low, too.
+                free if free.saturating_mul(10) < item.stock.saturating_add(10) => Availability::Low,
                 _ => Availability::Available,
             };
+            let is_sold_out = availability == Availability::SoldOut;
+            let release = releases.get(&item.sku).filter(|_| is_sold_out);
             PublicItem {
                 sku: item.sku.to_string(),
                 name: item.name.clone(),
@@ -217,6 +227,8 @@ impl From<Arc<Glance>> for PublicSale {
                 currency: item.currency.clone(),
                 per_user_limit: item.per_user_limit,
                 availability,
+                on_hold: is_sold_out.then(|| glance.on_hold.contains(&item.sku)),
+                next_release_at: release.map(time::format),
             }
         });
         Self {

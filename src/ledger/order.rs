@@ -7,7 +7,7 @@ use super::{Ledger, be_brief, begin_in_order, begin_unless_locked, commit, is_lo
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
-use crate::domain::ids::{OrderId, SaleId, UserId};
+use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::Sale;
 use crate::domain::server::Server;
@@ -289,6 +289,25 @@ impl Ledger {
             })
         });
         shards.collect()
+    }
+
+    /// When the first hold of each item of a sale ends. It reads the 100 holds of each shard that end first; items that
+    /// have none among them are left out.
+    pub async fn next_releases(&self, sale: SaleId) -> Result<BTreeMap<Sku, DateTime<Utc>>, Fault> {
+        let rows = sqlx::query!(
+            "select held.sku as \"sku!\", min(held.expires_at + coalesce( \
+                 (select sum(o.until - greatest(o.since, held.created_at)) from outages o \
+                  where o.until > held.created_at), interval '0')) as \"ends_at!\" \
+             from shards s cross join lateral \
+                 (select o.sku, o.created_at, o.expires_at from orders o where o.sale_id = s.sale_id \
+                  and o.shard = s.shard and o.state = 'reserved' order by o.expires_at limit 100) held \
+             where s.sale_id = $1 group by held.sku",
+            sale.0
+        )
+        .fetch_all(&self.api)
+        .await?;
+        let releases = rows.into_iter().map(|row| Ok((word(&row.sku)?, row.ends_at)));
+        releases.collect()
     }
 
     /// Expires up to `max` orders of a shard; returns how many. Their deadline without outages is at or before `due`,

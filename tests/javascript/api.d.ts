@@ -166,6 +166,8 @@ interface PublicItem {
     currency: string;
     per_user_limit: number;
     availability: Availability;
+    on_hold?: boolean;
+    next_release_at?: string;
 }
 
 type Availability = 'available' | 'low' | 'sold_out';

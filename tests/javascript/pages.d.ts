@@ -94,6 +94,7 @@ interface Attempt {
     quantity: number;
     isOpen: boolean;
     isParked: boolean;
+    isTrying: boolean;
     sentAt: number | null;
     askedAt: number | null;
     tab: string;
@@ -115,7 +116,7 @@ type StepCode = Answer['code'] | 'early';
 
 // A step of an attempt that must be repeated, and why.
 type Repeat =
-    | { kind: 'again'; why: 'unknown' | 'slow'; code: StepCode; seconds: number }
+    | { kind: 'again'; why: 'unknown' | 'slow' | 'taken'; code: StepCode; seconds: number }
     | { kind: 'again'; why: 'guards'; code: StepCode };
 
 // How an attempt ended.
@@ -134,7 +135,7 @@ type Solution = { id: string; answer: string };
 
 // The phase of an attempt that the shopper sees.
 interface Phase extends Omit<End, 'kind'> {
-    kind: End['kind'] | 'sending' | 'checking' | 'proving' | 'letters' | 'queued' | 'elsewhere';
+    kind: End['kind'] | 'sending' | 'checking' | 'proving' | 'letters' | 'queued' | 'trying' | 'elsewhere';
     sku?: string;
     quantity?: number;
     isEnd?: boolean;
@@ -158,6 +159,7 @@ interface World {
     token: string;
     sale(): PublicSale;
     now(): number;
+    isFree(sku: string): Promise<boolean>;
     keep(): void;
     isStopped(): boolean;
     signal: AbortSignal;

@@ -28,10 +28,11 @@ export function load(sale, user) {
     }
 }
 
-export function begin(sale, user, sku, quantity) {
+// `isTrying`: the attempt waits until a unit is free.
+export function begin(sale, user, sku, quantity, isTrying) {
     // `isOpen`: the request was sent and its outcome is unknown. `sentAt`: when it was first sent. `askedAt`: when it was
     // last sent. `isParked`: no page retries it any more.
-    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked: false });
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked: false, isTrying });
 }
 
 // Stores the attempt and marks this tab as its owner. It does nothing if a newer attempt has replaced this one.

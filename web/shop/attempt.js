@@ -15,6 +15,10 @@ const WAIT_MAX_SECONDS = 90;
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
 
+// How often an attempt that waits for a free unit looks whether there is one, and the pause after it came too late.
+const TRY_SECONDS = 1;
+const TOO_LATE_SECONDS = 5;
+
 // The server may still work on an unanswered request for this long. A refusal within this time proves nothing about that
 // request.
 const WORK_MS = 3000;
@@ -31,6 +35,7 @@ const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer
 // `world` gives:
 // - `sale()`, `id`, `user`, `token`, `now()`;
 // - `keep()`: stores the attempt;
+// - `isFree(sku)`: whether a purchase of one unit may succeed, as far as the page knows;
 // - `isStopped()` and `signal`: whether the attempt was stopped;
 // - `hasSlept()`: whether the page slept since the last call;
 // - `show(phase)`: shows the phase of the attempt;
@@ -53,7 +58,7 @@ export async function drive(attempt, world) {
 
 /** @type {(attempt: Attempt, world: World) => Promise<End>} */
 async function tryOn(attempt, world) {
-    const counted = { unknown: 0, slow: 0, guards: 0 };
+    const counted = { unknown: 0, slow: 0, guards: 0, taken: 0 };
     for (;;) {
         /** @type {Step} */
         const step = world.isStopped() ? { kind: 'stopped' } : (outlived(attempt, world) ?? (await once(attempt, world, counted)));
@@ -71,6 +76,14 @@ async function tryOn(attempt, world) {
         if (step.why === 'guards') {
             if (guards > GUARDS_MAX) {
                 return { kind: 'refused', code: step.code };
+            }
+            continue;
+        }
+        if (step.why === 'taken') {
+            counted.guards = 0;
+            world.show({ kind: 'trying' });
+            if (!(await world.pause(step.seconds * 1000 * (1 + Math.random() / 4)))) {
+                return { kind: 'stopped' };
             }
             continue;
         }
@@ -103,6 +116,8 @@ function backOff(misses, asked) {
 
 /** @type {(answer: Answer) => Repeat} */
 const slow = (answer) => ({ kind: 'again', why: 'slow', code: answer.code, seconds: answer.wait });
+/** @type {(seconds: number) => Repeat} */
+const taken = (seconds) => ({ kind: 'again', why: 'taken', code: 'sold_out', seconds });
 /** @type {(answer: Answer) => Repeat} */
 const unknown = (answer) => ({ kind: 'again', why: 'unknown', code: answer.code, seconds: answer.wait });
 
@@ -111,6 +126,9 @@ async function once(attempt, world, counted) {
     const headers = { 'Idempotency-Key': attempt.key };
     // A retry of a sent request skips the guards. If the key has an order, the server needs no tokens and no open sale.
     if (!attempt.isOpen) {
+        if (attempt.isTrying && !(await world.isFree(attempt.sku))) {
+            return taken(TRY_SECONDS);
+        }
         const { guards } = world.sale();
         if (guards.waiting_room) {
             const turn = await admission(attempt, world, counted);
@@ -169,6 +187,9 @@ function refusal(answer, attempt, world) {
     // These come with `Retry-After`. `isUnknown` leaves no other 503 than `overloaded`.
     if (answer.status === 429 || answer.status === 503) {
         return slow(answer);
+    }
+    if (answer.code === 'sold_out' && attempt.isTrying) {
+        return taken(TOO_LATE_SECONDS);
     }
     if (GUARD_CODES.includes(answer.code)) {
         attempt.purchaseToken = null;

@@ -1,7 +1,7 @@
 // One item of a sale: description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { about, clockTime, moment, money, secondsLeft } from './format.js';
+import { about, clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
 import { payment } from './payment.js';
 import { meaning } from './problem.js';
@@ -23,7 +23,9 @@ const REFUSALS = {
 const CLOSED_STATES = { draft: 'refusedEarly', scheduled: 'refusedEarly', paused: 'refusedPaused', closed: 'refusedClosed' };
 // The buttons' texts while the sale is not open, and to stop an attempt.
 const CLOSED_BUTTONS = { paused: 'pausedButton', closed: 'closedButton' };
-const STOP_BUTTONS = { queued: 'leaveRoom', begun: 'leaveIt' };
+const STOP_BUTTONS = { queued: 'leaveRoom', begun: 'leaveIt', trying: 'stopTrying' };
+// The texts of a button that begins an attempt.
+const PRESSABLE = ['buy', 'enterRoom', 'keepTrying'];
 // Texts during a wait, and after it when the shopper has to decide.
 const SLOW = { overloaded: 'slowBusy', cooling_down: 'slowUnpaid', early: 'slowEarly' };
 const SLOW_END = { overloaded: 'slowBusyEnd', cooling_down: 'slowUnpaid', early: 'refusedEarly' };
@@ -35,6 +37,7 @@ const BUSY = {
     proving: 'checking',
     letters: 'checking',
     queued: 'queued',
+    trying: 'tryingButton',
     unknown: 'asking',
     slow: 'waiting',
     elsewhere: 'elsewhereButton',
@@ -54,6 +57,8 @@ function words(phase) {
             return say('lettersNote');
         case 'queued':
             return say(phase.isSoldOut ? 'queuedSoldOut' : 'queuedNote');
+        case 'trying':
+            return say('tryingNote');
         case 'unknown':
             if (phase.sentAt) {
                 return say('oldNote', { time: moment(phase.sentAt) });
@@ -106,6 +111,20 @@ function toneOf(phase, isDue) {
     return TONES[phase?.kind ?? ''] ?? '';
 }
 
+// Whether units of a sold-out item may come back, and when.
+/** @type {(item: PublicItem, now: number | null) => string} */
+function holdWords(item, now) {
+    if (item.availability !== 'sold_out') {
+        return '';
+    }
+    if (!item.on_hold) {
+        return say('noneOnHold');
+    }
+    const next = item.next_release_at;
+    const isAhead = next !== undefined && now !== null && Date.parse(next) > now;
+    return isAhead ? say('onHoldUntil', { time: timeOfDay(next) }) : say('onHold');
+}
+
 // The quantity field, from 1 to `most`.
 function quantityField(id, most) {
     if (most > CHOICE_MAX) {
@@ -131,7 +150,7 @@ function limitChoice(field, free) {
 
 /**
  * @param {PublicItem} item
- * @param {import('./payment.js').Act & { buy(sku: string, quantity: number): void, again(): void, stop(): void }} act handles the buttons
+ * @param {import('./payment.js').Act & { buy(sku: string, quantity: number, isTrying: boolean): void, again(): void, stop(): void }} act handles the buttons
  */
 export function itemCard(item, act) {
     const id = `item-${item.sku}`;
@@ -139,6 +158,7 @@ export function itemCard(item, act) {
     const price = element('p', { class: 'price' });
     const left = element('span', { class: 'pill' });
     const limit = element('p', { class: 'muted small' });
+    const hold = element('p', { class: 'small hold' });
     const most = item.per_user_limit;
     const quantity = quantityField(`${id}-quantity`, most);
     const quantityLabel = element('label', { for: quantity.id });
@@ -155,8 +175,10 @@ export function itemCard(item, act) {
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
-    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, buying, total, wrong, outcome);
+    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, hold, buying, total, wrong, outcome);
     let isWrong = false;
+    // What the button says.
+    let word = 'buy';
     // How many more the shopper may have.
     let free = most;
     /** @type {{ id: string, paying: ReturnType<typeof payment> } | null} */
@@ -172,7 +194,7 @@ export function itemCard(item, act) {
         if (units === null) {
             quantity.focus();
         } else {
-            act.buy(item.sku, units);
+            act.buy(item.sku, units, word === 'keepTrying');
         }
     });
     quantity.addEventListener('input', () => {
@@ -208,7 +230,9 @@ export function itemCard(item, act) {
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
         const mayQueue = sale.state === 'scheduled' && sale.guards.waiting_room;
         show(left, sale.state === 'open' || mayQueue);
-        let word = 'buy';
+        setText(hold, ['open', 'paused'].includes(sale.state) ? holdWords(item, now) : '');
+        show(hold, hold.textContent !== '');
+        word = 'buy';
         if (isHere) {
             word = BUSY[phase.kind];
         } else if (sale.state !== 'open' && !mayQueue) {
@@ -216,14 +240,15 @@ export function itemCard(item, act) {
         } else if (free === 0) {
             word = 'hasAll';
         } else if (item.availability === 'sold_out' && !mayQueue) {
-            word = 'left_sold_out';
+            // What is paid for does not come back by itself.
+            word = item.on_hold ? 'keepTrying' : 'left_sold_out';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
         } else if (sale.guards.waiting_room) {
             word = 'enterRoom';
         }
         setText(buy, say(word, { n: has, limit: most }));
-        setPressable(buy, !isBusy && (word === 'buy' || word === 'enterRoom'));
+        setPressable(buy, !isBusy && PRESSABLE.includes(word));
         // Paying comes before buying more.
         setAttribute(buy, 'class', order ? 'buy' : 'strong buy');
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
@@ -249,7 +274,7 @@ export function itemCard(item, act) {
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : (STOP_BUTTONS[phase?.kind ?? ''] ?? 'stop')));
-        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'slow', 'letters', 'proving'].includes(phase?.kind ?? '')));
+        show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'trying', 'slow', 'letters', 'proving'].includes(phase?.kind ?? '')));
         // Hiding the pressed button would lose the focus.
         if (focused && (focused.hidden || outcome.hidden)) {
             card.focus();

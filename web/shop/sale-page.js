@@ -34,6 +34,8 @@ const id = location.pathname.split('/')[2] ?? '';
 
 /** @type {PublicSale | null} */
 let sale = null;
+// When it was read, by the monotonic counter.
+let saleRead = -Infinity;
 let isMissing = false;
 /** @type {Order[]} */
 let orders = [];
@@ -126,6 +128,9 @@ function titleNews() {
     }
     if (phase?.kind === 'queued') {
         return phase.position === undefined ? say('queued') : say('titleQueued', { position: phase.position });
+    }
+    if (phase?.kind === 'trying') {
+        return say('titleTrying');
     }
     const unpaid = firstUnpaid();
     const left = unpaid && now() !== null ? secondsLeft(Date.parse(unpaid.expires_at), now()) : 0;
@@ -226,6 +231,7 @@ async function refreshSale() {
     isMissing = answer.status === 404;
     if (answer.isOk) {
         sale = /** @type {PublicSale} */ (answer.body);
+        saleRead = answer.received;
         hear(sale.server_time, answer.sent, answer.received);
         forgetOldNews();
         resumeIfOurs();
@@ -287,7 +293,8 @@ function keepOrder(order) {
     render();
 }
 
-function buy(sku, quantity) {
+/** @type {(sku: string, quantity: number, isTrying: boolean) => void} */
+function buy(sku, quantity, isTrying) {
     const who = shopper();
     if (!who) {
         wantSignIn('signInToBuy');
@@ -298,7 +305,7 @@ function buy(sku, quantity) {
         forgetBegun();
     }
     if (!load(id, who.user)) {
-        begin(id, who.user, sku, quantity);
+        begin(id, who.user, sku, quantity, isTrying);
     }
     resume();
 }
@@ -342,6 +349,17 @@ function resumeIfOurs() {
     isFresh = false;
 }
 
+// Whether an attempt that waits for a free unit may go on. It also goes on to read that the sale is over.
+async function isFree(sku) {
+    // A hidden page does not poll.
+    if (document.visibilityState === 'hidden' && performance.now() - saleRead > SOON_MS) {
+        await refreshSale();
+    }
+    const state = sale && stateAt(sale, now());
+    const item = sale?.items.find((one) => one.sku === sku);
+    return state === 'closed' || (state === 'open' && item?.availability !== 'sold_out');
+}
+
 /** @type {(attempt: Attempt, who: Shopper) => Promise<void>} */
 async function run(attempt, who) {
     if (driving || !sale) {
@@ -365,6 +383,7 @@ async function run(attempt, who) {
         token: who.token,
         sale: /** @type {() => PublicSale} */ (() => sale),
         now: /** @type {() => number} */ (now),
+        isFree,
         keep: keepIt,
         isStopped: () => stopping.signal.aborted,
         signal: stopping.signal,

@@ -7,13 +7,15 @@ use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
 use crate::flow::sale_book::shared;
 use crate::stock::read_shard::{ShardReading, total};
+use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use moka::future::Cache;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// How long a glance is served from memory: concurrent page views share one reading.
 const FRESH: Duration = Duration::from_millis(200);
@@ -24,6 +26,15 @@ const PACE: Duration = Duration::from_millis(50);
 /// How long the last good glance is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
+/// How long the times of the next releases are served from memory, also if Postgres did not answer.
+const RELEASES_FRESH: Duration = Duration::from_secs(2);
+
+/// No page view waits longer for Postgres to answer when the next units may come back.
+const RELEASES_MAX: Duration = Duration::from_millis(200);
+
+/// When the first held unit of an item may come back, by SKU.
+pub type Releases = BTreeMap<Sku, DateTime<Utc>>;
+
 /// A sale's stock as shoppers may see it.
 #[derive(Debug, Clone)]
 pub struct Glance {
@@ -31,6 +42,8 @@ pub struct Glance {
     pub sale: Arc<Sale>,
     /// Units that are free, or in transit between two shards, by SKU; absent before the sale is loaded.
     pub free: BTreeMap<Sku, i64>,
+    /// The items of which unpaid orders hold units.
+    pub on_hold: BTreeSet<Sku>,
     read_at: Millis,
     read: Instant,
 }
@@ -49,14 +62,16 @@ impl Glance {
     }
 }
 
-/// Three caches by sale:
+/// Four caches by sale:
 /// - glances of a moment ago,
 /// - the last good ones, for callers to whom an old one is better than none,
-/// - readings for callers that need one that begins after they ask.
+/// - readings for callers that need one that begins after they ask,
+/// - when the next units may come back.
 pub struct Glances(
     Cache<SaleId, Option<Arc<Glance>>>,
     Cache<SaleId, Arc<Glance>>,
     Cache<SaleId, Arc<Rereadings>>,
+    Cache<SaleId, Arc<Releases>>,
 );
 
 impl Default for Glances {
@@ -64,7 +79,8 @@ impl Default for Glances {
         let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
         let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
         let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
-        Self(fresh.build(), remembered.build(), rereadings.build())
+        let releases = Cache::builder().max_capacity(10_000).time_to_live(RELEASES_FRESH);
+        Self(fresh.build(), remembered.build(), rereadings.build(), releases.build())
     }
 }
 
@@ -158,6 +174,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
         None => app.stock.now().await?,
     };
     let mut free = BTreeMap::new();
+    let mut on_hold = BTreeSet::new();
     // A sale that has left Redis, a day after its end, has no free unit. A sale that is not loaded has no entries.
     if sale.retired || !readings.is_empty() {
         for item in &sale.items {
@@ -165,11 +182,15 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
             let seen = counters.available + counters.in_transit().max(0);
             let before = last.as_ref().and_then(|last| last.free.get(&item.sku)).copied();
             free.insert(item.sku.clone(), before.map_or(seen, |before| before.max(seen)));
+            if counters.held > 0 || last.as_ref().is_some_and(|last| last.on_hold.contains(&item.sku)) {
+                on_hold.insert(item.sku.clone());
+            }
         }
     }
     let glance = Arc::new(Glance {
         sale,
         free,
+        on_hold,
         read_at,
         read: Instant::now(),
     });
@@ -177,6 +198,21 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
         app.glances.1.insert(id, Arc::clone(&glance)).await;
     }
     Ok(Some(glance))
+}
+
+/// When the first held unit of each sold-out item may come back. Items for which that is not known are left out, as all
+/// are while Postgres does not answer.
+pub async fn next_releases(app: &App, glance: &Glance) -> Arc<Releases> {
+    let is_wanted = |(sku, free): (&Sku, &i64)| *free <= 0 && glance.on_hold.contains(sku);
+    if !glance.free.iter().any(is_wanted) {
+        return Arc::default();
+    }
+    let sale = glance.sale.id;
+    let read = Box::pin(async {
+        let answer = timeout(RELEASES_MAX, app.ledger.next_releases(sale)).await;
+        Arc::new(answer.ok().and_then(Result::ok).unwrap_or_default())
+    });
+    app.glances.3.get_with(sale, read).await
 }
 
 /// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed

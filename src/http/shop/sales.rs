@@ -1,8 +1,11 @@
 //! Sales for shoppers. They need no token.
 
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
 use crate::domain::sale_guards::SaleGuards;
+use crate::flow::App;
 use crate::flow::sell::browse::count_page_view;
-use crate::flow::sell::glance::{glance, glances};
+use crate::flow::sell::glance::{Glance, glance, glances, next_releases};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Browser, Query, SalePath, Shopper};
 use crate::http::openapi::{SALE_ID, Who};
@@ -11,6 +14,7 @@ use crate::http::views::{Page, PageQuery, PublicGuards, PublicSale};
 use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -27,8 +31,9 @@ pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/sales/{id}", handler!(show), |it| {
         it.of_shoppers(Who::Visitor, "showSale", "Show a sale")
             .says(
-                "`server_time` is the clock that decides: use it for a countdown. An item is `low` if a tenth or less \
-                 is free, and `sold_out` if nothing is. Held units may come back if they are not paid for.",
+                "`server_time` is the clock that decides: use it for a countdown. An item is `low` if a tenth \
+                 of its stock, rounded up, or less is free, and `sold_out` if nothing is. Then `on_hold` is whether \
+                 unpaid orders hold units. The first of them may come back at `next_release_at`, or before.",
             )
             .answers::<PublicSale>(200, "The sale.", example())
     }),
@@ -37,17 +42,31 @@ pub const ROUTES: &[Endpoint] = &[
 async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
     count_view(&api, browser);
     let (limit, after) = (page.limit.get(), page.starting_after);
-    let sales = api.for_shopper(move |app| async move { glances(&app, limit, after).await });
-    let (sales, has_more) = sales.await?;
-    let data: Vec<PublicSale> = sales.into_iter().map(PublicSale::from).collect();
+    let (data, has_more) = api.for_shopper(move |app| newest(app, limit, after)).await?;
     Ok(HttpResponse::Ok().json(Page { data, has_more }))
 }
 
 async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     count_view(&api, browser);
-    let sale = api.for_shopper(|app| async move { glance(&app, id).await });
-    let sale = found(sale.await?, "such sale")?;
-    Ok(HttpResponse::Ok().json(PublicSale::from(sale)))
+    let sale = api.for_shopper(move |app| one(app, id));
+    Ok(HttpResponse::Ok().json(found(sale.await?, "such sale")?))
+}
+
+async fn newest(app: Arc<App>, max: usize, after: Option<SaleId>) -> Result<(Vec<PublicSale>, bool), Fault> {
+    let (sales, has_more) = glances(&app, max, after).await?;
+    let views = sales.into_iter().map(|sale| view(Arc::clone(&app), sale));
+    Ok((join_all(views).await, has_more))
+}
+
+async fn one(app: Arc<App>, id: SaleId) -> Result<Option<PublicSale>, Fault> {
+    let Some(sale) = glance(&app, id).await? else {
+        return Ok(None);
+    };
+    Ok(Some(view(app, sale).await))
+}
+
+async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
+    PublicSale::of(&sale, &next_releases(&app, &sale).await)
 }
 
 /// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.
@@ -73,6 +92,8 @@ fn example() -> Value {
         "purchase_rate": {"limit": 5, "window_ms": 60000},
         "guards": PublicGuards::from(&SaleGuards::default()),
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
-            "per_user_limit": 2, "availability": "available"}],
+            "per_user_limit": 2, "availability": "available"},
+            {"sku": "TSHIRT-L", "name": "T-shirt, large", "price_minor": 2500, "currency": "EUR", "per_user_limit": 2,
+            "availability": "sold_out", "on_hold": true, "next_release_at": "2026-11-22T09:15:00.040Z"}],
     })
 }

@@ -174,14 +174,15 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.click(BUY).await;
     window.sees(NOTE, "not that many left").await;
     app.buy("eve", &id, "k", 1).await.ok(201);
-    window.finds(BUY, "Sold out").await;
+    window.finds(BUY, "Keep trying for me").await;
     window.sees("#items .pill", "Sold out").await;
+    window.sees("#items .hold", "0 left, some on hold").await;
     app.cancel("bob", &order).await.ok(200);
     window.finds(BUY, "Buy").await;
     window.fill("#item-phone-quantity", "1").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
-    window.finds(BUY, "Sold out").await;
+    window.finds(BUY, "Keep trying for me").await;
     // The limit is two: one more, and then no button that can only fail.
     app.restock(&id, "r", "phone", 5).await.ok(200);
     window.finds(BUY, "Buy").await;
@@ -190,6 +191,37 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.sees(BUY, "You have 2 of 2").await;
     let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
     assert_eq!(window.run(is_off, &[]).await, json!("true"));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
+    let held = app.buy("bob", &id, "k", 1).await.ok(201).id();
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.finds("#items .hold", "The next may come back at").await;
+    window.sees(BUY, "Keep trying for me").await;
+    // A shopper who stops has bought nothing.
+    window.click(BUY).await;
+    window.sees(NOTE, "as soon as one is free").await;
+    window.click("#items .outcome button.quiet").await;
+    window.misses(NOTE).await;
+    assert_eq!(window.attempt().await, None);
+    // It goes on after a reload, and nothing has to be pressed.
+    window.click(BUY).await;
+    window.sees(BUY, "Trying").await;
+    window.driver().refresh().await.unwrap();
+    window.sees(BUY, "Trying").await;
+    app.cancel("bob", &held).await.ok(200);
+    window.sees(NOTE, "Reserved for you").await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(app.units(&id).await, [0, 1, 0]);
+    // What is paid does not come back, so there is nothing to try for.
+    window.click("#orders button.strong").await;
+    window.sees(ORDER, "Paid").await;
+    window.finds(BUY, "Sold out").await;
+    window.sees("#items .hold", "none on hold").await;
     window.close().await;
 }
 

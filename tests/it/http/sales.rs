@@ -1,7 +1,7 @@
 //! Sales: which may be created, how they are shown, and when they sell.
 
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
-use crate::support::poll;
+use crate::support::poll::{self, PATIENCE};
 use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -170,6 +170,38 @@ async fn availability_says_available_then_low_then_sold_out_and_back() {
     app.cancel("bob", &last).await.ok(200);
     becomes("low").await;
     app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn a_sold_out_item_says_whether_and_when_a_held_unit_may_come_back() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 2}))).await;
+    let path = format!("/v1/sales/{id}");
+    let is = async |what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        poll::within(PATIENCE, what, async || {
+            let (shown, listed) = (app.get(Who::Nobody, &path).await, app.get(Who::Nobody, "/v1/sales").await);
+            is_so(&shown.ok(200).body["items"][0]) && is_so(&listed.ok(200).body["data"][0]["items"][0])
+        })
+        .await;
+    };
+    let first = app.buy("ada", &id, "k", 1).await.ok(201).body;
+    // The last unit of two is low. Nothing is said of holds while it can be bought.
+    is("one is left", &|item: &Value| {
+        item["availability"] == "low" && item.get("on_hold").is_none() && item.get("next_release_at").is_none()
+    })
+    .await;
+    let second = app.buy("bob", &id, "k", 1).await.ok(201).body;
+    is("the first hold ends first", &|item: &Value| {
+        item["availability"] == "sold_out" && item["on_hold"] == true && item["next_release_at"] == first["expires_at"]
+    })
+    .await;
+    assert_eq!(app.pay("pay_first", &first).await, "applied");
+    is("the second is left", &|item: &Value| item["next_release_at"] == second["expires_at"]).await;
+    assert_eq!(app.pay("pay_second", &second).await, "applied");
+    is("both are paid", &|item: &Value| {
+        item["availability"] == "sold_out" && item["on_hold"] == false && item.get("next_release_at").is_none()
+    })
+    .await;
 }
 
 #[tokio::test]
