@@ -52,6 +52,7 @@ assets! {
         "poll.js"
         "proof-worker.js"
         "proof.js"
+        "room.js"
         "sale-page.js"
         "sales-page.js"
         "shop-links.js"

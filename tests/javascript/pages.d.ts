@@ -109,6 +109,7 @@ interface Room {
     ticket?: string;
     admission?: string | null;
     until?: string;
+    first?: number;
 }
 
 // Why a step failed. `early`: by the server's clock, the sale has not started yet.
@@ -142,8 +143,9 @@ interface Phase extends Omit<End, 'kind'> {
     at?: number;
     isSoldOut?: boolean;
     position?: number;
-    waiting?: number;
+    first?: number;
     wait?: number;
+    heardAt?: number;
 }
 
 // The shopper's reply to a captcha; shop/captcha.js explains it.

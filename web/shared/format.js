@@ -17,8 +17,15 @@ const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', t
 
 export const moment = (time) => moments().format(new Date(time));
 
-/** The time on the clock, such as 17:28. @param {string} time */
+/** The time on the clock, such as 17:28. @param {string | number} time */
 export const timeOfDay = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'short' }).format(new Date(time));
+
+/** The time on the clock with seconds. @param {number} time */
+export const timeExact = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'medium' }).format(new Date(time));
+
+/** The time on the clock; on another day than now, with its date. @type {(time: number, now: number) => string} */
+export const momentNear = (time, now) =>
+    new Date(time).toDateString() === new Date(now).toDateString() ? timeOfDay(time) : moment(time);
 
 const exact = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'medium' });
 

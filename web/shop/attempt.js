@@ -230,8 +230,10 @@ async function admission(attempt, world, counted) {
             misses = 0;
             /** @type {Standing} */
             const standing = answer.body;
-            const { state, position, waiting, estimated_wait_seconds: wait, ticket } = standing;
-            room = { ticket: ticket ?? room.ticket, admission: standing.admission, until: standing.expires_at };
+            const { state, position, estimated_wait_seconds: wait, ticket } = standing;
+            // The furthest place that the shopper has seen: how much of the line has gone since.
+            const first = standing.admission ? undefined : Math.max(position ?? 1, room.first ?? 1);
+            room = { ticket: ticket ?? room.ticket, admission: standing.admission, until: standing.expires_at, first };
             keepRoom(world.id, world.user, room);
             if (room.admission) {
                 return { admission: room.admission };
@@ -239,7 +241,7 @@ async function admission(attempt, world, counted) {
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
             seconds = standing.ask_again_seconds ?? 2;
-            world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, waiting, wait });
+            world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, first, wait, heardAt: world.now() });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
             // The shopper keeps the place.
             misses += 1;

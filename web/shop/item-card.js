@@ -1,10 +1,11 @@
 // One item of a sale: description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { about, clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
+import { clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
 import { payment } from './payment.js';
 import { meaning } from './problem.js';
+import { waitingRoom } from './room.js';
 
 // Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
 const CHOICE_MAX = 10;
@@ -171,7 +172,8 @@ export function itemCard(item, act) {
     const again = element('button', { type: 'button' });
     const stop = element('button', { class: 'quiet', type: 'button' });
     const due = element('div');
-    const outcome = element('div', { class: 'outcome' }, note, timer, due, place, element('div', { class: 'actions' }, again, stop));
+    const room = waitingRoom();
+    const outcome = element('div', { class: 'outcome' }, note, timer, due, room.node, place, element('div', { class: 'actions' }, again, stop));
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
@@ -267,8 +269,14 @@ export function itemCard(item, act) {
         if (order) {
             unpaid?.paying.update(now, order);
         }
-        setText(timer, timing(phase, wait));
-        show(timer, timer.textContent !== '');
+        const isQueued = phase?.kind === 'queued';
+        card.toggleAttribute('data-queued', isQueued);
+        show(room.node, isQueued);
+        if (isQueued) {
+            room.update(now, phase);
+        }
+        setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : '');
+        show(timer, wait > 0);
         const isBegun = phase?.kind === 'begun';
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
@@ -283,14 +291,4 @@ export function itemCard(item, act) {
     }
 
     return { card, place, update };
-}
-
-/** @type {(phase: Phase | null, wait: number) => string} */
-function timing(phase, wait) {
-    if (phase?.kind === 'queued') {
-        const place = { position: phase.position, waiting: phase.waiting };
-        const words = phase.position === undefined ? [] : [say('queuedPlace', place)];
-        return (phase.wait === undefined ? words : [...words, about(phase.wait)]).join(' · ');
-    }
-    return wait > 0 ? say('againIn', { time: clockTime(wait) }) : '';
 }

@@ -12,6 +12,7 @@ import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
+import { notify, roughly } from './room.js';
 import { stateAt, timeOf } from './sale-state.js';
 import { payLink } from './shop-links.js';
 import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
@@ -127,7 +128,8 @@ function titleNews() {
         return say('titleLetters');
     }
     if (phase?.kind === 'queued') {
-        return phase.position === undefined ? say('queued') : say('titleQueued', { position: phase.position });
+        const ahead = phase.position === undefined ? null : phase.position - 1;
+        return ahead === null ? say('queued') : ahead === 0 ? say('titleNext') : say('titleQueued', { n: roughly(ahead) });
     }
     if (phase?.kind === 'trying') {
         return say('titleTrying');
@@ -373,6 +375,8 @@ async function run(attempt, who) {
     const stopping = new AbortController();
     driving = stopping;
     attempt.isParked = false;
+    let hasWaited = false;
+    const notifyOfEnd = () => hasWaited && notify(titleNews() || say('titleGoOn'), sale?.name ?? '');
     const keepIt = () => keep(id, who.user, attempt);
     const keeping = setInterval(keepIt, KEEP_MS);
     keepIt();
@@ -393,6 +397,10 @@ async function run(attempt, who) {
             if (!stopping.signal.aborted) {
                 phase = { sku: attempt.sku, ...next };
                 render();
+                hasWaited ||= next.kind === 'queued' || next.kind === 'trying';
+                if (next.kind === 'letters') {
+                    notifyOfEnd();
+                }
             }
         },
         pause: (ms) => pause(ms, stopping.signal),
@@ -420,6 +428,9 @@ async function run(attempt, who) {
         driving = null;
     }
     finish(end, attempt, who, isCurrent);
+    if (isCurrent && end.kind !== 'stopped') {
+        notifyOfEnd();
+    }
 }
 
 // Handles the end of an attempt. The key is removed only when the outcome is known. `isCurrent` is false if another shopper

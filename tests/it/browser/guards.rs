@@ -24,9 +24,13 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
-    window.sees("#items .outcome .timer", "Place 1 of ").await;
+    window.sees("#items .room .place", "You are among the next").await;
+    window.sees("#items .room", "Your turn in about").await;
+    window.sees("#items .room", "You may close this page").await;
+    window.sees("#items .room", "Updated").await;
     // A shopper who leaves has bought nothing, and finds the same place on return.
     window.click("#items .outcome button.quiet").await;
+    window.misses("#items .room").await;
     window.misses(NOTE).await;
     assert_eq!(window.focus().await, "li#.item", "it was on a button that is gone");
     assert_eq!(window.attempt().await, None);
@@ -35,6 +39,56 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     app.operate(&id, "open").await.ok(200);
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
+    window.close().await;
+}
+
+/// A browser that lets pages notify once they have asked, and counts the notifications in `window.notified`. The page
+/// counts as hidden while `window.isAway`. Its first place in the line is behind 1,234 others, and its second behind 617.
+const NOTIFYING: &str = "window.notified = [];
+    window.Notification = class extends EventTarget {
+        static permission = 'default';
+        static requestPermission() { this.permission = 'granted'; return Promise.resolve('granted'); }
+        constructor(title, { body }) { super(); window.notified.push(`${title} · ${body}`); }
+    };
+    Object.defineProperty(document, 'visibilityState', { get: () => (window.isAway ? 'hidden' : 'visible') });
+    const real = window.fetch;
+    const places = [1235, 618];
+    window.fetch = (path, options) => {
+        if (!path.endsWith('/waiting-room') || (window.isAway && places.length === 0)) { return real(path, options); }
+        window.place = places.shift() ?? window.place;
+        const place = { state: 'waiting', position: window.place, waiting: 2000, estimated_wait_seconds: 600, ask_again_seconds: 1 };
+        return Promise.resolve(new Response(JSON.stringify(place)));
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_shopper_sees_the_line_move_and_is_notified_of_the_turn() {
+    let app = development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    let window = Window::open(&app).await;
+    window
+        .devtools("Page.addScriptToEvaluateOnNewDocument", json!({"source": NOTIFYING}))
+        .await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    // As far as it is known, and no further.
+    window.sees("#items .room .place", "Ahead of you: about 620").await;
+    let bar = window.run("return document.querySelector('#items .room progress').value", &[]).await;
+    assert_eq!(bar, json!(0.5), "half of the line has gone since it was seen first");
+    window.sees("#items .room", "Your turn in about 10 min, at ").await;
+    window.has_title("In the queue: about 620 ahead · A sale").await;
+    window.click("#items .room button").await;
+    window.sees("#items .room", "your browser notifies you").await;
+    window.misses("#items .room button").await;
+    assert_eq!(window.run("return window.notified", &[]).await, json!([]));
+    window.run("window.isAway = true", &[]).await;
+    poll::within(PATIENCE, "the shopper is notified", async || {
+        window.run("return window.notified", &[]).await == json!(["Reserved: about 15 min to pay · A sale"])
+    })
+    .await;
+    window.has_title("Reserved: about 15 min to pay · A sale").await;
     window.close().await;
 }
 

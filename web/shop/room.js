@@ -1,0 +1,70 @@
+// The waiting room: how many are ahead, about when it is the shopper's turn, and a notification for a shopper who looks at
+// something else.
+
+import { element, onPress, setAttribute, setText, show } from './dom.js';
+import { about, momentNear, secondsLeft, timeExact } from './format.js';
+import { say } from './language.js';
+
+const mayAsk = () => 'Notification' in window && Notification.permission === 'default';
+const isOn = () => 'Notification' in window && Notification.permission === 'granted';
+
+// Notifies a shopper who allowed it and does not see the page.
+export function notify(title, body) {
+    if (!isOn() || document.visibilityState === 'visible') {
+        return;
+    }
+    try {
+        new Notification(title, { body }).addEventListener('click', () => window.focus());
+    } catch {
+        // Browsers of some phones notify only for pages that stay installed. The title still says it.
+    }
+}
+
+// The place is an estimate from the line of one shard, so it is not shown more precisely than that.
+export function roughly(number) {
+    const step = number < 10 ? 1 : 10 ** Math.max(1, Math.floor(Math.log10(number)) - 1);
+    return Math.round(number / step) * step;
+}
+
+// How much of the line has gone since this browser first saw it: 0 to 1.
+/** @type {(phase: Phase) => number} */
+function gone({ position = 1, first = 1 }) {
+    return first > 1 ? Math.max(0, (first - position) / (first - 1)) : 1;
+}
+
+export function waitingRoom() {
+    const place = element('p', { class: 'place' });
+    const bar = element('progress', { max: '1' });
+    const turn = element('p');
+    const kept = element('p', { class: 'small' });
+    const remind = element('button', { type: 'button' });
+    const heard = element('p', { class: 'muted small' });
+    const node = element('div', { class: 'room' }, place, bar, turn, kept, remind, heard);
+    onPress(remind, () => Notification.requestPermission());
+
+    /** @type {(now: number | null, phase: Phase) => void} */
+    function update(now, phase) {
+        const { position, wait, heardAt } = phase;
+        const ahead = (position ?? 1) - 1;
+        setText(place, ahead === 0 ? say('queuedNext') : say('queuedAhead', { n: roughly(ahead) }));
+        show(place, position !== undefined);
+        setAttribute(bar, 'aria-label', say('queueBar'));
+        setAttribute(bar, 'value', gone(phase).toFixed(3));
+        show(bar, position !== undefined);
+        if (now === null || heardAt === undefined) {
+            return;
+        }
+        const turnAt = wait === undefined ? null : heardAt + wait * 1000;
+        const time = turnAt === null ? '' : momentNear(turnAt, now);
+        const left = turnAt === null ? '' : about(Math.max(1, secondsLeft(turnAt, now)));
+        setText(turn, turnAt === null ? say('queuedStill') : say('queuedTurn', { left, time }));
+        show(turn, !phase.isSoldOut);
+        const keptWords = turnAt === null ? say('queuedKept') : say('queuedKeptUntil', { time });
+        setText(kept, isOn() ? `${keptWords} ${say('notified')}` : keptWords);
+        setText(remind, say('notify'));
+        show(remind, mayAsk());
+        setText(heard, say('updatedAt', { time: timeExact(heardAt) }));
+    }
+
+    return { node, update };
+}
