@@ -34,6 +34,7 @@ interface PageElements {
     'orders-section': HTMLElement;
     sales: HTMLElement;
     'sign-in': HTMLElement;
+    'sign-in-early': HTMLElement;
     'sign-in-why': HTMLElement;
     'sign-out': HTMLElement;
     state: HTMLElement;
@@ -87,14 +88,18 @@ interface Shopper {
     token: string;
 }
 
-// A stored attempt to buy. Times are by the browser's clock.
-interface Attempt {
-    key: string;
+// What a shopper wants to buy. `isTrying`: the attempt waits until a unit is free.
+interface Wish {
     sku: string;
     quantity: number;
+    isTrying: boolean;
+}
+
+// A stored attempt to buy. Times are by the browser's clock.
+interface Attempt extends Wish {
+    key: string;
     isOpen: boolean;
     isParked: boolean;
-    isTrying: boolean;
     sentAt: number | null;
     askedAt: number | null;
     tab: string;

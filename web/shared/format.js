@@ -23,9 +23,9 @@ export const timeOfDay = (time) => new Intl.DateTimeFormat(locale(), { timeStyle
 /** The time on the clock with seconds. @param {number} time */
 export const timeExact = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'medium' }).format(new Date(time));
 
-/** The time on the clock; on another day than now, with its date. @type {(time: number, now: number) => string} */
+/** The time on the clock; on another day than now, with its date. @type {(time: number | string, now: number | null) => string} */
 export const momentNear = (time, now) =>
-    new Date(time).toDateString() === new Date(now).toDateString() ? timeOfDay(time) : moment(time);
+    now !== null && new Date(time).toDateString() === new Date(now).toDateString() ? timeOfDay(time) : moment(time);
 
 const exact = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'medium' });
 

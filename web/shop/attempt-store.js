@@ -2,7 +2,7 @@
 // same key. The attempt is removed only when its outcome is known.
 
 import { draw } from './api.js';
-import { lasting, ofTab } from './storage.js';
+import { lasting, ofTab, readOfTab } from './storage.js';
 
 // A tab that has not refreshed its attempt for this long has given it up.
 const GONE_MS = 6000;
@@ -28,11 +28,31 @@ export function load(sale, user) {
     }
 }
 
-// `isTrying`: the attempt waits until a unit is free.
-export function begin(sale, user, sku, quantity, isTrying) {
+/** @type {(sale: string, user: string, wish: Wish, isParked?: boolean) => void} */
+export function begin(sale, user, { sku, quantity, isTrying }, isParked = false) {
     // `isOpen`: the request was sent and its outcome is unknown. `sentAt`: when it was first sent. `askedAt`: when it was
     // last sent. `isParked`: no page retries it any more.
-    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked: false, isTrying });
+    keep(sale, user, { key: draw(), sku, quantity, isOpen: false, sentAt: null, askedAt: null, isParked, isTrying });
+}
+
+const wishName = (sale) => `flashsale.wish.${sale}`;
+
+// Keeps over the sign-in what a shopper wants to buy.
+/** @type {(sale: string, wish: Wish) => void} */
+export function keepWish(sale, wish) {
+    ofTab.set(wishName(sale), JSON.stringify(wish));
+}
+
+// Begins an attempt at what was wanted, if there is no other. It waits for a press: the sign-in may have been another
+// shopper's. Returns whether anything was wanted.
+/** @type {(sale: string, user: string) => boolean} */
+export function takeWish(sale, user) {
+    const wish = readOfTab(wishName(sale));
+    ofTab.remove(wishName(sale));
+    if (wish !== null && load(sale, user) === null) {
+        begin(sale, user, wish, true);
+    }
+    return wish !== null;
 }
 
 // Stores the attempt and marks this tab as its owner. It does nothing if a newer attempt has replaced this one.

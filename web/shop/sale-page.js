@@ -2,12 +2,25 @@
 
 import { ask } from './api.js';
 import { drive } from './attempt.js';
-import { begin, forget, isFromReload, isOurs, isRecent, keep, load, onOtherTab, sentAt, sleepWatch } from './attempt-store.js';
+import {
+    begin,
+    forget,
+    isFromReload,
+    isOurs,
+    isRecent,
+    keep,
+    keepWish,
+    load,
+    onOtherTab,
+    sentAt,
+    sleepWatch,
+    takeWish,
+} from './attempt-store.js';
 import { readLetters } from './captcha.js';
 import { hear, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { about, clockTime, countdownParts, money, secondsLeft, span } from './format.js';
+import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
@@ -162,6 +175,9 @@ function renderHead(state) {
         renderCountdown(secondsLeft(until, now()));
     }
     setText(byId('when'), span(sale.starts_at, sale.ends_at));
+    const isEarly = state === 'scheduled' && !shopper();
+    setText(byId('sign-in-early'), isEarly ? say('signInEarly', { time: momentNear(sale.starts_at, now()) }) : '');
+    show(byId('sign-in-early'), isEarly);
 }
 
 function renderCountdown(seconds) {
@@ -297,8 +313,10 @@ function keepOrder(order) {
 
 /** @type {(sku: string, quantity: number, isTrying: boolean) => void} */
 function buy(sku, quantity, isTrying) {
+    const wish = { sku, quantity, isTrying };
     const who = shopper();
     if (!who) {
+        keepWish(id, wish);
         wantSignIn('signInToBuy');
         return;
     }
@@ -307,7 +325,7 @@ function buy(sku, quantity, isTrying) {
         forgetBegun();
     }
     if (!load(id, who.user)) {
-        begin(id, who.user, sku, quantity, isTrying);
+        begin(id, who.user, wish);
     }
     resume();
 }
@@ -333,6 +351,7 @@ function resumeIfOurs() {
         return;
     }
     const who = shopper();
+    const isWished = who !== null && takeWish(id, who.user);
     const attempt = who && load(id, who.user);
     if (!attempt) {
         if (['elsewhere', 'unknown', 'begun'].includes(phase?.kind ?? '')) {
@@ -347,6 +366,10 @@ function resumeIfOurs() {
         const kind = attempt.isOpen ? 'unknown' : 'begun';
         const old = attempt.isOpen && !isRecent(attempt) ? { sentAt: sentAt(attempt) } : {};
         phase = { kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, ...old };
+    }
+    if (isWished) {
+        render();
+        cards.get(phase?.sku ?? '')?.card.focus();
     }
     isFresh = false;
 }

@@ -53,8 +53,9 @@ export function startSignIn(changed) {
         }
         why = '';
         byId('token').value = '';
-        changed();
         byId('main').focus();
+        // May move the focus to what the shopper wanted.
+        changed();
     }
     byId('by-token').addEventListener('submit', (event) => {
         event.preventDefault();

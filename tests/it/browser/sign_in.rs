@@ -1,10 +1,13 @@
 //! Tokens that the shop's own sign-in hands over in a link.
 
-use crate::support::app::{TestApp, sale, token};
+use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll;
-use crate::support::window::Window;
+use crate::support::window::{Window, development};
+use chrono::{TimeDelta, Utc};
+use serde_json::json;
 
 const BUY: &str = "#items .buy";
+const NOTE: &str = "#items .outcome .note";
 const ORDER: &str = "#orders .order .pill";
 const PAY: &str = "#orders .order a.button";
 const ADDRESS: &str = "return location.href";
@@ -58,6 +61,48 @@ async fn a_link_with_a_token_signs_in_and_does_not_keep_it_in_the_address() {
     let address = window.run(ADDRESS, &[]).await;
     assert!(!address.as_str().unwrap().contains('#'), "{address}");
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_shopper_wanted_is_kept_over_the_sign_in_and_bought_after_a_press() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.misses("#sign-in-early").await;
+    window.fill("#item-phone-quantity", "3").await;
+    window.click(BUY).await;
+    window.sees("#sign-in-why", "What you chose is kept").await;
+    // A shop's own sign-in is on another page.
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.sees(NOTE, "You had begun to buy 3 of this").await;
+    assert_eq!(window.focus().await, "li#.item");
+    assert_eq!(app.units(&id).await, [10, 0, 0]);
+    window.click("#items .outcome .actions button").await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(app.units(&id).await, [7, 3, 0]);
+    // It is taken once: the next shopper wants nothing yet.
+    window.click("#sign-out").await;
+    window.sign_in("bob").await;
+    window.sees("#no-orders", "None yet").await;
+    window.misses(NOTE).await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_the_start_the_page_asks_to_sign_in_in_time() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sees("#sign-in-early", "Sign in now, so that you lose no time at the start").await;
+    window.sign_in("ada").await;
+    window.misses("#sign-in-early").await;
     window.close().await;
 }
 
