@@ -27,6 +27,7 @@ interface PageElements {
     nav: HTMLElement;
     'no-link': HTMLElement;
     'no-orders': HTMLElement;
+    notice: HTMLElement;
     offer: HTMLElement;
     'offer-who': HTMLElement;
     'operator-wrong': HTMLElement;

@@ -1,10 +1,10 @@
 // Formats numbers and times for people.
 
-import { locale, say } from './language.js';
+import { form, say } from './language.js';
 
 export function money(minor, currency) {
     try {
-        const format = new Intl.NumberFormat(locale(), { style: 'currency', currency });
+        const format = new Intl.NumberFormat(form(), { style: 'currency', currency });
         const { maximumFractionDigits: digits = 2 } = format.resolvedOptions();
         return format.format(minor / 10 ** digits);
     } catch {
@@ -13,21 +13,32 @@ export function money(minor, currency) {
     }
 }
 
-const moments = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'short' });
+// With the zone: readers in other zones see these times, too.
+/** @type {Intl.DateTimeFormatOptions} */
+const MOMENT = {
+    year: 'numeric',
+    month: 'short',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: '2-digit',
+    timeZoneName: 'short',
+};
+
+const moments = () => new Intl.DateTimeFormat(form(), MOMENT);
 
 export const moment = (time) => moments().format(new Date(time));
 
 /** The time on the clock, such as 17:28. @param {string | number} time */
-export const timeOfDay = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'short' }).format(new Date(time));
+export const timeOfDay = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'short' }).format(new Date(time));
 
 /** The time on the clock with seconds. @param {number} time */
-export const timeExact = (time) => new Intl.DateTimeFormat(locale(), { timeStyle: 'medium' }).format(new Date(time));
+export const timeExact = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'medium' }).format(new Date(time));
 
 /** The time on the clock; on another day than now, with its date. @type {(time: number | string, now: number | null) => string} */
 export const momentNear = (time, now) =>
     now !== null && new Date(time).toDateString() === new Date(now).toDateString() ? timeOfDay(time) : moment(time);
 
-const exact = () => new Intl.DateTimeFormat(locale(), { dateStyle: 'medium', timeStyle: 'medium' });
+const exact = () => new Intl.DateTimeFormat(form(), { dateStyle: 'medium', timeStyle: 'medium' });
 
 export const momentExact = (time) => exact().format(new Date(time));
 

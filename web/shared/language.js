@@ -13,6 +13,13 @@ let language = Object.hasOwn(WORDS, lasting.get(KEPT) ?? '') ? lasting.get(KEPT)
 
 export const locale = () => (language === 'zh' ? 'zh-CN' : 'en');
 
+// The form of numbers and times: the reader's own, if the page is in the reader's language. Otherwise one with 24 hours
+// and the day before the month, which few readers mistake.
+export function form() {
+    const own = navigator.languages.at(0) ?? navigator.language;
+    return own.toLowerCase().split('-')[0] === language ? own : { en: 'en-GB', zh: 'zh-CN' }[language];
+}
+
 // Adds the texts of another part of the pages.
 export function learn(more) {
     for (const name of Object.keys(WORDS)) {

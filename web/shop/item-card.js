@@ -98,7 +98,7 @@ function decidedWords(state) {
     return say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
 }
 
-const TONES = { refused: 'is-bad', unsolvable: 'is-bad' };
+const TONES = { refused: 'is-bad', unsolvable: 'is-bad', letters: 'is-due', begun: 'is-due' };
 
 // `isDue`: whether there is an unpaid order that can still be paid; undefined without an unpaid order.
 /** @type {(phase: Phase | null, isDue: boolean | undefined) => string} */
@@ -109,7 +109,8 @@ function toneOf(phase, isDue) {
     if (phase?.kind === 'reserved') {
         return phase.order?.state === 'paid' ? 'is-good' : 'is-over';
     }
-    return TONES[phase?.kind ?? ''] ?? '';
+    // The shopper has to decide what is still unknown.
+    return phase?.kind === 'unknown' && phase.isEnd ? 'is-due' : (TONES[phase?.kind ?? ''] ?? '');
 }
 
 // Whether units of a sold-out item may come back, and when.

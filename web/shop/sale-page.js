@@ -43,6 +43,8 @@ const ORDERS_LATER_MS = 60_000;
 const KEEP_MS = 2000;
 // News of an attempt stays at least this long. A reply within this time may be older than the news.
 const NEWS_MS = 2000;
+// How many minutes before the end of the time to pay screen readers say so.
+const MILESTONES = [1, 2, 5];
 
 const id = location.pathname.split('/')[2] ?? '';
 
@@ -76,6 +78,9 @@ let toldState = null;
 const cards = new Map();
 /** @type {Map<string, ReturnType<typeof orderRow>>} */
 const rows = new Map();
+// The milestone that each unpaid order has passed.
+/** @type {Map<string, number>} */
+const passed = new Map();
 
 // Only one attempt at a time. An attempt with an unknown outcome still counts.
 const isBusy = () => phase !== null && (!phase.isEnd || phase.kind === 'unknown');
@@ -157,6 +162,9 @@ function titleNews() {
 
 function renderHead(state) {
     byId('main').classList.toggle('is-missing', isMissing);
+    const notice = isMissing ? 'noSaleNote' : state === 'paused' ? 'pausedNote' : '';
+    setText(byId('notice'), notice && say(notice));
+    show(byId('notice'), notice !== '');
     if (!sale) {
         setText(byId('name'), say(isMissing ? 'noSale' : 'loading'));
         return;
@@ -206,16 +214,34 @@ function renderOrders() {
     const shown = sorted.map((order) => {
         const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
         rows.set(order.id, row);
-        const item = sale?.items.find(({ sku }) => sku === order.sku);
-        const change = row.update(now(), order, item?.name ?? order.sku);
+        const change = row.update(now(), order, nameOf(order));
         if (change) {
             announce(change);
         }
         return row.row;
     });
     setChildren(byId('orders'), shown);
+    reserved().filter(isInTime).forEach(announceTime);
     renderToPay();
 }
+
+// The time that is left when the page sees the order first is no news.
+/** @param {Order} order */
+function announceTime(order) {
+    if (now() === null) {
+        return;
+    }
+    const left = secondsLeft(Date.parse(order.expires_at), now());
+    const minutes = MILESTONES.find((milestone) => left <= milestone * 60) ?? Infinity;
+    const before = passed.get(order.id) ?? minutes;
+    passed.set(order.id, minutes);
+    if (minutes < before) {
+        announce(say('minutesLeft', { item: nameOf(order), n: minutes }));
+    }
+}
+
+/** @param {Order} order */
+const nameOf = (order) => sale?.items.find(({ sku }) => sku === order.sku)?.name ?? order.sku;
 
 // As long as something is unpaid, it comes first: above the items, and at the bottom of a small screen.
 function renderToPay() {
@@ -234,8 +260,7 @@ function renderToPay() {
     if (!unpaid) {
         return;
     }
-    const item = sale?.items.find(({ sku }) => sku === unpaid.sku);
-    setText(byId('to-pay-what'), say('toPay', { item: item?.name ?? unpaid.sku }));
+    setText(byId('to-pay-what'), say('toPay', { item: nameOf(unpaid) }));
     setText(byId('to-pay-timer'), now() === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), now())));
     const link = payLink(unpaid.id);
     const amount = money(unpaid.amount_minor, unpaid.currency);

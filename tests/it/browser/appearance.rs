@@ -91,6 +91,34 @@ async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn times_have_the_readers_own_form_and_the_zone() {
+    let app = TestApp::start().await;
+    let request = sale();
+    let id = app.load_sale(&request).await;
+    // A reader of another language gets English words, and no times in the American form.
+    for (language, form) in [("en-AU", "en-AU"), ("de-DE", "en-GB")] {
+        let appearance = Appearance {
+            language,
+            ..Appearance::default()
+        };
+        let window = Window::with(&app, appearance).await;
+        window
+            .devtools("Emulation.setTimezoneOverride", json!({"timezoneId": "Asia/Kathmandu"}))
+            .await;
+        window.goto_sale(&id).await;
+        let format = "const format = new Intl.DateTimeFormat(arguments[0], { year: 'numeric', month: 'short', day: 'numeric',
+                hour: 'numeric', minute: '2-digit', timeZoneName: 'short' });
+            return format.formatRange(new Date(arguments[1]), new Date(arguments[2]))";
+        let [from, to] = ["starts_at", "ends_at"].map(|name| request[name].as_str().unwrap());
+        let when = window.run(format, &[form, from, to]).await;
+        let when = when.as_str().unwrap();
+        assert!(when.contains("GMT+5:45"), "{when}");
+        window.sees("#when", when).await;
+        window.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_apis_own_detail_stands_beside_a_vague_code() {
     let app = TestApp::start().await;
     let own = "items[0].sku: wrong";

@@ -163,6 +163,21 @@ async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_screen_reader_hears_that_a_minute_is_left_to_pay() {
+    let app = development().await;
+    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 75}))).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    poll::within(PATIENCE, "the last minute is announced", async || {
+        let live = window.run("return document.getElementById('live').textContent", &[]).await;
+        live == json!("Time left to pay for A phone: 1 min.")
+    })
+    .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     let app = development().await;
     let id = app
@@ -279,6 +294,15 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
     for (verb, word) in [("pause", "Paused"), ("resume", "Buy"), ("close", "Over")] {
         app.operate(&id, verb).await.ok(200);
         window.finds(BUY, word).await;
+        if verb == "resume" {
+            window.sees("#items .pill", "Available").await;
+            window.misses("#notice").await;
+        } else {
+            window.misses("#items .pill").await;
+        }
+        if verb == "pause" {
+            window.sees("#notice", "What is reserved can still be paid").await;
+        }
     }
     window.sees("#until", "This sale is over").await;
     window.close().await;
@@ -342,7 +366,8 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
         .await;
     let soon = app.load_sale(&sale()).await;
     window.goto("/").await;
-    let format = "const format = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
+    let format = "const format = new Intl.DateTimeFormat('en-US', { year: 'numeric', month: 'short', day: 'numeric',
+            hour: 'numeric', minute: '2-digit', timeZoneName: 'short' });
         return format.format(new Date(arguments[0]))";
     let start = window.run(format, &[&start]).await;
     let end = window.run(format, &[&end]).await;
@@ -352,6 +377,7 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
     window.sees(&time_of(&open), &ends).await;
     window.sees(&time_of(&later), &starts).await;
     window.sees(&time_of(&soon), "Ends in 59:").await;
+    window.sees(&format!("#sales li:has(a[href='/sales/{soon}'])"), "€499.00").await;
     app.operate(&open, "pause").await.ok(200);
     let pill = format!("#sales li:has(a[href='/sales/{open}']) .pill");
     window.finds(&pill, "Paused").await;
