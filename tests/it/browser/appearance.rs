@@ -106,7 +106,8 @@ async fn times_have_the_readers_own_form_and_the_zone() {
             .devtools("Emulation.setTimezoneOverride", json!({"timezoneId": "Asia/Kathmandu"}))
             .await;
         window.goto_sale(&id).await;
-        let format = "const format = new Intl.DateTimeFormat(arguments[0], { year: 'numeric', month: 'short', day: 'numeric',
+        let format =
+            "const format = new Intl.DateTimeFormat(arguments[0], { year: 'numeric', month: 'short', day: 'numeric',
                 hour: 'numeric', minute: '2-digit', timeZoneName: 'short' });
             return format.formatRange(new Date(arguments[1]), new Date(arguments[2]))";
         let [from, to] = ["starts_at", "ends_at"].map(|name| request[name].as_str().unwrap());

@@ -123,7 +123,8 @@ async fn one_look_at_a_telephone_shows_the_time_to_pay_and_how() {
         }
         window.sees(&format!("{item} .payment .note"), "Pay by").await;
         window.sees(&format!("{item} .buy"), "You have 1 of 1").await;
-        let unpaid_first = "return document.querySelector('#orders').compareDocumentPosition(document.querySelector('#items'))
+        let unpaid_first =
+            "return document.querySelector('#orders').compareDocumentPosition(document.querySelector('#items'))
             === Node.DOCUMENT_POSITION_FOLLOWING";
         assert_eq!(window.run(unpaid_first, &[]).await, json!(true));
         let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
@@ -151,7 +152,12 @@ async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
     window.block(&["*/v1/orders*"]).await;
     window.sees("#items .payment .note", "The time to pay is over").await;
     window.sees(ORDER, "Time over").await;
-    for gone in ["#items .payment .actions", "#orders .payment .actions", "#to-pay", "#items .payment .timer"] {
+    for gone in [
+        "#items .payment .actions",
+        "#orders .payment .actions",
+        "#to-pay",
+        "#items .payment .timer",
+    ] {
         window.misses(gone).await;
     }
     let classes = "return [...document.querySelectorAll('#items .outcome, #orders .pill')].map((it) => it.className)";
@@ -170,7 +176,9 @@ async fn a_screen_reader_hears_that_a_minute_is_left_to_pay() {
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     poll::within(PATIENCE, "the last minute is announced", async || {
-        let live = window.run("return document.getElementById('live').textContent", &[]).await;
+        let live = window
+            .run("return document.getElementById('live').textContent", &[])
+            .await;
         live == json!("Time left to pay for A phone: 1 min.")
     })
     .await;
@@ -377,7 +385,9 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
     window.sees(&time_of(&open), &ends).await;
     window.sees(&time_of(&later), &starts).await;
     window.sees(&time_of(&soon), "Ends in 59:").await;
-    window.sees(&format!("#sales li:has(a[href='/sales/{soon}'])"), "€499.00").await;
+    window
+        .sees(&format!("#sales li:has(a[href='/sales/{soon}'])"), "€499.00")
+        .await;
     app.operate(&open, "pause").await.ok(200);
     let pill = format!("#sales li:has(a[href='/sales/{open}']) .pill");
     window.finds(&pill, "Paused").await;

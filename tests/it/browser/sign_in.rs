@@ -100,7 +100,9 @@ async fn before_the_start_the_page_asks_to_sign_in_in_time() {
     let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
     let window = Window::open(&app).await;
     window.goto_sale(&id).await;
-    window.sees("#sign-in-early", "Sign in now, so that you lose no time at the start").await;
+    window
+        .sees("#sign-in-early", "Sign in now, so that you lose no time at the start")
+        .await;
     window.sign_in("ada").await;
     window.misses("#sign-in-early").await;
     window.close().await;

@@ -179,7 +179,10 @@ async fn a_sold_out_item_says_whether_and_when_a_held_unit_may_come_back() {
     let path = format!("/v1/sales/{id}");
     let is = async |what: &str, is_so: &dyn Fn(&Value) -> bool| {
         poll::within(PATIENCE, what, async || {
-            let (shown, listed) = (app.get(Who::Nobody, &path).await, app.get(Who::Nobody, "/v1/sales").await);
+            let (shown, listed) = (
+                app.get(Who::Nobody, &path).await,
+                app.get(Who::Nobody, "/v1/sales").await,
+            );
             is_so(&shown.ok(200).body["items"][0]) && is_so(&listed.ok(200).body["data"][0]["items"][0])
         })
         .await;
@@ -196,7 +199,10 @@ async fn a_sold_out_item_says_whether_and_when_a_held_unit_may_come_back() {
     })
     .await;
     assert_eq!(app.pay("pay_first", &first).await, "applied");
-    is("the second is left", &|item: &Value| item["next_release_at"] == second["expires_at"]).await;
+    is("the second is left", &|item: &Value| {
+        item["next_release_at"] == second["expires_at"]
+    })
+    .await;
     assert_eq!(app.pay("pay_second", &second).await, "applied");
     is("both are paid", &|item: &Value| {
         item["availability"] == "sold_out" && item["on_hold"] == false && item.get("next_release_at").is_none()
