@@ -50,7 +50,7 @@ pub struct SaleReport {
 }
 
 /// What became of one item.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ItemReport {
     /// The item.
     pub sku: Sku,

@@ -42,7 +42,7 @@ impl Ledger {
     ) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, Fault> {
         let span = sqlx::query!(
             "select min(at) as first, max(at) as last from sale_history where sale_id = $1 \
-             and at >= coalesce($2, '-infinity') and at < coalesce($3, 'infinity')",
+             and at >= coalesce($2::timestamptz, '-infinity') and at < coalesce($3::timestamptz, 'infinity')",
             sale.0,
             from,
             to
@@ -63,7 +63,7 @@ impl Ledger {
             "select to_timestamp(floor(extract(epoch from at) / $4::int8) * $4::int8) as \"began!\", \
                  sum_counts(answers) as \"answers!\", sum_counts(latency) as \"latency!\" \
              from sale_history where sale_id = $1 \
-             and at >= coalesce($2, '-infinity') and at < coalesce($3, 'infinity') group by 1 order by 1",
+             and at >= coalesce($2::timestamptz, '-infinity') and at < coalesce($3::timestamptz, 'infinity') group by 1 order by 1",
             sale.0,
             from,
             to,

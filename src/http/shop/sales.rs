@@ -66,7 +66,8 @@ async fn one(app: Arc<App>, id: SaleId) -> Result<Option<PublicSale>, Fault> {
 }
 
 async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
-    PublicSale::of(&sale, &next_releases(&app, &sale).await)
+    let releases = next_releases(&app, &sale).await;
+    PublicSale::of(&sale, &releases)
 }
 
 /// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.
