@@ -160,7 +160,7 @@ mod tests {
             .operations
             .iter()
             .filter(|it| it.path.starts_with("/v1/admin/") && it.method == "get");
-        let shows_accounts = reads.filter(|it| it.describe("")["responses"].to_string().contains("\"user\":"));
+        let shows_accounts = reads.filter(|it| it.describe(&[])["responses"].to_string().contains("\"user\":"));
         let mut shown: Vec<&str> = shows_accounts.map(|it| it.path).collect();
         // The document has the events of a stream as text.
         let mut recorded = SHOPPERS_DATA.to_vec();

@@ -28,7 +28,7 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     assert!(refused.stderr.contains("is not over") && !file.exists(), "{refused:?}");
 
     let mut database = app.database().await;
-    let mut rows = async |table: &str| {
+    let rows = async |table: &str| {
         let count = format!("select count(*) from {table} where sale_id = '{id}'");
         let count = sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(count));
         count.fetch_one(&mut app.database().await).await.unwrap()
