@@ -46,7 +46,7 @@ pub struct SaleReport {
     /// How many seconds a step of the course lasts.
     pub step_seconds: i64,
     /// The course of the sale, at most 600 steps. Steps without a purchase are left out.
-    pub course: Vec<Step>,
+    pub course: Vec<CourseStep>,
 }
 
 /// What became of one item.
@@ -83,7 +83,7 @@ pub struct Latency {
 
 /// One step of the course.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Step {
+pub struct CourseStep {
     /// When the step began.
     #[serde(serialize_with = "time::serialize")]
     pub at: DateTime<Utc>,

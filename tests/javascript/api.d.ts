@@ -70,6 +70,18 @@ interface ItemRequest {
     per_user_limit: number;
 }
 
+interface Amendment {
+    name?: string;
+    starts_at?: string;
+    ends_at?: string;
+    admissions_per_second?: number;
+}
+
+interface SaleMessage {
+    en?: string;
+    zh?: string;
+}
+
 interface RestockBody {
     sku: string;
     quantity: number;
@@ -142,6 +154,7 @@ interface PublicSale {
     payment_window_seconds: number;
     purchase_rate: PurchaseRate;
     guards: PublicGuards;
+    message?: SaleMessage;
     items: PublicItem[];
 }
 
@@ -251,6 +264,7 @@ interface AdminSale {
     };
     items: Item[];
     created_at: string;
+    message: SaleMessage;
     state: SaleState;
     server_time: string;
 }
@@ -291,6 +305,7 @@ interface PreloadedSale {
     };
     items: Item[];
     created_at: string;
+    message: SaleMessage;
     state: SaleState;
     server_time: string;
     sale_id: string;
@@ -382,6 +397,46 @@ interface Alerts {
     refunds_due: number;
     unmatched_payments: number;
     lost_orders: number;
+}
+
+interface SaleReport {
+    sale_id: string;
+    name: string;
+    state: SaleState;
+    server_time: string;
+    starts_at: string;
+    ends_at: string;
+    items: ItemReport[];
+    orders: OrderCounts;
+    unpaid_share: number | null;
+    answers: Record<string, number>;
+    stopped: Record<string, number>;
+    latency_ms: Latency;
+    step_seconds: number;
+    course: CourseStep[];
+}
+
+interface ItemReport {
+    sku: string;
+    name: string;
+    total: number;
+    sold: number;
+    held: number;
+    money_minor: number;
+    currency: string;
+    sold_out_after_seconds: number | null;
+}
+
+interface Latency {
+    p50: number | null;
+    p95: number | null;
+    p99: number | null;
+}
+
+interface CourseStep {
+    at: string;
+    answers: Record<string, number>;
+    latency_ms: Latency;
 }
 
 interface LivePoint {

@@ -129,6 +129,7 @@ export function troublesOf(live, points, silent) {
     return counts.filter(([, count]) => count > 0);
 }
 
+/** @param {[string, number]} trouble */
 export const isOfMachinery = ([key]) => !OF_MONEY.includes(key);
 
 /**

@@ -8,7 +8,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::Counts;
 use crate::domain::report::OrderCounts;
-use crate::domain::sale_report::{Latency, SaleReport, Step, step_of};
+use crate::domain::sale_report::{Latency, SaleReport, CourseStep, step_of};
 use crate::domain::time::from_millis;
 use crate::flow::App;
 use crate::flow::sale_book::{clock, in_time};
@@ -126,7 +126,7 @@ pub async fn report(
         step_seconds,
         course: steps
             .into_iter()
-            .map(|(at, counts)| Step {
+            .map(|(at, counts)| CourseStep {
                 at,
                 latency_ms: latency_of(&counts),
                 answers: counts.answers,

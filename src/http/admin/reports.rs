@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::domain::report::OrderCounts;
     use crate::domain::sale::SaleState;
-    use crate::domain::sale_report::{Latency, Step};
+    use crate::domain::sale_report::{Latency, CourseStep};
     use crate::domain::time::from_millis;
     use std::collections::BTreeMap;
     use uuid::Uuid;
@@ -122,7 +122,7 @@ mod tests {
                 .map(|(answer, count)| ((*answer).to_owned(), *count))
                 .collect()
         };
-        let step = |at, answers, p50| Step {
+        let step = |at, answers, p50| CourseStep {
             at: from_millis(at),
             answers,
             latency_ms: Latency {
