@@ -3,6 +3,7 @@
 
 pub mod admin;
 mod counts;
+mod csv;
 pub mod docs;
 pub mod endpoint;
 pub mod explain;

@@ -2,24 +2,20 @@
 
 use crate::domain::ids::SaleId;
 use crate::domain::sale_report::SaleReport;
+use crate::domain::time;
 use crate::flow::watch::history;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Operator, Query, SalePath};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
-use crate::http::{Api, found};
-use actix_web::http::header::{ACCEPT, CONTENT_DISPOSITION};
+use crate::http::{Api, csv, found};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-
-/// The content type of a table.
-const CSV: &str = "text/csv";
 
 pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/report", handler!(report), |it| {
     it.of_operators("reportSale", "Report a whole sale")
@@ -29,7 +25,7 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/report", h
         )
         .query::<ReportQuery>(&[])
         .answers::<SaleReport>(200, "The report.", example())
-        .or_as(CSV)
+        .or_as(csv::CSV)
 })];
 
 /// Which part of the course to return.
@@ -51,42 +47,27 @@ async fn report(
 ) -> Result<HttpResponse, Problem> {
     let report = api.for_operator(move |app| async move { history::report(&app, id, from, to).await });
     let report = found(report.await?, "such sale")?;
-    let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    if !accepted.is_some_and(|accept| accept.contains(CSV)) {
-        return Ok(HttpResponse::Ok().json(report));
+    if csv::is_wanted(&request) {
+        return Ok(csv::answer(&format!("sale-{id}")).body(table(&report)));
     }
-    Ok(HttpResponse::Ok()
-        .content_type("text/csv; charset=utf-8")
-        .insert_header((CONTENT_DISPOSITION, file_name(id)))
-        .body(table(&report)))
+    Ok(HttpResponse::Ok().json(report))
 }
 
-fn file_name(id: SaleId) -> String {
-    format!("attachment; filename=\"sale-{id}.csv\"")
-}
-
-/// The course as CSV (RFC 4180). No cell needs quotes: times, counts and the names of answers have no comma.
+/// The course as a table.
 fn table(report: &SaleReport) -> String {
     let answers: BTreeSet<&String> = report.answers.keys().collect();
-    let mut table = "at,seconds".to_owned();
-    for answer in &answers {
-        table.push(',');
-        table.push_str(answer);
-    }
-    table.push_str(",p50_ms,p95_ms,p99_ms\r\n");
+    let mut table = String::new();
+    let names = answers.iter().map(|answer| answer.as_str());
+    let heads = ["at", "seconds"].into_iter().chain(names);
+    csv::add_row(&mut table, heads.chain(["p50_ms", "p95_ms", "p99_ms"]));
     for step in &report.course {
-        let at = step.at.to_rfc3339_opts(SecondsFormat::Millis, true);
-        // Writing to a string cannot fail.
-        let _written = write!(table, "{at},{}", report.step_seconds);
-        for answer in &answers {
-            let count = step.answers.get(*answer).copied().unwrap_or_default();
-            let _written = write!(table, ",{count}");
-        }
+        let count = |answer: &&String| step.answers.get(*answer).copied().unwrap_or_default();
+        let counts = answers.iter().map(|answer| count(answer).to_string());
         let latency = step.latency_ms;
-        for share in [latency.p50, latency.p95, latency.p99] {
-            let _written = write!(table, ",{}", share.map_or_else(String::new, |share| share.to_string()));
-        }
-        table.push_str("\r\n");
+        let shares = [latency.p50, latency.p95, latency.p99];
+        let shares = shares.map(|share| share.map_or_else(String::new, |share| share.to_string()));
+        let step = [time::format(&step.at), report.step_seconds.to_string()];
+        csv::add_row(&mut table, step.into_iter().chain(counts).chain(shares));
     }
     table
 }
