@@ -15,6 +15,7 @@ use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
 use crate::http::admin::audits::Audits;
 use crate::http::admin::live::Live;
+use crate::http::admin::orders::Exports;
 use crate::http::extract::Tokens;
 use crate::http::pages::Pages;
 use crate::http::panic_guard::panic_guard;
@@ -385,6 +386,7 @@ fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending
         known_reads: KnownReads::default(),
         live: Live::default(),
         audits: Audits::default(),
+        exports: Exports::default(),
         is_https: config.tls.is_some(),
         instance,
         ending,

@@ -10,6 +10,7 @@ use super::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
+use uuid::Uuid;
 
 /// An order's state. It leaves `Reserved` once, and no other state is ever left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
@@ -85,6 +86,11 @@ pub struct Order {
 }
 
 impl Order {
+    #[must_use]
+    pub const fn place(&self) -> OrderPlace {
+        (self.created_at, self.id)
+    }
+
     /// A new order, before Postgres has it.
     #[must_use]
     pub fn held(
@@ -125,12 +131,40 @@ pub struct OwnedOrder {
     pub payments: Vec<RecordedPayment>,
 }
 
-/// The orders that an operator lists. Not those of all accounts in all sales.
+/// An order's place among others by time, oldest first.
+pub type OrderPlace = (DateTime<Utc>, OrderId);
+
+/// The place before all orders of a moment.
+#[must_use]
+pub const fn start_of(at: DateTime<Utc>) -> OrderPlace {
+    (at, OrderId(Uuid::nil()))
+}
+
+/// Whose orders an operator lists. Not those of all accounts in all sales.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrdersOf {
     Sale(SaleId),
     /// The orders of an account, in one sale or in all.
     User(UserId, Option<SaleId>),
+}
+
+/// The orders that an operator lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedOrders {
+    pub of: OrdersOf,
+    /// Only orders in this state.
+    pub state: Option<OrderState>,
+    /// Only orders from this moment on.
+    pub from: Option<DateTime<Utc>>,
+    /// Only orders before this place.
+    pub before: Option<OrderPlace>,
+}
+
+impl WantedOrders {
+    /// Leaves out the orders from this place on.
+    pub fn end_before(&mut self, place: OrderPlace) {
+        self.before = Some(self.before.map_or(place, |before| before.min(place)));
+    }
 }
 
 /// An order in Postgres, with the event that brought it there.

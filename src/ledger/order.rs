@@ -3,12 +3,15 @@
 
 use super::outbox::{Message, send, send_all};
 use super::rebuild::NotedServer;
-use super::{Ledger, be_brief, begin_in_order, begin_unless_locked, commit, is_locked, small, step, unsigned, word};
+use super::{
+    Ledger, Tx, acquire, be_brief, begin_in_order, begin_unless_locked, begin_with, commit, is_locked, small, step,
+    unsigned, word,
+};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
-use crate::domain::order::{Accepted, Order, OrderState};
+use crate::domain::order::{Accepted, Order, OrderState, OrdersOf, WantedOrders};
 use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::domain::time::{Millis, from_millis};
@@ -94,6 +97,9 @@ pub struct DueShard {
     pub first: Millis,
 }
 
+/// The ledger at one moment, for a list that is read in parts.
+pub struct Snapshot(Tx);
+
 /// The outcome of a cancellation.
 #[derive(Debug, Clone)]
 pub enum Cancellation {
@@ -146,74 +152,22 @@ impl Ledger {
         rows?.into_iter().rev().map(Row::into_order).collect()
     }
 
-    /// Up to `max` orders of a sale, by their ids and the last first. `state` and `before`, where given, select orders
-    /// in this state and before this id.
-    pub async fn orders_of_sale(
-        &self,
-        sale: &Sale,
-        state: Option<OrderState>,
-        before: Option<OrderId>,
-        max: i64,
-    ) -> Result<Vec<Order>, Fault> {
-        let (first, last) = OrderId::bounds(sale.number);
-        let last = before.map_or(last, |before| before.min(last));
-        // Each state has a statement of its own: a plan for any state would scan all orders for a rare state.
-        macro_rules! listed {
-            ($which:literal) => {
-                select_orders!(
-                    "sale_id = $1 and order_id > $2 and order_id < $3 and "
-                        + $which
-                        + " order by order_id desc limit $4",
-                    sale.id.0,
-                    first.0,
-                    last.0,
-                    max
-                )
-                .fetch_all(&self.reports)
-                .await
-            };
-        }
-        let rows = match state {
-            None => listed!("true"),
-            Some(OrderState::Reserved) => listed!("state = 'reserved'"),
-            Some(OrderState::Paid) => listed!("state = 'paid'"),
-            Some(OrderState::Cancelled) => listed!("state = 'cancelled'"),
-            Some(OrderState::Expired) => listed!("state = 'expired'"),
-            Some(OrderState::Revoked) => listed!("state = 'revoked'"),
-        };
-        let rows = rows?;
-        rows.into_iter().map(Row::into_order).collect()
+    /// Up to `max` orders, newest first.
+    pub async fn newest_orders(&self, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
+        let mut connection = acquire(&self.reports).await?;
+        newest(&mut connection, wanted, max).await
     }
 
-    /// Up to `max` orders of an account, in one sale or in any, by their ids and the last first. `state` and `before`,
-    /// where given, select orders in this state and before this id.
-    pub async fn orders_of_user(
-        &self,
-        user: &UserId,
-        sale: Option<SaleId>,
-        state: Option<OrderState>,
-        before: Option<OrderId>,
-        max: i64,
-    ) -> Result<Vec<Order>, Fault> {
-        // Sale by sale, as the index `orders_one_outcome_a_key` has them: one lookup for each sale.
-        let rows = select_orders!(
-            "sale_id in (select sale_id from sales where $2::uuid is null or sale_id = $2) and user_id = $1 \
-             and ($3::text is null or state = $3) and ($4::uuid is null or order_id < $4) \
-             order by order_id desc limit $5",
-            user.as_str(),
-            sale.map(|sale| sale.0),
-            state.map(OrderState::as_str),
-            before.map(|before| before.0),
-            max
-        )
-        .fetch_all(&self.reports)
-        .await?;
-        rows.into_iter().map(Row::into_order).collect()
+    /// The ledger as it is at the first read.
+    pub async fn snapshot(&self) -> Result<Snapshot, Fault> {
+        let begin = "begin isolation level repeatable read read only; \
+                     set local idle_in_transaction_session_timeout = '1min'";
+        begin_with(&self.reports, begin).await.map(Snapshot)
     }
 
     /// How many orders of any sale are revoked.
     pub async fn revoked_orders(&self) -> Result<i64, Fault> {
-        // Sale by sale, as the index `orders_decided` has them.
+        // Sale by sale, as the index `orders_decided_by_time` has them.
         let revoked = sqlx::query_scalar!(
             "select coalesce(sum(of_sale.revoked), 0)::int8 as \"revoked!\" from sales s cross join lateral \
                  (select count(*) as revoked from orders o where o.sale_id = s.sale_id and o.state = 'revoked') of_sale \
@@ -355,6 +309,83 @@ impl Ledger {
         commit(tx).await?;
         Ok(rows.len())
     }
+}
+
+impl Snapshot {
+    /// Up to `max` orders, newest first.
+    pub async fn newest_orders(&mut self, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
+        newest(&mut self.0, wanted, max).await
+    }
+}
+
+async fn newest(connection: &mut PgConnection, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
+    let WantedOrders {
+        of,
+        state,
+        from,
+        before,
+    } = wanted;
+    let (before, before_id) = before.map(|(at, id)| (at, id.0)).unzip();
+    let rows = match of {
+        // The newest of each state, as the index `orders_decided_by_time` has them, and of each shard's reserved ones,
+        // as `orders_due` has them: a sale's holds all last equally long, so their deadlines are in the same order. An
+        // array, because a join with so many could read all orders.
+        OrdersOf::Sale(sale) => {
+            let states = OrderState::ALL
+                .iter()
+                .filter(|it| state.is_none_or(|only| only == **it));
+            let states: Vec<String> = states.map(ToString::to_string).collect();
+            select_orders!(
+                "order_id = any(array(select n.order_id from ( \
+                     select o.created_at, o.order_id from unnest($2::text[]) as w (state) cross join lateral \
+                         (select d.created_at, d.order_id from orders d \
+                          where d.sale_id = $1 and d.state = w.state and d.state <> 'reserved' \
+                          and d.created_at >= coalesce($3::timestamptz, '-infinity') \
+                          and (d.created_at, d.order_id) < (coalesce($4::timestamptz, 'infinity'), $5::uuid) \
+                          order by d.created_at desc, d.order_id desc limit $6) o \
+                     union all \
+                     select o.created_at, o.order_id from shards s join sales on sales.sale_id = s.sale_id \
+                     cross join lateral (select make_interval(secs => sales.payment_window_seconds) as lasts) hold \
+                     cross join lateral \
+                         (select r.created_at, r.order_id from orders r \
+                          where r.sale_id = s.sale_id and r.shard = s.shard and r.state = 'reserved' \
+                          and r.expires_at >= coalesce($3::timestamptz, '-infinity') + hold.lasts \
+                          and (r.expires_at, r.order_id) < \
+                              (coalesce($4::timestamptz, 'infinity') + hold.lasts, $5::uuid) \
+                          order by r.expires_at desc, r.order_id desc limit $6) o \
+                     where s.sale_id = $1 and 'reserved' = any($2::text[]) \
+                 ) n order by n.created_at desc, n.order_id desc limit $6)) \
+                 order by created_at desc, order_id desc",
+                sale.0,
+                &states,
+                *from,
+                before,
+                before_id,
+                max
+            )
+            .fetch_all(connection)
+            .await
+        }
+        // Sale by sale, as the index `orders_one_outcome_a_key` has them: one lookup for each sale.
+        OrdersOf::User(user, sale) => {
+            select_orders!(
+                "sale_id in (select sale_id from sales where $2::uuid is null or sale_id = $2) and user_id = $1 \
+                 and ($3::text is null or state = $3) and created_at >= coalesce($4::timestamptz, '-infinity') \
+                 and (created_at, order_id) < (coalesce($5::timestamptz, 'infinity'), $6::uuid) \
+                 order by created_at desc, order_id desc limit $7",
+                user.as_str(),
+                sale.map(|sale| sale.0),
+                state.map(OrderState::as_str),
+                *from,
+                before,
+                before_id,
+                max
+            )
+            .fetch_all(connection)
+            .await
+        }
+    };
+    rows?.into_iter().map(Row::into_order).collect()
 }
 
 /// Moves an order, whose row is locked, out of `reserved`: row, grant and message. Returns the message's number, and

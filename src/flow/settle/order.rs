@@ -2,14 +2,16 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
-use crate::domain::order::{Order, OrderState, OrdersOf, OwnedOrder};
+use crate::domain::order::{Order, OrdersOf, OwnedOrder, WantedOrders, start_of};
 use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::sale_book::{in_time, whole};
 use crate::flow::settle::drain::drain_to_now;
+use crate::ledger::order::Snapshot;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::BuyerRecord;
+use chrono::{DateTime, Utc};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,15 @@ pub struct OwnOrders {
     /// Whether there are older ones.
     pub are_more: bool,
 }
+
+/// An export that is being read.
+pub struct Export {
+    snapshot: Snapshot,
+    wanted: WantedOrders,
+}
+
+/// Orders that an export holds in memory at once.
+const EXPORT_PART: i64 = 1000;
 
 /// How long a shopper's request waits for the ledger where the stock may know as well.
 const LEDGER_WAIT: Duration = Duration::from_secs(1);
@@ -127,28 +138,64 @@ async fn find_awaited(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
     }
 }
 
-/// Orders as the ledger has them, for operators: by their ids, those of the newest sale first. `None` when there is no
-/// such sale.
+/// Orders as the ledger has them, for operators, newest first: up to `max` of them after the order with the id `after`.
+/// `None` when there is no such sale.
 ///
 /// # Errors
 /// `Unavailable` when the ledger does not answer.
 pub async fn list_for_operators(
     app: &App,
-    of: &OrdersOf,
-    state: Option<OrderState>,
-    before: Option<OrderId>,
+    wanted: WantedOrders,
+    after: Option<OrderId>,
     max: usize,
 ) -> Result<Option<Vec<OwnedOrder>>, Fault> {
-    let (ledger, max) = (&app.ledger, whole(max));
-    let orders = match of {
-        OrdersOf::Sale(id) => match ledger.sale(*id).await? {
-            Some(sale) => ledger.orders_of_sale(&sale, state, before, max).await?,
-            None => return Ok(None),
-        },
-        OrdersOf::User(_, Some(id)) if ledger.sale(*id).await?.is_none() => return Ok(None),
-        OrdersOf::User(user, sale) => ledger.orders_of_user(user, *sale, state, before, max).await?,
+    let Some(wanted) = following(app, wanted, after).await? else {
+        return Ok(None);
     };
+    let orders = app.ledger.newest_orders(&wanted, whole(max)).await?;
     with_payments(app, orders).await.map(Some)
+}
+
+/// All orders of a list, as the ledger has them at one moment, without their payments. `None` when there is no such
+/// sale.
+///
+/// # Errors
+/// `Unavailable` when the ledger does not answer.
+pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<Export>, Fault> {
+    let Some(wanted) = following(app, wanted, after).await? else {
+        return Ok(None);
+    };
+    let snapshot = app.ledger.snapshot().await?;
+    Ok(Some(Export { snapshot, wanted }))
+}
+
+impl Export {
+    /// The next orders, newest first; none after the last one.
+    ///
+    /// # Errors
+    /// `Unavailable` when the ledger does not answer, or the last call was more than a minute ago.
+    pub async fn read_on(&mut self) -> Result<Vec<Order>, Fault> {
+        let orders = self.snapshot.newest_orders(&self.wanted, EXPORT_PART).await?;
+        if let Some(last) = orders.last() {
+            self.wanted.end_before(last.place());
+        }
+        Ok(orders)
+    }
+}
+
+/// The wanted orders after the one with the id `after`, whose sale and account do not matter; none after an id that no
+/// order has. `None` when there is no such sale.
+async fn following(app: &App, mut wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<WantedOrders>, Fault> {
+    if let OrdersOf::Sale(sale) | OrdersOf::User(_, Some(sale)) = wanted.of
+        && app.ledger.sale(sale).await?.is_none()
+    {
+        return Ok(None);
+    }
+    if let Some(after) = after {
+        let place = app.ledger.order(after).await?.map(|order| order.place());
+        wanted.end_before(place.unwrap_or(start_of(DateTime::<Utc>::UNIX_EPOCH)));
+    }
+    Ok(Some(wanted))
 }
 
 async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>, Fault> {

@@ -21,7 +21,7 @@ use crate::http::admin::audit_log::{
 };
 use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
-use crate::http::{Api, found, gateway, request_id};
+use crate::http::{Api, csv, found, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -241,6 +241,10 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
     };
     let mut detail = asked(request.path(), request.query_string());
+    // An export shows more than a page of the same query.
+    if is_read && csv::is_wanted(request.request()) {
+        detail.insert("accept".to_owned(), csv::CSV.into());
+    }
     if !is_read {
         let Body(body) = request.extract::<Body>().await?;
         detail.extend(self::detail(&body));

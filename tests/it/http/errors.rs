@@ -22,6 +22,7 @@ use flashsale::guard::gate::Gate;
 use flashsale::guard::sign_ins::SignIns;
 use flashsale::http::admin::audits::Audits;
 use flashsale::http::admin::live::Live;
+use flashsale::http::admin::orders::Exports;
 use flashsale::http::extract::Tokens;
 use flashsale::http::pages::Pages;
 use flashsale::http::panic_guard::panic_guard;
@@ -57,6 +58,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         known_reads: KnownReads::default(),
         live: Live::default(),
         audits: Audits::default(),
+        exports: Exports::default(),
         instance: "shop".to_owned(),
         pages: Pages::new(false, &ShopLinks::default()),
         development: None,
