@@ -31,6 +31,9 @@ const TRIES: usize = 3;
 /// The longest wait between two attempts.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
+/// The content type of most answers.
+const JSON: &str = "application/json";
+
 /// The variable of the operator's name.
 const OPERATOR: &str = "FLASHSALE_OPERATOR";
 
@@ -295,7 +298,7 @@ impl Client {
     }
 
     pub fn get(&self, path: &str) -> Result<Answer, CallError> {
-        let request = self.request("GET", path).body(());
+        let request = self.request("GET", path, JSON).body(());
         self.settle(request.map(|request| self.agent.run(request)))
     }
 
@@ -325,7 +328,7 @@ impl Client {
 
     /// Sends `body`, which is JSON or empty, with further headers.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
-        let mut request = self.request(method, path);
+        let mut request = self.request(method, path, JSON);
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
         }
@@ -335,10 +338,19 @@ impl Client {
         self.settle(request.body(body).map(|request| self.agent.run(request)))
     }
 
-    /// Opens the stream of server-sent events at `path`. With `after`, it starts after the event with that id. The
-    /// stream has no limit on its length in time.
+    /// Opens the stream of server-sent events at `path`. With `after`, it starts after the event with that id.
     pub fn stream(&self, path: &str, after: Option<&str>) -> Result<impl Read + use<>, CallError> {
-        let mut request = self.request("GET", path).header("accept", "text/event-stream");
+        self.open(path, "text/event-stream", after)
+    }
+
+    /// Opens the table at `path`, as CSV.
+    pub fn table(&self, path: &str) -> Result<impl Read + use<>, CallError> {
+        self.open(path, "text/csv", None)
+    }
+
+    /// Opens an answer of this content type, without a limit on its length in time.
+    fn open(&self, path: &str, kind: &str, after: Option<&str>) -> Result<impl Read + use<>, CallError> {
+        let mut request = self.request("GET", path, kind);
         if let Some(after) = after {
             request = request.header("last-event-id", after);
         }
@@ -354,16 +366,17 @@ impl Client {
             Ok(Ok(response)) if response.status().is_success() => Ok(response.into_body().into_reader()),
             other => {
                 self.settle(other)?;
-                Err(CallError::NoAnswer(format!("{} answered no stream", self.base)))
+                Err(CallError::NoAnswer(format!("{} answered no {kind}", self.base)))
             }
         }
     }
 
-    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+    /// A request for an answer of this content type.
+    fn request(&self, method: &str, path: &str, kind: &str) -> ureq::http::request::Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
-            .header("accept", "application/json");
+            .header("accept", kind);
         if let Some(name) = &self.name {
             // As bytes, because a name need not be ASCII.
             request = request.header("x-operator", name.as_str().as_bytes());

@@ -1,15 +1,14 @@
 //! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
 
-use super::answer::{Column, cell, show, show_list, table};
+use super::answer::{Column, Form, cell, show, show_list, table};
 use super::client::ApiArgs;
 use super::sale_ref::SaleRef;
 use super::{Failure, output, pages};
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
+use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use serde_json::Value;
-use std::cmp::Reverse;
-use uuid::Uuid;
 
 const PATH: &str = "/v1/admin/orders";
 const COLUMNS: [Column; 9] = [
@@ -53,7 +52,8 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   flashsale orders list --user ada
-  flashsale orders list --sale 3f2c… --state revoked --json | jq -r '.[].user'")]
+  flashsale orders list --sale 3f2c… --state revoked --json | jq -r '.[].user'
+  flashsale orders list --sale 3f2c… --from 2026-11-22T09:00:00Z --csv > orders.csv")]
     #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["sale", "user"]))]
     List {
         /// Only orders of this sale.
@@ -65,6 +65,15 @@ Examples:
         /// Only orders in this state: reserved, paid, cancelled, expired or revoked.
         #[arg(long, value_name = "STATE", value_parser = state)]
         state: Option<OrderState>,
+        /// Only orders created at this time or later, such as 2026-11-22T09:00:00Z.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        from: Option<DateTime<Utc>>,
+        /// Only orders created before this time.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        to: Option<DateTime<Utc>>,
+        /// Print CSV for a spreadsheet: the orders at one moment, without payments.
+        #[arg(long)]
+        csv: bool,
     },
     /// Show one order with its shopper and its payments.
     #[command(after_help = "Example:\n  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37")]
@@ -89,16 +98,40 @@ fn order_id(text: &str) -> Result<OrderId, String> {
     text.parse().map_err(|_wrong| wrong.to_owned())
 }
 
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    let time = DateTime::parse_from_rfc3339(text);
+    let time = time.map_err(|_wrong| "must be a time such as 2026-11-22T09:00:00Z or 2026-11-22T10:00:00+01:00")?;
+    Ok(time.to_utc())
+}
+
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List { sale, user, state } => {
+        Verb::List {
+            sale,
+            user,
+            state,
+            from,
+            to,
+            csv,
+        } => {
+            if *csv && args.api.form() != Form::Text {
+                return Err(Failure::Usage("--csv cannot be used with --json or -q".to_owned()));
+            }
             let sale = sale.as_ref().map(|sale| sale.whole(&operator)).transpose()?;
-            let path = format!("{PATH}?{}", query(sale, user.as_deref(), *state));
-            let mut orders = pages::all(&operator, &path, "id")?;
-            // RFC 3339 in UTC, all of one length: the texts sort as the times do.
-            orders.sort_by_cached_key(|order| Reverse(order["created_at"].as_str().map(str::to_owned)));
-            show_list(orders, args.api.form(), &COLUMNS, payment_ids)
+            let query = query([
+                ("sale_id", sale.map(|sale| sale.to_string())),
+                ("user", user.clone()),
+                ("state", state.map(|state| state.to_string())),
+                ("from", from.map(|from| from.to_rfc3339())),
+                ("to", to.map(|to| to.to_rfc3339())),
+            ]);
+            let path = format!("{PATH}?{query}");
+            if !csv {
+                let orders = pages::all(&operator, &path, "id")?;
+                return show_list(orders, args.api.form(), &COLUMNS, payment_ids);
+            }
+            output::copy(operator.table(&path)?)
         }
         Verb::Show { id } => {
             let order = operator.get(&format!("{PATH}/{id}"))?.body;
@@ -107,12 +140,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn query(sale: Option<Uuid>, user: Option<&str>, state: Option<OrderState>) -> String {
-    let asked = [
-        ("sale_id", sale.map(|sale| sale.to_string())),
-        ("user", user.map(str::to_owned)),
-        ("state", state.map(|state| state.to_string())),
-    ];
+fn query<const N: usize>(asked: [(&str, Option<String>); N]) -> String {
     let asked = asked.into_iter().filter_map(|(name, value)| Some((name, value?)));
     form_urlencoded::Serializer::new(String::new())
         .extend_pairs(asked)
@@ -152,10 +180,21 @@ mod tests {
 
     #[test]
     fn a_query_has_what_was_asked_for_whatever_the_account_is_called() {
-        let sale = Uuid::from_u128(7);
-        let all = query(Some(sale), Some("a&b"), Some(OrderState::Revoked));
-        assert_eq!(all, format!("sale_id={sale}&user=a%26b&state=revoked"));
-        assert_eq!(query(None, Some("ada"), None), "user=ada");
+        let asked = [
+            ("sale_id", None),
+            ("user", Some("a&b".to_owned())),
+            ("from", Some("2026-11-22T09:00:00+00:00".to_owned())),
+        ];
+        assert_eq!(query(asked), "user=a%26b&from=2026-11-22T09%3A00%3A00%2B00%3A00");
+    }
+
+    #[test]
+    fn a_time_needs_a_zone() {
+        let same = ["2026-11-22T09:00:00Z", "2026-11-22T10:00:00+01:00"].map(time);
+        assert_eq!(same[0], same[1]);
+        for wrong in ["2026-11-22", "2026-11-22T09:00:00", "now"] {
+            assert!(time(wrong).unwrap_err().contains("2026-11-22T09:00:00Z"), "{wrong}");
+        }
     }
 
     #[test]

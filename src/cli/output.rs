@@ -5,8 +5,11 @@ use crate::domain::plain::{breaks_or_turns, is_unseen};
 use anyhow::Context as _;
 use console::measure_text_width;
 use serde::Serialize;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+
+/// Bytes of a long answer that are printed at once.
+const COPIED_AT_ONCE: usize = 64 * 1024;
 
 /// Whether standard output still has a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +30,28 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Like [`print`], for a command that prints without end: the result says whether it can end.
 pub fn write(text: &str) -> Result<Reader, Failure> {
+    write_bytes(text.as_bytes())
+}
+
+/// Prints a server's answer of any length, piece by piece.
+///
+/// # Errors
+/// `Fault` when the answer breaks off, or standard output cannot be written. A closed pipe is no error.
+pub fn copy(mut answer: impl Read) -> Result<(), Failure> {
+    let mut piece = vec![0; COPIED_AT_ONCE];
+    loop {
+        let length = answer
+            .read(&mut piece)
+            .context("the answer broke off, so the output is not complete")?;
+        if length == 0 || write_bytes(&piece[..length])? == Reader::Gone {
+            return Ok(());
+        }
+    }
+}
+
+fn write_bytes(bytes: &[u8]) -> Result<Reader, Failure> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(Reader::There),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
         Err(error) => Err(Failure::Fault(
