@@ -1,10 +1,14 @@
-//! Orders: who may see them, and how they are cancelled, before and after the ledger has them.
+//! Orders: who may see them, how operators list and export them, and how they are cancelled, before and after the ledger
+//! has them.
 
 use super::{decided, pay};
-use crate::support::app::{TestApp, Who, sale, sale_with};
+use crate::support::app::{Answer, TestApp, Who, sale, sale_with};
 use crate::support::poll;
 use futures_util::future::join_all;
+use reqwest::header::ACCEPT;
+use reqwest::{Method, Response};
 use serde_json::json;
+use sqlx::AssertSqlSafe;
 
 #[tokio::test]
 async fn shoppers_see_their_own_orders_and_nobody_elses() {
@@ -195,9 +199,21 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
     let app = TestApp::start().await;
     let (one, two) = (app.load_sale(&sale()).await, app.load_sale(&sale()).await);
     let paid = app.buy("ada", &one, "k1", 1).await.ok(201);
-    let revoked = app.buy("ada", &one, "k2", 1).await.ok(201).id();
-    let cancelled = app.buy("bob&co", &one, "k1", 1).await.ok(201).id();
-    let elsewhere = app.buy("ada", &two, "k1", 1).await.ok(201).id();
+    let revoked = app.buy("ada", &one, "k2", 1).await.ok(201);
+    let cancelled = app.buy("bob&co", &one, "k1", 1).await.ok(201);
+    let elsewhere = app.buy("ada", &two, "k1", 1).await.ok(201);
+    // Orders of one millisecond are sorted by their ids.
+    let sorted = |orders: &[&Answer]| -> Vec<String> {
+        let mut orders: Vec<(String, String)> = orders
+            .iter()
+            .map(|it| (it.text("created_at").to_owned(), it.id()))
+            .collect();
+        orders.sort();
+        orders.into_iter().rev().map(|(_, id)| id).collect()
+    };
+    let of_one = sorted(&[&paid, &revoked, &cancelled]);
+    let of_ada = sorted(&[&paid, &revoked, &elsewhere]);
+    let [revoked, cancelled, elsewhere] = [revoked, cancelled, elsewhere].map(|order| order.id());
     assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
     app.cancel("bob&co", &cancelled).await.ok(200);
     assert_eq!(app.pay_with("pay_2", &cancelled, 49900, "EUR").await, "refund_due");
@@ -211,16 +227,8 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         let ids = listed["data"].as_array().unwrap().iter();
         ids.map(|order| order["id"].as_str().unwrap().to_owned()).collect()
     };
-    // By their ids, the last first; those of a later sale before those of an earlier one.
-    let sorted = |orders: &[&String]| -> Vec<String> {
-        let mut orders: Vec<String> = orders.iter().map(|it| (*it).clone()).collect();
-        orders.sort();
-        orders.reverse();
-        orders
-    };
     let paid = paid.id();
-    let all = sorted(&[&paid, &revoked, &cancelled]);
-    assert_eq!(ids(&format!("sale_id={one}")).await, all);
+    assert_eq!(ids(&format!("sale_id={one}")).await, of_one);
     assert_eq!(ids(&format!("sale_id={two}")).await, std::slice::from_ref(&elsewhere));
     for (state, order) in [("revoked", &revoked), ("paid", &paid), ("cancelled", &cancelled)] {
         assert_eq!(
@@ -235,7 +243,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         ids(&format!("sale_id={two}&state=reserved")).await,
         std::slice::from_ref(&elsewhere)
     );
-    assert_eq!(ids("user=ada").await, sorted(&[&paid, &revoked, &elsewhere]));
+    assert_eq!(ids("user=ada").await, of_ada);
     assert_eq!(ids("user=ada&state=reserved").await, std::slice::from_ref(&elsewhere));
     assert_eq!(
         ids(&format!("user=ada&sale_id={one}&state=paid")).await,
@@ -297,6 +305,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         "user=ada&starting_after=x".to_owned(),
         "sale_id=7".to_owned(),
         "user=ada&sort=time".to_owned(),
+        "user=ada&from=yesterday".to_owned(),
     ];
     for query in wrong {
         list(&query).await.no(400, "invalid_request");
@@ -310,6 +319,205 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
             .await
             .no(401, "unauthenticated");
     }
+}
+
+/// The answer to an operator who asks for the orders of a query as a table.
+async fn export(app: &TestApp, query: &str) -> Response {
+    let request = app.request(Method::GET, Who::Operator, &format!("/v1/admin/orders?{query}"));
+    request.header(ACCEPT, "text/csv").send().await.unwrap()
+}
+
+#[tokio::test]
+async fn pages_and_exports_have_the_orders_of_any_state_newest_first_between_two_times() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let sale = uuid::Uuid::parse_str(&id).unwrap();
+    let mut database = app.database().await;
+    // Four a second, in all states, and of three shoppers. Nothing runs here that would expire them.
+    let insert = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, state, created_at, expires_at, paid_at, resolved_at, epoch, seq) \
+         select gen_random_uuid(), $1, n % 2, 'phone', 'u' || n % 3, 'k' || n, 1, n, 'EUR', state, at, \
+         at + interval '900 seconds', case when state = 'paid' then at end, \
+         case when state <> 'reserved' then at end, 1, n from (select n, \
+             (array['reserved', 'paid', 'cancelled', 'expired', 'revoked'])[1 + n % 5] as state, \
+             timestamptz '2026-11-20 09:00:00Z' + n / 4 * interval '1 second' as at \
+         from generate_series(0, 59) n) made";
+    sqlx::query(insert).bind(sale).execute(&mut database).await.unwrap();
+    let of_sale = format!("sale_id={id}");
+    let asked = [
+        (of_sale.clone(), "true"),
+        (format!("{of_sale}&state=reserved"), "state = 'reserved'"),
+        (format!("{of_sale}&state=paid"), "state = 'paid'"),
+        (format!("{of_sale}&state=revoked"), "state = 'revoked'"),
+        (format!("{of_sale}&user=u1"), "user_id = 'u1'"),
+        (
+            "user=u2&state=reserved".to_owned(),
+            "user_id = 'u2' and state = 'reserved'",
+        ),
+        (
+            format!("{of_sale}&from=2026-11-20T09:00:03Z&to=2026-11-20T09:00:09Z"),
+            "amount_minor between 12 and 35",
+        ),
+        (
+            "user=u1&from=2026-11-20T10:00:03%2B01:00".to_owned(),
+            "user_id = 'u1' and amount_minor >= 12",
+        ),
+        (format!("{of_sale}&to=2026-11-20T09:00:00Z"), "false"),
+        (format!("{of_sale}&from=0001-01-01T00:00:00Z"), "true"),
+    ];
+    for (query, condition) in asked {
+        let select = format!(
+            "select order_id::text from orders where sale_id = $1 and {condition} \
+             order by created_at desc, order_id desc"
+        );
+        let expected: Vec<String> = sqlx::query_scalar(AssertSqlSafe(select))
+            .bind(sale)
+            .fetch_all(&mut database)
+            .await
+            .unwrap();
+        let mut listed: Vec<String> = Vec::new();
+        loop {
+            let after = listed
+                .last()
+                .map_or_else(String::new, |id| format!("&starting_after={id}"));
+            let path = format!("/v1/admin/orders?{query}&limit=7{after}");
+            let page = app.get(Who::Operator, &path).await.ok(200).body;
+            let orders = page["data"].as_array().unwrap();
+            listed.extend(orders.iter().map(|order| order["id"].as_str().unwrap().to_owned()));
+            if page["has_more"] == false {
+                break;
+            }
+        }
+        assert_eq!(listed, expected, "{query}");
+        let table = export(&app, &format!("{query}&limit=7")).await.text().await.unwrap();
+        let rows = table.split_terminator("\r\n").skip(1);
+        let exported: Vec<&str> = rows.map(|row| row.split(',').next().unwrap()).collect();
+        assert_eq!(exported, expected, "{query}");
+    }
+    // An order of another account is a place in time, and an unknown order is the end.
+    let last = "select order_id::text from orders where user_id = 'u0' order by created_at limit 1";
+    let last: String = sqlx::query_scalar(last).fetch_one(&mut database).await.unwrap();
+    for (after, most) in [(last, 1), (uuid::Uuid::new_v4().to_string(), 0)] {
+        let path = format!("/v1/admin/orders?user=u1&to=2026-11-20T09:00:02Z&starting_after={after}");
+        let page = app.get(Who::Operator, &path).await.ok(200).body;
+        assert!(page["data"].as_array().unwrap().len() <= most, "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_is_a_table_in_which_no_cell_is_a_formula() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let shopper = "=1,\"x\"";
+    let order = app.buy(shopper, &id, "k", 2).await.ok(201);
+    let other = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    app.wait_for_order("ada", &other, "reserved").await;
+    let paid = app.wait_for_order(shopper, &order.id(), "paid").await;
+    let of_sale = format!("sale_id={id}");
+    let answer = export(&app, &format!("{of_sale}&state=paid")).await;
+    assert_eq!(answer.headers()["content-type"], "text/csv; charset=utf-8");
+    assert_eq!(
+        answer.headers()["content-disposition"],
+        "attachment; filename=\"orders.csv\""
+    );
+    let times = ["created_at", "expires_at", "paid_at"]
+        .map(|time| paid.text(time))
+        .join(",");
+    assert_eq!(
+        answer.text().await.unwrap(),
+        format!(
+            "id,sale_id,sku,quantity,amount_minor,currency,state,confirmed,user,created_at,expires_at,paid_at\r\n\
+             {},{id},phone,2,99800,EUR,paid,true,\"'=1,\"\"x\"\"\",{times}\r\n",
+            paid.id()
+        )
+    );
+    let table = export(&app, &of_sale).await.text().await.unwrap();
+    assert_eq!(table.lines().count(), 3, "{table}");
+    // The audit log distinguishes an export from a page.
+    let actions = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200).body;
+    assert_eq!(
+        actions["data"][0]["detail"],
+        json!({"sale_id": id, "accept": "text/csv"})
+    );
+    let head = app.request(Method::HEAD, Who::Operator, &format!("/v1/admin/orders?{of_sale}"));
+    let head = head.header(ACCEPT, "text/csv").send().await.unwrap();
+    assert_eq!(head.headers()["content-type"], "text/csv; charset=utf-8");
+    assert_eq!(head.text().await.unwrap(), "");
+    for (query, status) in [
+        (format!("sale_id={}", uuid::Uuid::new_v4()), 404_u16),
+        ("state=paid".to_owned(), 400),
+    ] {
+        assert_eq!(export(&app, &query).await.status(), status, "{query}");
+    }
+
+    let printed = app.run(&["orders", "list", "--sale", &id, "--csv"]).ended(0).stdout;
+    assert_eq!(printed, table);
+    let later = [
+        "orders",
+        "list",
+        "--user",
+        "ada",
+        "--from",
+        "2999-01-01T00:00:00Z",
+        "-q",
+    ];
+    assert_eq!(app.run(&later).ended(0).stdout, "");
+    let earlier = ["orders", "list", "--user", "ada", "--to", "2999-01-01T00:00:00Z", "-q"];
+    assert_eq!(app.run(&earlier).ended(0).stdout, format!("{other}\n"));
+    for wrong in [["--csv", "--json"], ["--from", "today"]] {
+        app.run(&[&["orders", "list", "--user", "ada"][..], &wrong].concat())
+            .ended(2);
+    }
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_export_shows_one_moment_and_no_other_runs_meanwhile() {
+    const ORDERS: i64 = 50_000;
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let sale = uuid::Uuid::parse_str(&id).unwrap();
+    // More than the buffers of a connection hold, so that the export waits for its reader.
+    let insert = async |first: i64, last: i64| {
+        let rows = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+             currency, state, created_at, expires_at, resolved_at, epoch, seq) \
+             select gen_random_uuid(), $1, 0, 'phone', repeat('u', 128), 'k' || n, 1, n, 'EUR', 'cancelled', at, \
+             at + interval '1 hour', at, 1, n from (select n, now() - n * interval '1 second' as at \
+             from generate_series($2, $3) n) made";
+        let rows = sqlx::query(rows).bind(sale).bind(first).bind(last);
+        rows.execute(&mut app.database().await).await.unwrap();
+    };
+    insert(1, ORDERS).await;
+    let query = format!("sale_id={id}");
+    let mut first = export(&app, &query).await;
+    let mut table = Vec::<u8>::new();
+    while table.iter().filter(|byte| **byte == b'\n').count() < 2 {
+        table.extend_from_slice(&first.chunk().await.unwrap().unwrap());
+    }
+    // It would be the last row.
+    insert(ORDERS + 10_000, ORDERS + 10_000).await;
+    let second = export(&app, &query).await;
+    assert_eq!(second.status(), 503);
+    assert!(second.headers().contains_key("retry-after"));
+    assert!(second.text().await.unwrap().contains("\"overloaded\""));
+    // Pages do not wait for it.
+    let path = format!("/v1/admin/orders?{query}&limit=1");
+    app.get(Who::Operator, &path).await.ok(200);
+    while let Some(chunk) = first.chunk().await.unwrap() {
+        table.extend_from_slice(&chunk);
+    }
+    let rows = |table: &[u8]| table.iter().filter(|byte| **byte == b'\n').count() - 1;
+    assert_eq!(rows(&table), usize::try_from(ORDERS).unwrap());
+    let table = poll::answer("another export may run", || async {
+        let table = export(&app, &query).await;
+        if table.status() != 200 {
+            return None;
+        }
+        Some(table.bytes().await.unwrap())
+    })
+    .await;
+    assert_eq!(rows(&table), usize::try_from(ORDERS + 1).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
