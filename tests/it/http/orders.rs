@@ -1,5 +1,5 @@
-//! Orders: who may see them, how operators list and export them, and how they are cancelled, before and after the ledger
-//! has them.
+//! Orders: who may see them, how operators list and export them, and how they are cancelled, before and after the
+//! ledger has them.
 
 use super::{decided, pay};
 use crate::support::app::{Answer, TestApp, Who, sale, sale_with};
