@@ -10,6 +10,7 @@ pub mod console;
 pub mod dead_letter;
 pub mod development;
 pub mod event;
+pub mod fairness;
 pub mod fault;
 pub mod guard;
 pub mod host;

@@ -76,6 +76,8 @@ pub struct App {
     pub pulse: Arc<watch::pulse::Pulse>,
     /// Counts of purchase answers, for the reports of sales.
     pub history: Arc<watch::history::History>,
+    /// What this process knows of the accounts that ask and buy.
+    pub fairness: Arc<watch::fairness::Fairness>,
     /// Replay probes by account, limited.
     pub replay_probes: Arc<sell::replay_probe::ReplayProbes>,
     /// New alerts, for their followers.
@@ -105,6 +107,7 @@ impl App {
             refusal_counts: Arc::default(),
             pulse: Arc::default(),
             history: Arc::default(),
+            fairness: Arc::default(),
             replay_probes: Arc::default(),
             alert_feed: Arc::default(),
             readiness: Arc::default(),

@@ -13,6 +13,7 @@ pub mod conservation;
 pub mod console;
 pub mod dead_letter;
 pub mod drain;
+pub mod fairness;
 pub mod guard;
 pub mod history;
 mod locked_sales;

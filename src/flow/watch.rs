@@ -5,6 +5,7 @@ pub mod alert_webhook;
 pub mod audit;
 pub mod balance;
 pub mod conservation;
+pub mod fairness;
 pub mod gauges;
 pub mod history;
 pub mod pulse;

@@ -7,7 +7,7 @@ use crate::domain::guard::GuardSettings;
 use crate::flow::App;
 use crate::flow::operate::{bans, guards};
 use crate::flow::sell::refusal_counts;
-use crate::flow::watch::history;
+use crate::flow::watch::{fairness, history};
 use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -69,5 +69,6 @@ async fn count(app: &App) {
         // Counts that could not be added stay for the next time.
         let _later = refusal_counts::add_up(app).await;
         let _later = history::add_up(app).await;
+        let _later = fairness::add_up(app).await;
     }
 }

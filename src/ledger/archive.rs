@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write as _};
 
 /// The tables of a sale, in the order in which their rows can be inserted, and the rows of the sale `$id`.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("sales", OF_SALE),
     ("items", OF_SALE),
     ("shards", OF_SALE),
@@ -29,6 +29,7 @@ const TABLES: [(&str, &str); 11] = [
     ("guard_stopped", OF_SALE),
     ("sale_messages", OF_SALE),
     ("sale_history", OF_SALE),
+    ("sale_buyers", OF_SALE),
 ];
 const OF_SALE: &str = "sale_id = '$id'";
 /// The form of the file; another form gets another number.
