@@ -1,6 +1,7 @@
 //! The client of a request, by its address.
 
-use ipnet::{IpNet, Ipv6Net};
+use crate::domain::fairness::Address;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// How many hops of `X-Forwarded-For` are read.
@@ -10,6 +11,8 @@ const IPV6_BITS: u8 = 64;
 
 /// The bits of an IPv6 address that identify a network: a site or a hoster's customer has a /48, with 65,536 clients.
 const IPV6_NETWORK_BITS: u8 = 48;
+/// The bits of an IPv4 address that identify a network in the report of a sale.
+const IPV4_NETWORK_BITS: u8 = 24;
 /// The limit of a network is that of so many clients.
 pub const NETWORK_CLIENTS: u8 = 16;
 
@@ -30,7 +33,20 @@ impl Client {
         }
     }
 
-    /// The network of an IPv6 client; none for IPv4.
+    /// The first addresses of the client and of its network, for the report of a sale.
+    #[must_use]
+    pub fn groups(self) -> [Address; 2] {
+        let both = match self.0 {
+            IpAddr::V4(address) => {
+                let network = Ipv4Net::new(address, IPV4_NETWORK_BITS).map_or(address, |net| net.network());
+                [address, network].map(|it| it.to_ipv6_mapped())
+            }
+            IpAddr::V6(address) => [address, block(address, IPV6_NETWORK_BITS)],
+        };
+        both.map(|it| it.octets())
+    }
+
+    /// The network of an IPv6 client, which has a limit; none for IPv4.
     #[must_use]
     pub fn network(self) -> Option<Network> {
         match self.0 {
@@ -111,6 +127,14 @@ mod tests {
         assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:ffff::9"));
         assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:2:2::1"));
         assert_eq!(network("192.0.2.7"), None);
+    }
+
+    #[test]
+    fn a_report_counts_clients_and_their_networks() {
+        let groups = |address: &str| of(address, &[], &[]).groups();
+        let addresses = |texts: [&str; 2]| texts.map(|it| it.parse::<Ipv6Addr>().unwrap().octets());
+        assert_eq!(groups("192.0.2.7"), addresses(["::ffff:192.0.2.7", "::ffff:192.0.2.0"]));
+        assert_eq!(groups("2001:db8:1:2::9"), addresses(["2001:db8:1:2::", "2001:db8:1::"]));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! and in its refusal counts.
 
 use crate::domain::code::Code;
+use crate::domain::fairness::AccountHash;
 use crate::domain::guard::Layer;
-use crate::domain::ids::SaleId;
+use crate::domain::ids::{SaleId, UserId};
 use crate::http::Api;
 use crate::http::problem::Problem;
 use actix_web::HttpRequest;
@@ -56,16 +57,28 @@ pub fn refused_by_guard(api: &Api, sale: Option<SaleId>, layer: Layer) {
 
 /// Counts a request that the gateway refused. A purchase also counts in the pulse, under the limit's name.
 pub fn refused_at_gateway(api: &Api, request: &HttpRequest, layer: Layer, name: &'static str) {
-    let sale = sale_of(request);
-    refused_by_guard(api, sale, layer);
-    let is_purchase = request.method() == Method::POST && request.match_info().as_str().ends_with("/orders");
-    if let Some(sale) = sale.filter(|sale| is_purchase && api.app.sales.knows(*sale)) {
+    refused_by_guard(api, sale_of(request), layer);
+    if let Some(sale) = sale_of_purchase(api, request) {
         count(api, sale, name, None);
     }
 }
 
+/// Counts a request that the limit of its account refused. A purchase also counts as one that its account sent.
+pub fn refused_by_account_limit(api: &Api, request: &HttpRequest, user: &UserId) {
+    refused_by_guard(api, sale_of(request), Layer::Account);
+    if let Some(sale) = sale_of_purchase(api, request) {
+        api.app.fairness.asked(AccountHash::of(sale, user));
+    }
+}
+
+/// The sale of a purchase, if there is such a sale.
+fn sale_of_purchase(api: &Api, request: &HttpRequest) -> Option<SaleId> {
+    let is_purchase = request.method() == Method::POST && request.match_info().as_str().ends_with("/orders");
+    sale_of(request).filter(|sale| is_purchase && api.app.sales.knows(*sale))
+}
+
 /// The sale that a request names in its path.
-pub fn sale_of(request: &HttpRequest) -> Option<SaleId> {
+fn sale_of(request: &HttpRequest) -> Option<SaleId> {
     let rest = request.match_info().as_str().strip_prefix("/v1/sales/")?;
     rest.split('/').next()?.parse().ok()
 }

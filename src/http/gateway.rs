@@ -6,7 +6,7 @@ use crate::domain::ids::UserId;
 use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use crate::http::Api;
-use crate::http::counts::{self, ACCOUNT_LIMIT, sale_of};
+use crate::http::counts::{self, ACCOUNT_LIMIT};
 use crate::http::problem::Problem;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -43,7 +43,7 @@ pub async fn gateway<B: MessageBody + 'static>(
 /// Refuses a request over its account's limit with `rate_limited`.
 pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
     api.gate.admit_account(user).map_err(|refusal| {
-        counts::refused_by_guard(api, sale_of(request), refusal.layer);
+        counts::refused_by_account_limit(api, request, user);
         problem(refusal)
     })
 }
@@ -61,8 +61,9 @@ fn mention_proxy(api: &Api, request: &HttpRequest) {
     }
 }
 
-/// The client that the address limit counts. None over a Unix socket, or behind a proxy that names no client.
-fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
+/// The client that the address limit and the report of a sale count. None over a Unix socket, or behind a proxy that
+/// names no client.
+pub(super) fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
     let address = address_of(api, request)?;
     (!is_proxy(address, &api.trusted_proxies)).then(|| Client::of(address))
 }

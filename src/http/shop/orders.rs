@@ -1,6 +1,7 @@
 //! Orders over HTTP: a shopper buys, and reads or cancels their own orders.
 
 use crate::domain::code::Code;
+use crate::domain::fairness::AccountHash;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::{CancelOutcome, Order};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
@@ -8,15 +9,17 @@ use crate::domain::purchase_token::Bound;
 use crate::domain::sale::Sale;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
+use crate::guard::address::Client;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Key, OrderPath, PurchaseProofs, Query, REPLAYED, SalePath, Shopper, parsed};
+use crate::http::gateway::client_of;
 use crate::http::openapi::{Header, ORDER_ID, SALE_ID, Who};
 use crate::http::problem::Problem;
 use crate::http::views::Page;
 use crate::http::{Api, counts, found};
 use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
-use actix_web::{Error, HttpResponse};
+use actix_web::{Error, HttpRequest, HttpResponse};
 use chrono::Utc;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -100,7 +103,12 @@ impl PurchaseBody {
 /// The parts of a purchase, in the order in which they are checked.
 type Asked = (Shopper, SalePath, Key, PurchaseProofs, Json<PurchaseBody>);
 
-async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, Error>) -> Result<HttpResponse, Error> {
+async fn purchase(
+    api: Data<Api>,
+    named: Option<SalePath>,
+    http: HttpRequest,
+    asked: Result<Asked, Error>,
+) -> Result<HttpResponse, Error> {
     let began = Instant::now();
     let asked = asked.and_then(|(shopper, SalePath(sale), key, proofs, Json(body))| {
         let request = body.check(shopper, key)?;
@@ -117,6 +125,7 @@ async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, 
     };
     let _inside = api.gate.enter();
     let shared = Arc::clone(&api.shared);
+    let account = AccountHash::of(sale, &request.user);
     let outcome = api
         .for_shopper(|app| async move {
             let refused_by = |sale: &Sale| proofs.refused_by(sale, &shared.token_keys, &request);
@@ -127,6 +136,15 @@ async fn purchase(api: Data<Api>, named: Option<SalePath>, asked: Result<Asked, 
         && let Some(guard) = refusal.guard()
     {
         counts::refused_by_guard(&api, Some(sale), guard);
+    }
+    match &outcome {
+        Ok(PurchaseOutcome::Reserved(order)) => {
+            let addresses = client_of(&api, &http).map(Client::groups);
+            api.app.fairness.bought(sale, account, order.quantity, addresses);
+        }
+        // A replay asks for no more units. Accounts of invented sales are not remembered.
+        Ok(PurchaseOutcome::Replayed(_) | PurchaseOutcome::Refused(Refusal::SaleNotFound)) => {}
+        _ => api.app.fairness.asked(account),
     }
     let answer = outcome.and_then(answer);
     counts::answered(&api, sale, answer.as_ref().map(HttpResponse::status), began.elapsed());

@@ -1,5 +1,6 @@
 //! Sales for shoppers. They need no token.
 
+use crate::domain::fairness::AccountHash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale_guards::SaleGuards;
@@ -47,9 +48,14 @@ async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -
 }
 
 async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
+    let account = browser.0.as_ref().map(|Shopper(user)| AccountHash::of(id, user));
     count_view(&api, browser);
     let sale = api.for_shopper(move |app| one(app, id));
-    Ok(HttpResponse::Ok().json(found(sale.await?, "such sale")?))
+    let sale = found(sale.await?, "such sale")?;
+    if let Some(account) = account {
+        api.app.fairness.looked(account);
+    }
+    Ok(HttpResponse::Ok().json(sale))
 }
 
 async fn newest(app: Arc<App>, max: usize, after: Option<SaleId>) -> Result<(Vec<PublicSale>, bool), Fault> {
