@@ -1,5 +1,6 @@
 //! The report of a whole sale: what was sold, how its purchases were answered, and when.
 
+use super::fairness::FairnessReport;
 use super::ids::{SaleId, Sku};
 use super::report::OrderCounts;
 use super::sale::SaleState;
@@ -41,6 +42,8 @@ pub struct SaleReport {
     pub answers: BTreeMap<String, u64>,
     /// Requests that each guard has refused.
     pub stopped: BTreeMap<String, i64>,
+    /// Who got the units.
+    pub fairness: FairnessReport,
     /// How long the answers to purchases took.
     pub latency_ms: Latency,
     /// How many seconds a step of the course lasts.

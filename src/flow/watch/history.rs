@@ -4,6 +4,7 @@
 //! A crash loses the counts of the last second. While Postgres is away, counts are kept, and belong to the second in
 //! which it is back.
 
+use crate::domain::fairness::FairnessReport;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::Counts;
@@ -121,6 +122,7 @@ pub async fn report(
         orders,
         unpaid_share: unpaid_share(orders),
         stopped: app.ledger.refusal_counts(id).await?,
+        fairness: FairnessReport::of(&app.ledger.buyer_counts(id).await?),
         latency_ms: latency_of(&all),
         answers: all.answers,
         step_seconds,

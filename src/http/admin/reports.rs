@@ -80,7 +80,15 @@ fn example() -> Value {
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "total": 100, "sold": 92, "held": 0,
             "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84}],
         "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
-        "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12}, "latency_ms": latency,
+        "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12},
+        "fairness": {
+            "asks": {"one": 71, "two": 20, "three_to_five": 11, "six_to_ten": 2, "eleven_to_fifty": 0, "more": 0},
+            "first_look": {"none": 3, "under_one_second": 0, "under_ten_seconds": 4, "under_one_minute": 22,
+                "under_ten_minutes": 51, "longer": 24},
+            "clients": {"units": 104, "largest": 0.029, "largest_ten": 0.144},
+            "networks": {"units": 104, "largest": 0.048, "largest_ten": 0.212},
+        },
+        "latency_ms": latency,
         "step_seconds": 1,
         "course": [{"at": "2026-11-22T09:00:00.000Z", "answers": {"reserved": 61}, "latency_ms": latency}],
     })
@@ -89,6 +97,7 @@ fn example() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::fairness::FairnessReport;
     use crate::domain::report::OrderCounts;
     use crate::domain::sale::SaleState;
     use crate::domain::sale_report::{Latency, CourseStep};
@@ -123,6 +132,7 @@ mod tests {
             unpaid_share: None,
             answers: counts(&[("reserved", 3), ("sold_out", 7)]),
             stopped: BTreeMap::new(),
+            fairness: FairnessReport::default(),
             latency_ms: Latency::default(),
             step_seconds: 2,
             course: vec![

@@ -16,9 +16,9 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     app.wait_for_order("bob", &cancelled.id(), "cancelled").await;
     app.operate(&id, "close").await.ok(200);
     let report = format!("/v1/admin/sales/{id}/report");
-    poll::answer("the report has both purchases", || async {
-        let report = app.get(Who::Operator, &report).await.ok(200);
-        (report.body["answers"]["reserved"] == 2).then_some(())
+    poll::answer("the report has both purchases and who bought", || async {
+        let report = app.get(Who::Operator, &report).await.ok(200).body;
+        (report["answers"]["reserved"] == 2 && report["fairness"]["asks"]["one"] == 3).then_some(())
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     let before = of_sale().await;
     app.run(&["sale", "archive", &id, path]).ended(0);
     app.admin(&id, "").await.no(404, "not_found");
-    for table in ["orders", "items", "sale_history", "grants"] {
+    for table in ["orders", "items", "sale_history", "sale_buyers", "grants"] {
         assert_eq!(rows(table).await, 0, "{table}");
     }
     assert_eq!(app.payments_recorded().await, 0);

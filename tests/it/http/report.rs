@@ -1,6 +1,6 @@
 //! The report of a whole sale: complete for everybody, whether or not an operator watched.
 
-use crate::support::app::{Answer, TestApp, Who, sale_with};
+use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
 use crate::support::poll;
 use reqwest::Method;
 use reqwest::header::ACCEPT;
@@ -87,4 +87,69 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
         .no(400, "invalid_request");
     let none = format!("/v1/admin/sales/{}/report", uuid::Uuid::nil());
     app.get(Who::Operator, &none).await.no(404, "not_found");
+}
+
+/// A purchase as the proxy of this client would send it.
+async fn buy_from(address: &str, client: &Client, user: &str, sale: &str, key: &str, quantity: i64) -> Answer {
+    let request = client.buying(user, sale, key).header("X-Forwarded-For", address);
+    client
+        .send(request.json(&json!({"sku": "phone", "quantity": quantity})))
+        .await
+}
+
+fn sum(counts: &Value) -> i64 {
+    counts.as_object().unwrap().values().filter_map(Value::as_i64).sum()
+}
+
+#[tokio::test]
+async fn a_report_says_who_got_the_units_though_accounts_ask_two_instances() {
+    let app = TestApp::with("all", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let other = app.another("api");
+    let id = app.load_sale(&sale_with(&json!({"per_user_limit": 2}))).await;
+    let path = format!("/v1/admin/sales/{id}/report");
+    let empty = app.get(Who::Operator, &path).await.ok(200);
+    let none = json!({"units": 0, "largest": null, "largest_ten": null});
+    assert_eq!(empty.body["fairness"]["clients"], none);
+    assert_eq!(sum(&empty.body["fairness"]["asks"]), 0);
+
+    // Ada asks both instances before her order, and twice after it.
+    let ada = "192.0.2.1";
+    for (client, key) in [(&*app.instance, "a"), (&*other, "b"), (&*other, "c")] {
+        buy_from(ada, client, "ada", &id, key, 3)
+            .await
+            .no(409, "purchase_limit_reached");
+    }
+    buy_from(ada, &app, "ada", &id, "d", 2).await.ok(201);
+    buy_from(ada, &app, "ada", &id, "d", 2).await.ok(200);
+    buy_from(ada, &app, "ada", &id, "e", 1)
+        .await
+        .no(409, "purchase_limit_reached");
+    // Bob did not look at the sale, and has a neighbour of Ada's address.
+    buy_from("192.0.2.2", &other, "bob", &id, "k", 1).await.ok(201);
+    // Cyd looked at the other instance alone.
+    let page = format!("/v1/sales/{id}");
+    other.get(Who::Shopper("cyd"), &page).await.ok(200);
+    buy_from("2001:db8:1:2::3", &app, "cyd", &id, "k", 1).await.ok(201);
+
+    let fairness = poll::answer("all buyers are counted", || async {
+        let report = app.get(Who::Operator, &path).await.ok(200).body;
+        (sum(&report["fairness"]["asks"]) == 4).then(|| report["fairness"].clone())
+    })
+    .await;
+    let asks = json!({"one": 2, "two": 0, "three_to_five": 2, "six_to_ten": 0, "eleven_to_fifty": 0, "more": 0});
+    assert_eq!(fairness["asks"], asks);
+    assert_eq!(
+        (&fairness["first_look"]["none"], sum(&fairness["first_look"])),
+        (&json!(1), 4),
+        "{fairness}"
+    );
+    for (group, least) in [("clients", 0.5), ("networks", 0.75)] {
+        let shares = &fairness[group];
+        assert_eq!((&shares["units"], &shares["largest_ten"]), (&json!(4), &json!(1.0)));
+        // By chance, addresses may share a bucket.
+        assert!(shares["largest"].as_f64().unwrap() >= least, "{fairness}");
+    }
+    let mut database = app.database().await;
+    let left = sqlx::query_scalar::<_, i64>("select count(*) from recent_buyers");
+    assert_eq!(left.fetch_one(&mut database).await.unwrap(), 0, "no account is kept");
 }
