@@ -4,6 +4,7 @@ use super::ids::{SaleId, UserId};
 use schemars::JsonSchema;
 use serde::Serialize;
 use siphasher::sip::SipHasher24;
+use std::cmp::Reverse;
 use std::hash::Hasher as _;
 
 /// The fewest purchases of each bucket of `asks`; buckets count from 1.
@@ -160,7 +161,7 @@ fn units(counted: &[BucketUnits], measure: &str, bucket: i32) -> i64 {
 fn shares(counted: &[BucketUnits], group: AddressGroup) -> AddressShares {
     let of_group = counted.iter().filter(|it| it.measure == group.as_str());
     let mut units: Vec<i64> = of_group.map(|it| it.units).collect();
-    units.sort_unstable_by(|one, other| other.cmp(one));
+    units.sort_unstable_by_key(|units| Reverse(*units));
     let all: i64 = units.iter().sum();
     #[expect(
         clippy::cast_precision_loss,
