@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::{DATABASE_URL, REDIS_CACERT, REDIS_URL};
-use crate::domain::host::is_this_machine;
+use crate::domain::host::{is_this_machine, without_port};
 
 /// The start of a Redis URL with TLS.
 const REDIS_TLS: [&str; 2] = ["rediss://", "rediss+cluster://"];
@@ -36,7 +36,7 @@ fn starts_with(url: &str, schemes: [&str; 2]) -> bool {
 }
 
 fn is_plain_redis_elsewhere(url: &str) -> bool {
-    let mut hosts = authority(url).split(',').map(host);
+    let mut hosts = authority(url).split(',').map(without_port);
     starts_with(url, REDIS_PLAIN) && hosts.any(|host| !is_this_machine(host))
 }
 
@@ -51,7 +51,7 @@ fn is_unverified_postgres_elsewhere(url: &str) -> bool {
         let (_, value) = parameters().rfind(|(name, _)| names.contains(name))?;
         Some(value)
     };
-    let host = last(["host", "hostaddr"]).unwrap_or_else(|| host(authority(url)));
+    let host = last(["host", "hostaddr"]).unwrap_or_else(|| without_port(authority(url)));
     // Without a host, or with a path as the host, the connection uses a Unix socket.
     let is_socket = host.is_empty() || host.starts_with('/') || is_encoded_path(host);
     let is_verified = last(["sslmode", "ssl-mode"]).is_some_and(|mode| mode.eq_ignore_ascii_case("verify-full"));
@@ -67,15 +67,6 @@ fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts)
-}
-
-/// A host without its port.
-fn host(place: &str) -> &str {
-    match place.rsplit_once(':') {
-        // The colon may belong to an IPv6 address.
-        Some((host, port)) if !port.contains(']') => host,
-        _ => place,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Links to the shop around the pages: its sign-in and its payment page. They have places that the pages fill in.
 
+use super::host::{Origin, has_only_url_characters};
+
 /// The place for the address of the page to which the shop sends shoppers back.
 const RETURN: &str = "return";
 /// The place for the id of the order to pay.
@@ -51,15 +53,8 @@ impl ShopLink {
                 "has braces that belong to none of its places; write it as {example}"
             ));
         }
-        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let host = rest
-            .and_then(|rest| rest.split(['/', '?', '#']).next())
-            .unwrap_or_default();
-        // The host has no place, so that it cannot change, and no password, which every visitor could read.
-        let is_of_host = |it: u8| it.is_ascii_alphanumeric() || b".-:[]".contains(&it);
-        let is_of_url = |it: u8| it.is_ascii_graphic() && !b"\"'<>\\^`|".contains(&it);
-        let is_right = !host.is_empty() && host.bytes().all(is_of_host) && filled.bytes().all(is_of_url);
-        if is_right {
+        // The origin has no place, so that it cannot change.
+        if Origin::of(text).is_some() && has_only_url_characters(&filled) {
             Ok(Self(text.to_owned()))
         } else {
             Err(format!(
