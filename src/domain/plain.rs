@@ -1,4 +1,4 @@
-//! Plain text: a few words on one line, typed by one person and shown to others.
+//! Plain text, typed by one person and shown to others: a few words on one line, or several lines.
 
 use std::ops::RangeInclusive;
 
@@ -14,10 +14,33 @@ pub const PLAIN_PATTERN: &str = concat!(
     r"[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$"
 );
 
+/// The pattern of plain lines: the same, with line breaks.
+pub const LINES_PATTERN: &str = concat!(
+    r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*",
+    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028-\u202f\u205f\u2066-\u2069\u3000]",
+    r"[^\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$"
+);
+
+/// The pattern of a text that may also be empty.
+#[must_use]
+pub fn or_empty(pattern: &str) -> String {
+    format!("^$|{pattern}")
+}
+
 /// The rule that a text does not follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must have 1 to {max} characters, not only white space and none that breaks or reorders the line")]
 pub struct NotPlain {
+    max: usize,
+}
+
+/// The rule that a text of several lines does not follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must have 1 to {max} characters, not only white space, and besides line breaks (\\n) none that breaks or reorders \
+     a line"
+)]
+pub struct NotPlainLines {
     max: usize,
 }
 
@@ -60,12 +83,22 @@ pub(super) use plain_text;
 
 /// The text without white space around it, if it is plain and has at most `max` characters.
 pub fn plain(text: &str, max: usize) -> Result<&str, NotPlain> {
-    let is_plain = |it: char| !it.is_control() && !breaks_or_turns(it);
+    trimmed(text, max, is_plain).ok_or(NotPlain { max })
+}
+
+/// The same for a text of several lines.
+pub fn lines(text: &str, max: usize) -> Result<&str, NotPlainLines> {
+    trimmed(text, max, |it| it == '\n' || is_plain(it)).ok_or(NotPlainLines { max })
+}
+
+fn is_plain(it: char) -> bool {
+    !it.is_control() && !breaks_or_turns(it)
+}
+
+fn trimmed(text: &str, max: usize, is_allowed: impl Fn(char) -> bool) -> Option<&str> {
     let trimmed = text.trim();
-    if trimmed.is_empty() || text.chars().count() > max || !text.chars().all(is_plain) {
-        return Err(NotPlain { max });
-    }
-    Ok(trimmed)
+    let is_right = !trimmed.is_empty() && text.chars().count() <= max && text.chars().all(is_allowed);
+    is_right.then_some(trimmed)
 }
 
 #[cfg(test)]
@@ -110,12 +143,26 @@ mod tests {
         }
     }
 
-    /// The published pattern accepts the same texts as the parser, tried with each character that could make a
+    #[test]
+    fn several_lines_are_plain_without_other_control_characters() {
+        assert_eq!(lines("\n\nOne\n\n two \n", 20), Ok("One\n\n two"));
+        for text in ["", "\n", "a\r\nb", "a\tb", "a\u{202e}b", "a\u{2028}b", &"é".repeat(21)] {
+            let said = lines(text, 20).unwrap_err().to_string();
+            assert!(said.starts_with("must have 1 to 20 characters"), "{text:?}: {said}");
+        }
+    }
+
+    /// The published patterns accept the same texts as the parsers, tried with each character that could make a
     /// difference.
     #[test]
-    fn the_pattern_lets_the_same_through() {
-        let schema = json!({"type": "string", "minLength": 1, "maxLength": 2, "pattern": PLAIN_PATTERN});
-        let schema = jsonschema::draft202012::new(&schema).unwrap();
+    fn the_patterns_let_the_same_through() {
+        let schema = |pattern: String| {
+            let schema = json!({"type": "string", "maxLength": 2, "pattern": pattern});
+            jsonschema::draft202012::new(&schema).unwrap()
+        };
+        let (one_line, several) = (schema(PLAIN_PATTERN.to_owned()), schema(LINES_PATTERN.to_owned()));
+        let or_none = schema(or_empty(LINES_PATTERN));
+        assert!(or_none.is_valid(&json!("")) && !or_none.is_valid(&json!(" ")));
         for character in '\0'..='\u{3100}' {
             for text in [
                 character.to_string(),
@@ -123,8 +170,10 @@ mod tests {
                 format!("{character}a"),
                 format!("{character} "),
             ] {
-                let is_taken = plain(&text, 2).is_ok();
-                assert_eq!(schema.is_valid(&json!(text)), is_taken, "{text:?}");
+                let are_lines = lines(&text, 2).is_ok();
+                assert_eq!(one_line.is_valid(&json!(text)), plain(&text, 2).is_ok(), "{text:?}");
+                assert_eq!(several.is_valid(&json!(text)), are_lines, "{text:?}");
+                assert_eq!(or_none.is_valid(&json!(text)), are_lines, "{text:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What an operator says to the shoppers of a sale, in the languages of the pages.
 
-use super::plain::{NotPlain, PLAIN_PATTERN, plain};
+use super::plain::{NotPlain, PLAIN_PATTERN, or_empty, plain};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct SaleMessage {
 }
 
 fn text(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "maxLength": MESSAGE_MAX, "pattern": format!("^$|{PLAIN_PATTERN}")})
+    json_schema!({"type": "string", "maxLength": MESSAGE_MAX, "pattern": or_empty(PLAIN_PATTERN)})
 }
 
 impl SaleMessage {
