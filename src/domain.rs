@@ -16,6 +16,7 @@ pub mod guard;
 pub mod host;
 pub mod hs256;
 pub mod ids;
+pub mod image_url;
 pub mod keyed_hash;
 mod names;
 pub mod order;
