@@ -516,6 +516,8 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     // By name, so that the compiler asks how to show a new term.
     let NewSale {
         name,
+        description,
+        image_url,
         starts_at,
         ends_at,
         shards,
@@ -532,6 +534,11 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     if let Some(etag) = etag {
         fact("version", bare(etag).to_owned());
     }
+    for (label, text) in [("description", description), ("picture", image_url)] {
+        if let Some(text) = text {
+            fact(label, text.clone());
+        }
+    }
     fact("starts at", human::instant(*starts_at));
     fact("ends at", human::instant(*ends_at));
     fact("shards", shards.to_string());
@@ -544,6 +551,8 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
         fact("guards", guards.join(", "));
     }
     let mut items = Table::new(["SKU", "PRICE", "STOCK", "PER USER", "NAME"]);
+    let mut more = Table::new(["SKU", "GROUP", "OPTION", "PICTURE", "DESCRIPTION"]);
+    let mut has_more = false;
     for item in sold {
         items.row([
             item.sku.to_string(),
@@ -552,8 +561,18 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
             item.per_user_limit.to_string(),
             item.name.clone(),
         ]);
+        let texts = [&item.group, &item.option, &item.image_url, &item.description];
+        if texts.iter().any(|text| text.is_some()) {
+            has_more = true;
+            let texts = texts.map(|text| text.as_deref().unwrap_or("-").to_owned());
+            more.row([item.sku.to_string()].into_iter().chain(texts));
+        }
     }
-    format!("{}\n{}", facts.render(), items.render())
+    let mut text = format!("{}\n{}", facts.render(), items.render());
+    if has_more {
+        let _ = write!(text, "\n{}", more.render());
+    }
+    text
 }
 
 /// The guards that are on, each with its value.
@@ -757,9 +776,16 @@ mod tests {
         let starts = human::moment("2026-11-22T09:00:00Z").unwrap();
         assert!(text.contains(&format!("starts at       {starts}\n")), "{text}");
         assert!(text.contains("guards          holds_max 3\n"), "{text}");
-        assert!(
-            text.ends_with("TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n"),
-            "{text}"
-        );
+        let line = "TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("description     Warm things, once a year.\n"), "{text}");
+        let more = "TSHIRT-M  T-shirt  M       https://images.example/t-shirt.jpg  Organic cotton. Wash at 30 °C.\n";
+        assert!(text.ends_with(more), "{text}");
+        let item = sale["items"][0].as_object_mut().unwrap();
+        for member in ["description", "image_url", "group", "option"] {
+            item.remove(member);
+        }
+        let text = describe(&answer::read(&sale).unwrap(), None);
+        assert!(text.ends_with(line), "{text}");
     }
 }

@@ -1,7 +1,9 @@
 //! A sale: its items, times, limits and state.
 
 use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
+use super::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN, image_url};
 use super::names::names;
+use super::plain::{LINES_PATTERN, PLAIN_PATTERN, lines, or_empty, plain};
 use super::sale_guards::SaleGuards;
 use super::sale_message::SaleMessage;
 use super::shard::home_shard;
@@ -41,6 +43,10 @@ pub(super) const NAME_PATTERN: &str = concat!(
     r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
     r"[^\u0000-\u001f\u007f-\u009f]*$"
 );
+/// The most characters of a sale's or an item's description.
+pub(super) const DESCRIPTION_MAX: usize = 2000;
+/// The most characters of a group of items, and of an option in it.
+const VARIANT_MAX: usize = 100;
 /// The pattern of a currency.
 const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
 
@@ -217,9 +223,38 @@ pub struct Item {
     pub stock: i64,
     /// The most units that one shopper may have, held or paid.
     pub per_user_limit: u32,
+    /// What the item is, in plain text with line breaks; absent if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The address of the item's picture; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_url: Option<String>,
+    /// The thing of which the item is a variant; absent if it is none. The variants of one thing have the same group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Which variant of the group it is, such as a size; absent if it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub option: Option<String>,
 }
 
 impl Item {
+    /// An item that costs 1.00 EUR, named after its SKU. Benchmarks and tests begin with it.
+    #[must_use]
+    pub fn plain(sku: Sku, stock: i64, per_user_limit: u32) -> Self {
+        Self {
+            name: sku.to_string(),
+            sku,
+            price_minor: 100,
+            currency: "EUR".to_owned(),
+            stock,
+            per_user_limit,
+            description: None,
+            image_url: None,
+            group: None,
+            option: None,
+        }
+    }
+
     /// The price of so many units, in the currency's minor unit.
     #[must_use]
     pub const fn price_of(&self, quantity: u32) -> i64 {
@@ -237,6 +272,12 @@ pub struct Sale {
     pub number: u32,
     /// The sale's name.
     pub name: String,
+    /// What the sale is about, in plain text with line breaks; absent if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The address of the sale's picture; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_url: Option<String>,
     /// The stored state.
     #[serde(skip)]
     pub lifecycle: Lifecycle,
@@ -352,6 +393,13 @@ pub struct SaleRequest<T = DateTime<Utc>> {
     /// The sale's name: not only white space, no control characters.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     name: String,
+    /// What the sale is about: plain text with line breaks. Empty is none.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    description: Option<String>,
+    /// The address of the sale's picture: `https`, or a path. Pages show it if its origin is theirs, or one of
+    /// `FLASHSALE_IMAGE_ORIGINS`. Empty is none.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    image_url: Option<String>,
     /// When the sale starts to sell, in the years 1970 to 9999.
     pub starts_at: T,
     /// When the sale stops selling, after `starts_at`.
@@ -414,6 +462,20 @@ struct ItemRequest {
     /// The most units that one shopper may have, held or paid.
     #[schemars(range(min = 1, max = PER_USER_LIMIT_MAX))]
     per_user_limit: i64,
+    /// What the item is: plain text with line breaks. Empty is none.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    description: Option<String>,
+    /// The address of the item's picture, by the rules of the sale's. Empty is none.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    image_url: Option<String>,
+    /// The thing of which the item is a variant, such as `T-shirt`: plain text. The variants of one thing have the same
+    /// group. Empty is none.
+    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
+    group: Option<String>,
+    /// Which variant of its group it is, such as `M`: plain text. It needs a group, and differs from the group's other
+    /// options. Empty is none.
+    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
+    option: Option<String>,
 }
 
 const fn default_shards() -> i64 {
@@ -436,6 +498,8 @@ fn default_durability() -> String {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewSale {
     pub name: String,
+    pub description: Option<String>,
+    pub image_url: Option<String>,
     #[serde(serialize_with = "time::serialize")]
     pub starts_at: DateTime<Utc>,
     #[serde(serialize_with = "time::serialize")]
@@ -456,6 +520,8 @@ impl NewSale {
     pub fn plain(items: Vec<Item>, starts_at: DateTime<Utc>, ends_at: DateTime<Utc>) -> Self {
         Self {
             name: "A sale".to_owned(),
+            description: None,
+            image_url: None,
             starts_at,
             ends_at,
             shards: 1,
@@ -477,6 +543,8 @@ impl NewSale {
             id: SaleId(Uuid::nil()),
             number: 1,
             name: self.name,
+            description: self.description,
+            image_url: self.image_url,
             lifecycle: Lifecycle::Active,
             state_version: 1,
             created_at: self.starts_at,
@@ -534,6 +602,25 @@ pub(super) fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
     Ok(value.to_owned())
 }
 
+/// An optional text that follows its rule. Empty is none.
+fn given<'a, E: fmt::Display>(
+    field: &str,
+    text: Option<&'a str>,
+    rule: impl FnOnce(&'a str) -> Result<&'a str, E>,
+) -> Result<Option<String>, InvalidSale> {
+    let checked = text.filter(|text| !text.is_empty()).map(rule).transpose();
+    let wrong = |wrong| InvalidSale(format!("{field} {wrong}"));
+    Ok(checked.map_err(wrong)?.map(str::to_owned))
+}
+
+pub(super) fn description(field: &str, text: Option<&str>) -> Result<Option<String>, InvalidSale> {
+    given(field, text, |text| lines(text, DESCRIPTION_MAX))
+}
+
+pub(super) fn picture(field: &str, address: Option<&str>) -> Result<Option<String>, InvalidSale> {
+    given(field, address, image_url)
+}
+
 pub(super) fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
     if !(1970..=9999).contains(&at.year()) {
         return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
@@ -559,7 +646,7 @@ impl SaleRequest {
                 self.items.len()
             )));
         }
-        let mut seen = HashSet::new();
+        let (mut seen, mut variants) = (HashSet::new(), HashSet::new());
         let mut items = Vec::with_capacity(self.items.len());
         for (position, item) in self.items.into_iter().enumerate() {
             let item = item.check(&format!("items[{position}]"))?;
@@ -569,10 +656,19 @@ impl SaleRequest {
                     item.sku
                 )));
             }
+            if let Some(group) = &item.group
+                && !variants.insert((group.clone(), item.option.clone()))
+            {
+                return Err(InvalidSale(format!(
+                    "items[{position}].option must differ from the other options of its group"
+                )));
+            }
             items.push(item);
         }
         Ok(NewSale {
             name: text("name", &self.name)?,
+            description: description("description", self.description.as_deref())?,
+            image_url: picture("image_url", self.image_url.as_deref())?,
             starts_at,
             ends_at,
             shards: bounded("shards", self.shards, 1, SHARDS_MAX)?,
@@ -607,6 +703,15 @@ impl ItemRequest {
                 "{at}.currency must be three capital letters, as in ISO 4217"
             )));
         }
+        let variant = |field: &str, text: &Option<String>| {
+            given(&format!("{at}.{field}"), text.as_deref(), |text| {
+                plain(text, VARIANT_MAX)
+            })
+        };
+        let (group, option) = (variant("group", &self.group)?, variant("option", &self.option)?);
+        if option.is_some() && group.is_none() {
+            return Err(InvalidSale(format!("{at}.option needs a group")));
+        }
         Ok(Item {
             sku: self
                 .sku
@@ -622,6 +727,10 @@ impl ItemRequest {
                 1,
                 PER_USER_LIMIT_MAX,
             )?,
+            description: description(&format!("{at}.description"), self.description.as_deref())?,
+            image_url: picture(&format!("{at}.image_url"), self.image_url.as_deref())?,
+            group,
+            option,
         })
     }
 }
@@ -733,6 +842,20 @@ mod tests {
             ("stock", Box::new(item("stock", json!(1_000_000_001)))),
             ("per_user_limit", Box::new(item("per_user_limit", json!(0)))),
             ("invalid type", Box::new(item("stock", json!(1.5)))),
+            ("description", Box::new(top("description", json!("a\tb")))),
+            ("description", Box::new(top("description", json!("n".repeat(2001))))),
+            ("image_url", Box::new(top("image_url", json!("http://a.example/")))),
+            (
+                "items[0].description",
+                Box::new(item("description", json!("a\u{202e}b"))),
+            ),
+            ("items[0].image_url", Box::new(item("image_url", json!("winter.jpg")))),
+            ("items[0].group", Box::new(item("group", json!("a\nb")))),
+            ("items[0].option needs a group", Box::new(item("option", json!("M")))),
+            (
+                "items[0].option must have 1 to 100",
+                Box::new(item("option", json!("n".repeat(101)))),
+            ),
         ];
         assert!(check(|_| ()).is_ok());
         for (word, change) in cases {
@@ -741,6 +864,39 @@ mod tests {
         }
         let twice = check(|v| v["items"] = json!([v["items"][0], v["items"][0]])).unwrap_err();
         assert!(twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn the_variants_of_one_thing_differ() {
+        let items = |variants: &[(&str, Option<&str>)]| {
+            check(|v| {
+                let item = v["items"][0].clone();
+                let items = variants.iter().enumerate().map(|(number, (group, option))| {
+                    let mut item = item.clone();
+                    item["sku"] = json!(format!("S{number}"));
+                    item["group"] = json!(group);
+                    item["option"] = json!(option);
+                    item
+                });
+                v["items"] = items.collect();
+            })
+        };
+        let sale = items(&[
+            (" Shirt ", Some("M")),
+            ("Shirt", Some("L")),
+            ("Cap", Some("M")),
+            ("", None),
+        ])
+        .unwrap();
+        let groups: Vec<_> = sale.items.iter().map(|item| item.group.as_deref()).collect();
+        assert_eq!(groups, [Some("Shirt"), Some("Shirt"), Some("Cap"), None]);
+        for same in [Some("M"), None] {
+            let refused = items(&[("Shirt", same), ("Cap", same), ("Shirt ", same)]).unwrap_err();
+            assert_eq!(
+                refused,
+                "items[2].option must differ from the other options of its group"
+            );
+        }
     }
 
     /// The ledger has digests of earlier versions, by which it knows a repeated request; drafts are changed by versions.
@@ -752,6 +908,24 @@ mod tests {
             "CKIsXl4Z300Gxzg1-OLXWS3uEev6wXyjRAzCSGOpj6g"
         );
         assert_eq!(sale.unstored().version(), "hQB_7I21MjLOR6vcNrv10g");
+        // A text that is given counts, of the sale and of an item.
+        let mut digests = HashSet::from([check(|_| ()).unwrap().digest()]);
+        for member in ["description", "image_url", "group"] {
+            for of_item in [false, true] {
+                let said = check(|v| {
+                    let at = if of_item { &mut v["items"][0] } else { v };
+                    at[member] = json!("/a");
+                });
+                // A sale has no group.
+                let is_new = said.map(|sale| digests.insert(sale.digest()));
+                assert_eq!(is_new.ok(), (of_item || member != "group").then_some(true), "{member}");
+            }
+        }
+        let empty = check(|v| {
+            v["description"] = json!("");
+            v["items"][0]["image_url"] = Value::Null;
+        });
+        assert!(!digests.insert(empty.unwrap().digest()), "empty is none");
     }
 
     #[test]

@@ -147,6 +147,18 @@ struct PublicItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DateTime<Utc>")]
     next_release_at: Option<String>,
+    /// What the item is, in plain text with line breaks; absent if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// The address of the item's picture; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_url: Option<String>,
+    /// The thing of which the item is a variant; absent if it is none. The variants of one thing have the same group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// Which variant of the group it is, such as a size; absent if it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    option: Option<String>,
 }
 
 /// What a purchase in the sale requires.
@@ -180,6 +192,12 @@ pub struct PublicSale {
     id: SaleId,
     /// The sale's name.
     name: String,
+    /// What the sale is about, in plain text with line breaks; absent if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// The address of the sale's picture; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_url: Option<String>,
     /// The sale's state at `server_time`.
     state: SaleState,
     /// When the sale starts to sell.
@@ -229,11 +247,17 @@ impl PublicSale {
                 availability,
                 on_hold: is_sold_out.then(|| glance.on_hold.contains(&item.sku)),
                 next_release_at: release.map(time::format),
+                description: item.description.clone(),
+                image_url: item.image_url.clone(),
+                group: item.group.clone(),
+                option: item.option.clone(),
             }
         });
         Self {
             id: sale.id,
             name: sale.name.clone(),
+            description: sale.description.clone(),
+            image_url: sale.image_url.clone(),
             state: sale.state_at(now),
             starts_at: sale.starts_at,
             ends_at: sale.ends_at,

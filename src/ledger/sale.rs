@@ -77,6 +77,8 @@ struct Row {
     sale_id: Uuid,
     number: i32,
     name: String,
+    description: Option<String>,
+    image_url: Option<String>,
     state: String,
     state_version: i64,
     starts_at: DateTime<Utc>,
@@ -101,6 +103,8 @@ impl Row {
             id: SaleId(self.sale_id),
             number: unsigned(i64::from(self.number))?,
             name: self.name,
+            description: self.description,
+            image_url: self.image_url,
             lifecycle: word(&self.state)?,
             state_version: self.state_version,
             starts_at: self.starts_at,
@@ -128,9 +132,9 @@ impl Row {
 /// Selects sales by a condition.
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
-        sqlx::query_as!(Row, "select sale_id, number, name, state, state_version, starts_at, ends_at, shards, \
-            payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, created_at, \
-            (select texts from sale_messages m where m.sale_id = sales.sale_id) as message, \
+        sqlx::query_as!(Row, "select sale_id, number, name, description, image_url, state, state_version, starts_at, \
+            ends_at, shards, payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, \
+            created_at, (select texts from sale_messages m where m.sale_id = sales.sale_id) as message, \
             retired_at is not null as \"retired!\", \
             coalesce(over_at < now() - interval '5 minutes', false) \
                 and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes' as \"leaving!\" \
@@ -182,8 +186,9 @@ impl Ledger {
         let mut tx = begin(&self.api).await?;
         let inserted = sqlx::query!(
             "insert into sales (sale_id, name, starts_at, ends_at, shards, payment_window_seconds, rate_limit, \
-             rate_window_ms, durability, secret, guards, idempotency_key, request_digest) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (idempotency_key) do nothing",
+             rate_window_ms, durability, secret, guards, idempotency_key, request_digest, description, image_url) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+             on conflict (idempotency_key) do nothing",
             id,
             new.name,
             new.starts_at,
@@ -197,6 +202,8 @@ impl Ledger {
             new.guards.stored(),
             key.map(IdempotencyKey::as_str),
             key.map(|_| new.digest().to_vec()),
+            new.description.as_deref(),
+            new.image_url.as_deref(),
         )
         .execute(&mut *tx)
         .await?;
@@ -232,7 +239,8 @@ impl Ledger {
         }
         sqlx::query!(
             "update sales set name = $2, starts_at = $3, ends_at = $4, shards = $5, payment_window_seconds = $6, \
-             rate_limit = $7, rate_window_ms = $8, durability = $9, guards = $10 where sale_id = $1",
+             rate_limit = $7, rate_window_ms = $8, durability = $9, guards = $10, description = $11, image_url = $12 \
+             where sale_id = $1",
             id.0,
             new.name,
             new.starts_at,
@@ -243,6 +251,8 @@ impl Ledger {
             new.purchase_rate.window_ms,
             new.durability.as_str(),
             new.guards.stored(),
+            new.description.as_deref(),
+            new.image_url.as_deref(),
         )
         .execute(&mut *tx)
         .await?;
@@ -671,10 +681,17 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
         .iter()
         .map(|item| i32::try_from(item.per_user_limit).unwrap_or(i32::MAX))
         .collect();
+    // An optional text that is missing comes as an empty one, which is never stored.
     sqlx::query!(
-        "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit) \
-         select $1, * from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], \
-         $8::int4[])",
+        "insert into items (sale_id, position, sku, name, price_minor, currency, stock, per_user_limit, description, \
+             image_url, variant_group, variant_option) \
+         select $1, i.position, i.sku, i.name, i.price_minor, i.currency, i.stock, i.per_user_limit, \
+             nullif(i.description, ''), nullif(i.image_url, ''), nullif(i.variant_group, ''), \
+             nullif(i.variant_option, '') \
+         from unnest($2::int2[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::int8[], $8::int4[], $9::text[], \
+             $10::text[], $11::text[], $12::text[]) \
+             as i (position, sku, name, price_minor, currency, stock, per_user_limit, description, image_url, \
+             variant_group, variant_option)",
         sale,
         &positions,
         &column(|item| item.sku.to_string()),
@@ -683,6 +700,10 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
         &column(|item| item.currency.clone()),
         &stocks,
         &limits,
+        &column(|item| item.description.clone().unwrap_or_default()),
+        &column(|item| item.image_url.clone().unwrap_or_default()),
+        &column(|item| item.group.clone().unwrap_or_default()),
+        &column(|item| item.option.clone().unwrap_or_default()),
     )
     .execute(&mut **tx)
     .await?;
@@ -716,8 +737,8 @@ async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec
         return Ok(Vec::new());
     }
     let found = sqlx::query!(
-        "select sale_id, sku, name, price_minor, currency, stock, per_user_limit from items \
-             where sale_id = any($1) order by sale_id, position",
+        "select sale_id, sku, name, price_minor, currency, stock, per_user_limit, description, image_url, \
+             variant_group, variant_option from items where sale_id = any($1) order by sale_id, position",
         &ids
     )
     .fetch_all(connection)
@@ -731,6 +752,10 @@ async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec
             currency: item.currency,
             stock: item.stock,
             per_user_limit: unsigned(i64::from(item.per_user_limit))?,
+            description: item.description,
+            image_url: item.image_url,
+            group: item.variant_group,
+            option: item.variant_option,
         });
     }
     rows.into_iter()

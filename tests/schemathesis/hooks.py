@@ -103,8 +103,8 @@ def written_as_integers(value):
 
 
 def fit_sale(body):
-    """Rules of a sale that a schema cannot express: its end comes after its start, each SKU is there once, a challenge needs a
-    token, and this Redis has no replica."""
+    """Rules of a sale that a schema cannot express: its end comes after its start, each SKU is there once, an option has a group
+    and is there once in it, a challenge needs a token, and this Redis has no replica."""
     try:
         in_order = instant(body["starts_at"]) < instant(body["ends_at"]) and instant(body["starts_at"]).year >= 1970
     except ValueError:
@@ -114,6 +114,12 @@ def fit_sale(body):
         body |= {"starts_at": "2026-01-01T00:00:00Z", "ends_at": "2036-01-01T00:00:00Z"}
     seen = set()
     body["items"] = [item for item in body["items"] if not (item["sku"] in seen or seen.add(item["sku"]))]
+    variants = set()
+    for item in body["items"]:
+        variant = tuple((item.get(name) or "").strip() for name in ("group", "option"))
+        if not variant[0] or variant in variants:
+            item |= {"group": None, "option": None}
+        variants.add(variant)
     if body.get("durability") == "replica":
         body["durability"] = "postgres"
     guards = body.get("guards", {})

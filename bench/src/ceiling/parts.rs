@@ -161,14 +161,7 @@ impl Stage<'_> {
 fn sale() -> Sale {
     let now = Utc::now();
     // This SKU is always valid.
-    let items = sku(0).parse().ok().map(|sku| Item {
-        sku,
-        name: "An item".to_owned(),
-        price_minor: 49_900,
-        currency: "EUR".to_owned(),
-        stock: 100_000_000,
-        per_user_limit: 1,
-    });
+    let items = sku(0).parse().ok().map(|sku| Item::plain(sku, 100_000_000, 1));
     Sale {
         id: SaleId(Uuid::new_v4()),
         payment_window_seconds: 86_400,

@@ -27,8 +27,9 @@ pub const ROUTES: &[Endpoint] = &[
     Endpoint::post("/v1/admin/sales", handler!(create_sale), |it| {
         it.of_operators("createSale", "Create a sale")
             .says(
-                "A new sale is a draft. `ends_at` must be after `starts_at`, and SKUs must be unique. `durability` \
-                 `replica` needs a Redis with a replica. The same key with the same body gets the same sale again.",
+                "A new sale is a draft. `ends_at` must be after `starts_at`, and SKUs must be unique. Items with the \
+                 same `group` are variants of one thing, and need different `option`s. `durability` `replica` needs a \
+                 Redis with a replica. The same key with the same body gets the same sale again.",
             )
             .with_key_if_any()
             .reads::<SaleRequest>(example_terms())
@@ -343,9 +344,12 @@ fn to_state<'a>(it: Description<'a>, state: &str) -> Description<'a> {
 
 fn example_terms() -> Value {
     json!({
-        "name": "Winter drop", "starts_at": "2026-11-22T09:00:00Z", "ends_at": "2036-11-22T10:00:00Z", "shards": 2,
+        "name": "Winter drop", "description": "Warm things, once a year.",
+        "image_url": "https://images.example/winter.jpg", "starts_at": "2026-11-22T09:00:00Z",
+        "ends_at": "2036-11-22T10:00:00Z", "shards": 2,
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR", "stock": 100,
-            "per_user_limit": 2}],
+            "per_user_limit": 2, "description": "Organic cotton.\nWash at 30 °C.",
+            "image_url": "https://images.example/t-shirt.jpg", "group": "T-shirt", "option": "M"}],
     })
 }
 

@@ -93,13 +93,15 @@ fn count_view(api: &Data<Api>, Browser(shopper): Browser) {
 
 fn example() -> Value {
     json!({
-        "id": SALE_ID, "name": "Winter drop", "state": "open",
+        "id": SALE_ID, "name": "Winter drop", "description": "Warm things, once a year.",
+        "image_url": "https://images.example/winter.jpg", "state": "open",
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
         "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
         "purchase_rate": {"limit": 5, "window_ms": 60000},
         "guards": PublicGuards::from(&SaleGuards::default()),
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
-            "per_user_limit": 2, "availability": "available"},
+            "per_user_limit": 2, "availability": "available", "description": "Organic cotton.\nWash at 30 °C.",
+            "image_url": "https://images.example/t-shirt.jpg", "group": "T-shirt", "option": "M"},
             {"sku": "TSHIRT-L", "name": "T-shirt, large", "price_minor": 2500, "currency": "EUR", "per_user_limit": 2,
             "availability": "sold_out", "on_hold": true, "next_release_at": "2026-11-22T09:15:00.040Z"}],
     })

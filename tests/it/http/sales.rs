@@ -101,10 +101,134 @@ async fn every_field_is_taken_at_its_bounds_and_refused_beyond_them() {
     assert_eq!(listed.body["data"].as_array().unwrap().len(), 11);
 }
 
+/// The members of a sale and of an item that only pages need.
+const OF_SALE: [&str; 2] = ["description", "image_url"];
+const OF_ITEM: [&str; 4] = ["description", "image_url", "group", "option"];
+
+#[tokio::test]
+async fn texts_and_pictures_of_a_sale_come_back_as_given_and_are_absent_without() {
+    let app = TestApp::start_api_only().await;
+    let mut request = sale();
+    let mut second = request["items"][0].clone();
+    second["sku"] = json!("phone-2");
+    request["items"].as_array_mut().unwrap().push(second.clone());
+    second["sku"] = json!("case");
+    request["items"].as_array_mut().unwrap().push(second);
+    // The longest texts, in characters of four bytes.
+    let longest = |length: usize| json!("\u{1f6d2}".repeat(length));
+    request["description"] = longest(2000);
+    request["image_url"] = json!("https://images.example/winter.jpg?w=600");
+    for (at, option) in [(0, "M"), (1, "L")] {
+        request["items"][at]["description"] = json!("Organic cotton.\n\n<b>Wash</b> at 30 °C.");
+        request["items"][at]["image_url"] = json!(format!("/{}", "p".repeat(1999)));
+        request["items"][at]["group"] = longest(100);
+        request["items"][at]["option"] = json!(option);
+    }
+    let has_texts = |shown: &Value| {
+        for member in OF_SALE {
+            assert_eq!(shown[member], request[member], "{member}");
+        }
+        for at in 0..3 {
+            for member in OF_ITEM {
+                let (shown, given) = (&shown["items"][at], &request["items"][at]);
+                assert_eq!(shown.get(member), given.get(member), "{at} {member}");
+            }
+        }
+    };
+    let has_none = |shown: &Value| {
+        assert!(OF_SALE.iter().all(|member| shown.get(member).is_none()), "{shown}");
+        let items = shown["items"].as_array().unwrap();
+        let mut members = items.iter().flat_map(|item| OF_ITEM.map(|member| item.get(member)));
+        assert!(members.all(|member| member.is_none()), "{shown}");
+    };
+
+    let created = app.try_create_sale(&request).await.ok(201);
+    has_texts(&created.body);
+    let id = created.id();
+    // Drafts with and without texts have other versions, and lose or get the texts by a change.
+    let change = async |body: &Value| {
+        let put = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}"));
+        app.send(put.json(body)).await.ok(200)
+    };
+    let mut bare = sale();
+    bare["description"] = json!("");
+    bare["items"][0]["option"] = Value::Null;
+    let changed = change(&bare).await;
+    has_none(&changed.body);
+    assert_ne!(changed.header("etag"), created.header("etag"));
+    let changed = change(&request).await;
+    has_texts(&changed.body);
+    assert_eq!(changed.header("etag"), created.header("etag"));
+
+    app.operate(&id, "preload").await.ok(200);
+    let path = format!("/v1/sales/{id}");
+    has_texts(&app.get(Who::Nobody, &path).await.ok(200).body);
+    has_texts(&app.get(Who::Nobody, "/v1/sales").await.ok(200).body["data"][0]);
+    let other = app.load_sale(&sale()).await;
+    has_none(&app.admin(&other, "").await.ok(200).body);
+    has_none(&app.get(Who::Nobody, &format!("/v1/sales/{other}")).await.ok(200).body);
+}
+
+#[tokio::test]
+async fn texts_and_pictures_beyond_their_bounds_are_refused() {
+    let app = TestApp::start_api_only().await;
+    let of_item = |member: &str, value: Value| {
+        let mut request = sale();
+        request["items"][0]["group"] = json!("Phone");
+        request["items"][0][member] = value;
+        request
+    };
+    let of_sale = |member: &str, value: &str| {
+        let mut request = sale();
+        request[member] = json!(value);
+        request
+    };
+    let mut without_group = of_item("option", json!("M"));
+    without_group["items"][0].as_object_mut().unwrap().remove("group");
+    let mut same_option = of_item("option", json!("M"));
+    let mut second = same_option["items"][0].clone();
+    second["sku"] = json!("phone-2");
+    same_option["items"].as_array_mut().unwrap().push(second);
+    let long_url = format!("https://images.example/{}", "p".repeat(1978));
+    for (start, request) in [
+        ("description must", of_sale("description", &"d".repeat(2001))),
+        ("description must", of_sale("description", "a\u{1b}[2J")),
+        ("description must", of_sale("description", "a\u{202e}b")),
+        ("description must", of_sale("description", "\n")),
+        ("image_url must", of_sale("image_url", &long_url)),
+        ("image_url must", of_sale("image_url", "http://images.example/a.jpg")),
+        ("image_url must", of_sale("image_url", "//images.example/a.jpg")),
+        ("image_url must", of_sale("image_url", "javascript:alert(1)")),
+        ("image_url must", of_sale("image_url", "data:image/png;base64,AAAA")),
+        (
+            "image_url must",
+            of_sale("image_url", "https://ada:secret@images.example/a.jpg"),
+        ),
+        ("group is unknown", of_sale("group", "Phone")),
+        ("items[0].description must", of_item("description", json!("a\tb"))),
+        (
+            "items[0].description must be a string",
+            of_item("description", json!(1)),
+        ),
+        ("items[0].image_url must", of_item("image_url", json!("a.jpg"))),
+        ("items[0].group must", of_item("group", json!("g".repeat(101)))),
+        ("items[0].group must", of_item("group", json!("a\nb"))),
+        ("items[0].option must", of_item("option", json!("o".repeat(101)))),
+        ("items[0].option needs a group", without_group),
+        ("items[1].option must differ", same_option),
+    ] {
+        let refused = app.try_create_sale(&request).await.no(400, "invalid_request");
+        assert!(refused.text("detail").starts_with(start), "{start}: {refused:?}");
+    }
+    app.try_create_sale(&of_sale("image_url", "http://127.0.0.1:9000/a.jpg"))
+        .await
+        .ok(201);
+}
+
 #[tokio::test]
 async fn a_sale_of_a_thousand_items_with_the_longest_names_is_created_loaded_and_bought_from() {
     let app = TestApp::start().await;
-    // Four bytes for each of two hundred characters: no sale that is allowed is longer.
+    // Four bytes for each of two hundred characters: no sale that describes none of its items is longer.
     let name = "\u{1f6d2}".repeat(200);
     let items: Vec<_> = (0..1000)
         .map(|number| {

@@ -161,14 +161,7 @@ pub struct Run<'a> {
 
 /// The part of a sale that reading a shard needs.
 fn sale() -> Sale {
-    let item = |item| Item {
-        sku: sku(item),
-        name: String::new(),
-        price_minor: 1,
-        currency: "EUR".to_owned(),
-        stock: STOCK[item],
-        per_user_limit: UNIT_LIMITS[item],
-    };
+    let item = |item| Item::plain(sku(item), STOCK[item], UNIT_LIMITS[item]);
     let start = from_millis(START);
     Sale {
         id: SaleId(Uuid::new_v4()),

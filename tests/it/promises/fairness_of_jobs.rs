@@ -31,14 +31,7 @@ const SKUS: [&str; 2] = ["B", "a"];
 
 async fn sale_of_two_items(world: &World) -> Arc<Sale> {
     let now = Utc::now();
-    let item = |sku: &str| Item {
-        sku: sku.parse().unwrap(),
-        name: sku.to_owned(),
-        price_minor: 1,
-        currency: "EUR".to_owned(),
-        stock: 10,
-        per_user_limit: 10,
-    };
+    let item = |sku: &str| Item::plain(sku.parse().unwrap(), 10, 10);
     let new = NewSale {
         purchase_rate: PurchaseRate {
             limit: 1_000,

@@ -91,14 +91,7 @@ fn asked_at(now: Millis) -> PurchaseArguments {
 
 /// One item with ten units, five for each shopper, and a window that no test fills by accident.
 fn sale() -> Sale {
-    let item = |name: &str, stock, per_user_limit| Item {
-        sku: sku(name),
-        name: name.to_owned(),
-        price_minor: 100,
-        currency: "EUR".to_owned(),
-        stock,
-        per_user_limit,
-    };
+    let item = |name: &str, stock, per_user_limit| Item::plain(sku(name), stock, per_user_limit);
     Sale {
         id: SaleId(Uuid::new_v4()),
         number: 7,

@@ -138,12 +138,8 @@ impl World {
     pub async fn draft(&self, terms: &Terms) -> SaleId {
         let now = Utc::now();
         let items = vec![Item {
-            sku: SKU.parse().unwrap(),
-            name: "a mug".to_owned(),
             price_minor: PRICE,
-            currency: "EUR".to_owned(),
-            stock: terms.stock,
-            per_user_limit: terms.limit,
+            ..Item::plain(SKU.parse().unwrap(), terms.stock, terms.limit)
         }];
         let new = NewSale {
             shards: terms.shards,
