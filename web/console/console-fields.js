@@ -23,14 +23,17 @@ export function localTime(instant) {
     return `${date}T${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+function readText({ max = 200, mayLack }, text) {
+    if (text.trim() === '') {
+        return mayLack ? { value: null } : { wrong: say('wrongEmpty') };
+    }
+    return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
+}
+
 // Parses a typed text into the API's value, with null for empty, or into an error text.
 const KINDS = {
-    text({ max = 200, mayLack }, text) {
-        if (text.trim() === '') {
-            return mayLack ? { value: null } : { wrong: say('wrongEmpty') };
-        }
-        return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
-    },
+    text: readText,
+    lines: readText,
     whole({ min, max, mayLack }, text) {
         const number = Number(text);
         if (mayLack && text.trim() === '') {
@@ -64,6 +67,9 @@ function input({ id, kind, options = [], prefix, isExact }) {
     }
     if (kind === 'choice') {
         return selectOf({ id, prefix, options });
+    }
+    if (kind === 'lines') {
+        return element('textarea', { id, rows: '4' });
     }
     const made = element('input', { id, type: kind === 'time' ? 'datetime-local' : 'text', autocomplete: 'off' });
     if (kind === 'whole') {
@@ -140,7 +146,9 @@ export function begunIn(name) {
 // - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
 // - prices: `min` and `max` in the smallest unit, and `currency()`;
 // - choices: `options`, and the `prefix` of their texts;
-// - texts: `max`, and `isExact` for an identifier, which the browser must not spell-check.
+// - texts of one line or of several (`lines`): `max`, and `isExact` for an identifier, which the browser must not
+//   spell-check.
+// A number or a text has `mayLack` if the field may stay empty.
 /** @type {(field: FieldDefinition) => Field} */
 export function fieldOf(field) {
     const control = input(field);

@@ -19,7 +19,19 @@ const HOUR_MS = 3_600_000;
 // The most items that the API takes. They fit into one request, however long their names are.
 const ITEMS_MAX = 1000;
 // Fields with rules that only the API checks. A page in another language explains the rule in its own words.
-const JUDGED = ['name', 'starts_at', 'ends_at', 'durability', 'sku', 'currency', 'challenge'];
+const JUDGED = [
+    'name',
+    'description',
+    'image_url',
+    'starts_at',
+    'ends_at',
+    'durability',
+    'sku',
+    'currency',
+    'group',
+    'option',
+    'challenge',
+];
 // Delay before reading a draft again after a failure.
 const AGAIN_MS = 3000;
 

@@ -5,6 +5,8 @@ import { apart, say } from './language.js';
 
 export const TERMS = [
     { name: 'name', label: 'name', kind: 'text' },
+    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true },
+    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true },
     { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
     { name: 'ends_at', label: 'ends', kind: 'time' },
     { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint', initial: '4' },
@@ -27,6 +29,10 @@ export const ITEM_TERMS = [
     { name: 'currency', label: 'currency', kind: 'text', max: 3 },
     { name: 'stock', label: 'stock', kind: 'whole', min: 0, max: 1_000_000_000 },
     { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },
+    { name: 'group', label: 'group', kind: 'text', max: 100, hint: 'groupHint', mayLack: true },
+    { name: 'option', label: 'option', kind: 'text', max: 100, mayLack: true },
+    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true },
+    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true },
 ];
 
 /** The value of a term, whose name may have parts. @param {{ name: string }} term @param {any} sale */
