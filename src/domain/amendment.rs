@@ -1,6 +1,12 @@
 //! Changes of a sale whose preload has begun: only what no shopper can have relied on, or what favours them.
 
-use super::sale::{InvalidSale, Lifecycle, NAME_MAX, NAME_PATTERN, Sale, SaleState, instant, text};
+use super::ids::Sku;
+use super::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
+use super::plain::{LINES_PATTERN, or_empty};
+use super::sale::{
+    DESCRIPTION_MAX, ITEMS_MAX, InvalidSale, Lifecycle, NAME_MAX, NAME_PATTERN, Sale, SaleState, description, instant,
+    picture, text,
+};
 use super::sale_guards::{ADMISSIONS_MAX, SaleGuards};
 use super::time::Millis;
 use chrono::{DateTime, Utc};
@@ -18,6 +24,15 @@ pub struct Amendment {
     /// The sale's name.
     #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
     pub name: Option<String>,
+    /// What the sale is about: plain text with line breaks. Empty removes it.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    pub description: Option<String>,
+    /// The address of the sale's picture. Empty removes it.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    pub image_url: Option<String>,
+    /// New texts of items.
+    #[schemars(length(max = ITEMS_MAX))]
+    pub items: Vec<ItemAmendment>,
     /// A later start, for a sale that has not started.
     pub starts_at: Option<DateTime<Utc>>,
     /// A later end, for a sale that has not ended.
@@ -25,6 +40,20 @@ pub struct Amendment {
     /// How many shoppers the waiting room admits a second.
     #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
     pub admissions_per_second: Option<u32>,
+}
+
+/// New values of an item. An absent member stays.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ItemAmendment {
+    /// The item's SKU.
+    pub sku: Sku,
+    /// What the item is: plain text with line breaks. Empty removes it.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    pub description: Option<String>,
+    /// The address of the item's picture. Empty removes it.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    pub image_url: Option<String>,
 }
 
 /// Why a sale cannot be changed as asked.
@@ -38,6 +67,8 @@ pub enum Unfit {
     NotLater(&'static str),
     /// This time has passed, or is about to.
     TooLate(&'static str),
+    /// The sale has no item with one of the SKUs.
+    NoItem,
 }
 
 impl Amendment {
@@ -52,6 +83,23 @@ impl Amendment {
         }
         if let Some(name) = &self.name {
             sale.name = text("name", name).map_err(Unfit::Invalid)?;
+        }
+        replace(&mut sale.description, &self.description, |it| {
+            description("description", it)
+        })?;
+        replace(&mut sale.image_url, &self.image_url, |it| picture("image_url", it))?;
+        if self.items.len() > ITEMS_MAX {
+            let wrong = format!("items must be at most {ITEMS_MAX}, not {}", self.items.len());
+            return Err(Unfit::Invalid(InvalidSale(wrong)));
+        }
+        for (position, new) in self.items.iter().enumerate() {
+            let item = sale.items.iter_mut().find(|item| item.sku == new.sku);
+            let item = item.ok_or(Unfit::NoItem)?;
+            let at = |member: &str| format!("items[{position}].{member}");
+            replace(&mut item.description, &new.description, |it| {
+                description(&at("description"), it)
+            })?;
+            replace(&mut item.image_url, &new.image_url, |it| picture(&at("image_url"), it))?;
         }
         sale.starts_at = moved("starts_at", sale.starts_at, self.starts_at, now)?;
         sale.ends_at = moved("ends_at", sale.ends_at, self.ends_at, now)?;
@@ -72,6 +120,24 @@ impl Amendment {
         }
         Ok(())
     }
+
+    /// Whether it has new texts of this item.
+    #[must_use]
+    pub fn names(&self, sku: &Sku) -> bool {
+        self.items.iter().any(|item| item.sku == *sku)
+    }
+}
+
+/// Puts a new text in the place of the present one, if there is a new one.
+fn replace(
+    present: &mut Option<String>,
+    new: &Option<String>,
+    check: impl FnOnce(Option<&str>) -> Result<Option<String>, InvalidSale>,
+) -> Result<(), Unfit> {
+    if new.is_some() {
+        *present = check(new.as_deref()).map_err(Unfit::Invalid)?;
+    }
+    Ok(())
 }
 
 /// The time `to`, if a time of a sale may be moved there from `from`.
@@ -97,14 +163,17 @@ fn moved(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::sale::NewSale;
+    use crate::domain::sale::{Item, NewSale};
     use crate::domain::time::from_millis;
+    use serde_json::json;
 
     const START: Millis = 1_000_000;
     const END: Millis = 2_000_000;
 
     fn amended(amendment: &Amendment, now: Millis) -> Result<Sale, Unfit> {
-        let mut sale = NewSale::plain(Vec::new(), from_millis(START), from_millis(END)).unstored();
+        let items = ["a", "b"].map(|sku| Item::plain(sku.parse().unwrap(), 10, 1));
+        let mut sale = NewSale::plain(items.to_vec(), from_millis(START), from_millis(END)).unstored();
+        sale.items[1].description = Some("As before".to_owned());
         amendment.apply(&mut sale, now).map(|()| sale)
     }
 
@@ -153,5 +222,53 @@ mod tests {
         for wrong in [amendment(Some(" "), None), amendment(None, Some(0))] {
             assert!(matches!(amended(&wrong, START), Err(Unfit::Invalid(_))), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn texts_and_pictures_can_change_while_the_sale_runs() {
+        let of = |body: serde_json::Value| amended(&serde_json::from_value(body).unwrap(), START);
+        let said = json!({"description": " One\ntwo ", "image_url": "/a.jpg", "items": [
+            {"sku": "b", "image_url": "https://images.example/b.jpg"}, {"sku": "a", "description": "An a"}]});
+        let sale = of(said).unwrap();
+        let texts = |sale: &Sale| {
+            let items = sale.items.iter();
+            let items = items.flat_map(|item| [item.description.clone(), item.image_url.clone()]);
+            let all = [sale.description.clone(), sale.image_url.clone()]
+                .into_iter()
+                .chain(items);
+            all.map(Option::unwrap_or_default).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            texts(&sale),
+            [
+                "One\ntwo",
+                "/a.jpg",
+                "An a",
+                "",
+                "As before",
+                "https://images.example/b.jpg"
+            ]
+        );
+        assert_eq!(texts(&of(json!({})).unwrap()), ["", "", "", "", "As before", ""]);
+        let gone = of(json!({"items": [{"sku": "b", "description": ""}]})).unwrap();
+        assert_eq!(gone.items[1].description, None);
+
+        let items = vec![json!({"sku": "a"}); ITEMS_MAX + 1];
+        for (wrong, said) in [
+            (json!({"description": "\t"}), "description must"),
+            (json!({"image_url": "a.jpg"}), "image_url must"),
+            (
+                json!({"items": [{"sku": "a"}, {"sku": "b", "image_url": "x"}]}),
+                "items[1].image_url must",
+            ),
+            (json!({ "items": items }), "items must be at most 1000, not 1001"),
+        ] {
+            let unfit = of(wrong).unwrap_err();
+            assert!(
+                matches!(&unfit, Unfit::Invalid(it) if it.0.starts_with(said)),
+                "{unfit:?}"
+            );
+        }
+        assert_eq!(of(json!({"items": [{"sku": "c"}]})).unwrap_err(), Unfit::NoItem);
     }
 }

@@ -367,7 +367,7 @@ impl FromRequest for Body {
 fn body_max(request: &HttpRequest) -> usize {
     let pattern = request.match_pattern().unwrap_or_default();
     match (request.method(), pattern.as_str()) {
-        (&Method::POST, "/v1/admin/sales") | (&Method::PUT, "/v1/admin/sales/{id}") => SALE_BODY_MAX,
+        (&Method::POST, "/v1/admin/sales") | (&Method::PUT | &Method::PATCH, "/v1/admin/sales/{id}") => SALE_BODY_MAX,
         _ => BODY_MAX,
     }
 }

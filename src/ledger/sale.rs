@@ -469,16 +469,20 @@ impl Ledger {
             return Ok(Some(Err(unfit)));
         }
         sqlx::query!(
-            "update sales set name = $2, starts_at = $3, ends_at = $4, guards = $5, state_version = state_version + 1 \
-             where sale_id = $1",
+            "update sales set name = $2, starts_at = $3, ends_at = $4, guards = $5, description = $6, image_url = $7, \
+             state_version = state_version + 1 where sale_id = $1",
             id.0,
             sale.name,
             sale.starts_at,
             sale.ends_at,
-            sale.guards.stored()
+            sale.guards.stored(),
+            sale.description.as_deref(),
+            sale.image_url.as_deref()
         )
         .execute(&mut *tx)
         .await?;
+        let amended: Vec<&Item> = sale.items.iter().filter(|item| amendment.names(&item.sku)).collect();
+        change_texts(&mut tx, id.0, &amended).await?;
         send_state(&mut tx, &sale).await?;
         commit(tx).await?;
         Ok(self.sale(id).await?.map(Ok))
@@ -704,6 +708,26 @@ async fn insert_items(tx: &mut Tx, sale: Uuid, items: &[Item]) -> Result<(), Fau
         &column(|item| item.image_url.clone().unwrap_or_default()),
         &column(|item| item.group.clone().unwrap_or_default()),
         &column(|item| item.option.clone().unwrap_or_default()),
+    )
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Stores the descriptions and pictures of these items of a sale.
+async fn change_texts(tx: &mut Tx, sale: Uuid, items: &[&Item]) -> Result<(), Fault> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    let column = |of: fn(&Item) -> String| items.iter().map(|item| of(item)).collect::<Vec<_>>();
+    sqlx::query!(
+        "update items set description = nullif(i.description, ''), image_url = nullif(i.image_url, '') \
+         from unnest($2::text[], $3::text[], $4::text[]) as i (sku, description, image_url) \
+         where items.sale_id = $1 and items.sku = i.sku",
+        sale,
+        &column(|item| item.sku.to_string()),
+        &column(|item| item.description.clone().unwrap_or_default()),
+        &column(|item| item.image_url.clone().unwrap_or_default()),
     )
     .execute(&mut **tx)
     .await?;

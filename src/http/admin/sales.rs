@@ -82,11 +82,14 @@ pub const ROUTES: &[Endpoint] = &[
     Endpoint::patch("/v1/admin/sales/{id}", handler!(amend_sale), |it| {
         it.of_operators("amendSale", "Change a sale whose preload has begun")
             .says(
-                "Its name, the rate of its waiting room, and its start and end, which can only become later, until \
-                 five seconds before them. An absent member stays. Every instance follows within a second. Change a \
-                 draft with `PUT`.",
+                "Its name, its descriptions and pictures, the rate of its waiting room, and its start and end, which \
+                 can only become later, until five seconds before them. An absent member stays; an empty text is \
+                 removed. Every instance follows within a second. Change a draft with `PUT`.",
             )
-            .reads::<Amendment>(json!({"name": "Winter drop", "ends_at": "2037-11-22T10:00:00Z"}))
+            .reads::<Amendment>(json!({
+                "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",
+                "items": [{"sku": "TSHIRT-M", "image_url": "https://images.example/t-shirt-back.jpg"}],
+            }))
             .answers::<AdminSale>(200, "The sale as it is now.", example("open"))
             .with_header(Header::TAG)
             .refuses(&[Code::InvalidTransition, Code::Overloaded])
@@ -239,6 +242,7 @@ async fn amend_sale(
             Code::InvalidTransition,
             format!("{field} can be moved until five seconds before it"),
         )),
+        Err(Unfit::NoItem) => Err(Problem::not_found("such item")),
     }
 }
 

@@ -517,6 +517,14 @@ async fn a_published_sale_gets_another_name_and_later_times_at_every_instance() 
         (json!({"name": ""}), 400, "invalid_request"),
         (json!({"stock": 1}), 400, "invalid_request"),
         (json!({"admissions_per_second": 0}), 400, "invalid_request"),
+        (json!({"description": "a\u{1b}"}), 400, "invalid_request"),
+        (
+            json!({"items": [{"sku": "phone", "image_url": "a.jpg"}]}),
+            400,
+            "invalid_request",
+        ),
+        (json!({"items": [{"sku": "phone", "stock": 1}]}), 400, "invalid_request"),
+        (json!({"items": [{"sku": "phone-2"}]}), 404, "not_found"),
     ] {
         amend(&id, wrong).await.no(status, code);
     }
@@ -530,6 +538,44 @@ async fn a_published_sale_gets_another_name_and_later_times_at_every_instance() 
         .no(409, "invalid_transition");
     app.operate(&id, "close").await.ok(200);
     amend(&id, json!({"name": "Over"})).await.no(409, "invalid_transition");
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test]
+async fn texts_and_pictures_change_while_the_sale_sells() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let mut request = sale();
+    request["image_url"] = json!("/winter.jpg");
+    request["items"][0]["description"] = json!("A phone.");
+    let id = app.load_sale(&request).await;
+    other.buy("ada", &id, "k1", 1).await.ok(201);
+    let amend = async |body: Value| {
+        let patch = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+        app.send(patch.json(&body)).await.ok(200)
+    };
+    let body = json!({"description": "Half price.\nToday.",
+        "items": [{"sku": "phone", "image_url": "https://images.example/phone.jpg"}]});
+    let first = amend(body.clone()).await;
+    assert_eq!(first.body["items"][0]["description"], "A phone.", "it stays");
+    let shows = async |is_right: fn(&Value) -> bool| {
+        poll::within(poll::PATIENCE, "the other instance shows it", async || {
+            is_right(&other.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body)
+        })
+        .await;
+    };
+    shows(|sale| {
+        let item = &sale["items"][0];
+        sale["description"] == "Half price.\nToday."
+            && sale["image_url"] == "/winter.jpg"
+            && item["image_url"] == "https://images.example/phone.jpg"
+            && item["description"] == "A phone."
+    })
+    .await;
+    let second = amend(json!({"image_url": "", "items": [{"sku": "phone", "description": ""}]})).await;
+    assert_ne!(first.header("etag"), second.header("etag"));
+    shows(|sale| sale.get("image_url").is_none() && sale["items"][0].get("description").is_none()).await;
+    other.buy("ada", &id, "k2", 1).await.ok(201);
     app.assert_balanced(&id).await;
 }
 
