@@ -20,6 +20,7 @@ use crate::domain::guard::GuardSettings;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
+use crate::domain::shop_look::{Accent, ShopLook};
 use crate::domain::token_keys::TokenKeys;
 use Unset::{Is, OffAlone, Optional, Required};
 use ipnet::IpNet;
@@ -46,6 +47,7 @@ macro_rules! variables {
         $(guards.$guard:ident = $guard_parse:expr,)?
         $(connections.$limit:ident = $limit_parse:expr,)?
         $(shop.$link:ident = $link_parse:expr,)?
+        $(look.$feature:ident = $look_read:ident($look_parse:expr),)?
         $meaning:literal;
     )*) => {
         $(pub const $variable: &str = concat!("FLASHSALE_", stringify!($variable));)*
@@ -65,6 +67,8 @@ macro_rules! variables {
             pub connections: ConnectionLimits,
             /// The shop's pages for signing in and paying.
             pub shop: ShopLinks,
+            /// The shop's own look on the pages.
+            pub look: ShopLook,
             /// Files with secrets that every user of this machine can read.
             pub exposed_files: Vec<String>,
             /// Warnings about settings that work but need an operator's attention.
@@ -83,6 +87,7 @@ macro_rules! variables {
                     })?,
                     connections: ConnectionLimits { $($($limit: settings.value($variable, $limit_parse)?,)?)* },
                     shop: ShopLinks { $($($link: settings.optional($variable, $link_parse)?,)?)* },
+                    look: ShopLook { $($($feature: settings.$look_read($variable, $look_parse)?,)?)* },
                     exposed_files: exposed::files(settings),
                     warnings: together::warnings(settings),
                 })
@@ -159,6 +164,14 @@ variables! {
          a token";
     PAY_URL: Text, Optional, shop.pay = ShopLink::pay,
         "the shop's payment page, with `{order}` for the order's id; without it, pages show the order's number";
+    SHOP_NAME: Text, Is("Flashsale"), look.name = value(parse::shop_name), "the shop's name on its pages";
+    SHOP_LOGO_URL: Text, Optional, look.logo_url = optional(parse::image),
+        "the shop's logo there: an `https://` address, or a path";
+    SHOP_ACCENT: Text, Optional, look.accent = optional(Accent::parse),
+        "the colour of links and buttons there, as `#rrggbb`; its contrast with white must be 4.5 at least; without \
+         it, ours";
+    IMAGE_ORIGINS: Text, Optional, look.image_origins = value(parse::image_origins),
+        "origins besides their own that pages load pictures from, as `https://images.example`, separated by commas";
     DEVELOPMENT: Switch, Is("false"), together.development: bool,
         "`true` lets anybody with the printed link sign in as any shopper and pay without money, on a loopback address \
          only; `auto` is `true` there, and what `up` has unless this is set";
@@ -437,6 +450,16 @@ mod tests {
             (TLS_KEY, "/no/such/file"),
             (SIGN_IN_URL, "javascript:alert(1)"),
             (PAY_URL, "https://shop.example/pay"),
+            (SHOP_NAME, "Shop\u{202e}"),
+            (SHOP_LOGO_URL, "http://shop.example/logo.svg"),
+            (SHOP_LOGO_URL, "logo.svg"),
+            (SHOP_ACCENT, "red"),
+            (SHOP_ACCENT, "#ffcc00"),
+            (IMAGE_ORIGINS, "*"),
+            (IMAGE_ORIGINS, "images.example"),
+            (IMAGE_ORIGINS, "http://images.example"),
+            (IMAGE_ORIGINS, "https://images.example, https://cdn.example/pictures"),
+            (IMAGE_ORIGINS, "https://images.example; script-src *"),
             (DEVELOPMENT, "yes"),
             (LOG, "flashsale=loud=louder"),
             (LOG, "flashsale=loud"),

@@ -35,6 +35,7 @@ pub mod sale_report;
 pub mod server;
 pub mod shard;
 pub mod shop_link;
+pub mod shop_look;
 pub mod shopper_token;
 pub mod time;
 pub mod token_keys;

@@ -390,7 +390,7 @@ fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending
         is_https: config.tls.is_some(),
         instance,
         ending,
-        pages: Pages::new(config.development, &config.shop),
+        pages: Pages::new(config.development, &config.shop, &config.look),
         development: config.development.then(|| Development::new(config.jwt_secret.clone())),
         faults: FaultLog::default(),
     }

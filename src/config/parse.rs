@@ -4,7 +4,11 @@
 use super::strength;
 use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::guard::RATE_MAX;
+use crate::domain::host::Origin;
+use crate::domain::image_url::image_url;
+use crate::domain::plain::plain;
 use crate::domain::sale_guards::SaleGuards;
+use crate::domain::shop_look::SHOP_NAME_MAX;
 use crate::domain::webhook;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -136,6 +140,30 @@ pub fn proxies(value: &str) -> Result<Vec<IpNet>, String> {
     parts.map(network).collect()
 }
 
+pub fn shop_name(value: &str) -> Result<String, String> {
+    let name = plain(value, SHOP_NAME_MAX);
+    name.map(str::to_owned).map_err(|wrong| wrong.to_string())
+}
+
+/// The address of a picture.
+pub fn image(value: &str) -> Result<String, String> {
+    let address = image_url(value);
+    address.map(str::to_owned).map_err(|wrong| wrong.to_string())
+}
+
+/// Origins of pictures, separated by commas.
+pub fn image_origins(value: &str) -> Result<Vec<String>, String> {
+    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let origin = |part: &str| {
+        let origin = Origin::of(part).filter(|it| it.is_secure()).map(|it| it.to_string());
+        origin.filter(|it| it == part).ok_or_else(|| {
+            "is not a list of origins; write them as https://images.example,https://cdn.example:8443, without a path"
+                .to_owned()
+        })
+    };
+    parts.map(origin).collect()
+}
+
 /// A tracing filter, each part of which is a level, or a module with a level. Tracing would take any other word for the
 /// name of a module, and then log only that module.
 pub fn log_filter(value: &str) -> Result<String, String> {
@@ -180,6 +208,17 @@ mod tests {
         };
         assert_eq!(connection_pools("{}"), Ok(ConnectionPools::default()));
         assert_eq!(connection_pools(r#"{"jobs": 2}"#), Ok(few_jobs));
+    }
+
+    #[test]
+    fn pictures_may_come_from_several_origins() {
+        assert_eq!(image_origins(""), Ok(Vec::new()));
+        assert_eq!(
+            image_origins("https://a.example, https://b.example:8443,http://127.0.0.1:9000,"),
+            Ok(["https://a.example", "https://b.example:8443", "http://127.0.0.1:9000"]
+                .map(str::to_owned)
+                .to_vec())
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
 use std::io::Write as _;
 
 /// Clients keep a copy but ask each time.
@@ -28,14 +29,14 @@ pub struct File {
     /// The text as gzip.
     compressed: Bytes,
     kind: &'static str,
-    policy: &'static str,
+    policy: Cow<'static, str>,
     tag: EntityTag,
 }
 
 impl File {
     /// A file with this content, content type and content security policy.
     #[must_use]
-    pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: &'static str) -> Self {
+    pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
         Self {
             // Compressed and not, it is the same file.
@@ -43,7 +44,7 @@ impl File {
             compressed: gzip(&text),
             text,
             kind,
-            policy,
+            policy: policy.into(),
         }
     }
 
@@ -96,7 +97,7 @@ impl File {
             .insert_header(ETag(self.tag.clone()))
             .insert_header((CACHE_CONTROL, caching))
             .insert_header((VARY, "Accept-Encoding"))
-            .insert_header((CONTENT_SECURITY_POLICY, self.policy))
+            .insert_header((CONTENT_SECURITY_POLICY, &*self.policy))
             // Pages that open this one, or that it opens, get no handle on its window.
             .insert_header(("Cross-Origin-Opener-Policy", "same-origin"))
             .insert_header(("Permissions-Policy", UNUSED))

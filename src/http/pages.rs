@@ -1,8 +1,10 @@
 //! The web pages of shoppers and operators. They are files of the program, the same for every visitor of an instance.
 //! Their scripts fetch all data from the API, so the pages themselves cost neither Redis nor Postgres anything.
 
+use crate::domain::host::Origin;
 use crate::domain::ids::SaleId;
-use crate::domain::shop_link::ShopLinks;
+use crate::domain::shop_link::{ShopLink, ShopLinks};
+use crate::domain::shop_look::{Accent, ShopLook};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::{File, version};
 use crate::http::problem::Problem;
@@ -12,6 +14,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::html;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -20,6 +23,8 @@ use std::sync::LazyLock;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types proof";
+/// The part of the policy about pictures. The shop's pages also load them from the origins that are configured.
+const PICTURES: &str = "img-src 'self' data:";
 
 macro_rules! assets {
     ($($folder:literal: $($name:literal)*;)*) => {
@@ -107,7 +112,7 @@ pub const CONSOLE_ROUTES: &[Endpoint] = &[
 /// On the operators' address, `/` leads to the console.
 pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];
 
-/// The pages as files, without development mode and without links to a shop.
+/// The pages as files, without development mode and without anything of a shop.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
 const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
 /// The console. Its script shows the view that the address names.
@@ -123,17 +128,30 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Inserts development mode and the links to the shop's own pages into the files.
+    /// Inserts development mode, the links to the shop's own pages and the shop's look into the files.
     #[must_use]
-    pub fn new(is_development: bool, shop: &ShopLinks) -> Self {
+    pub fn new(is_development: bool, shop: &ShopLinks, look: &ShopLook) -> Self {
         let mut said = if is_development { DEVELOPMENT } else { PRODUCTION }.to_owned();
-        let links = [("sign-in", &shop.sign_in), ("pay", &shop.pay)];
-        for (name, link) in links {
-            if let Some(link) = link {
-                said += &format!(" data-{name}-url=\"{}\"", html! { (link.as_str()) }.into_string());
+        let texts = [
+            ("sign-in-url", shop.sign_in.as_ref().map(ShopLink::as_str)),
+            ("pay-url", shop.pay.as_ref().map(ShopLink::as_str)),
+            ("shop-name", Some(look.name.as_str())),
+            ("shop-logo-url", look.logo_url.as_deref()),
+            ("shop-accent", look.accent.as_ref().map(Accent::as_str)),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                said += &format!(" data-{name}=\"{}\"", html! { (text) }.into_string());
             }
         }
-        let made = |text: &str| page(text.replacen(PRODUCTION, &said, 1));
+        let logo = look.logo_url.as_deref().and_then(Origin::of);
+        let logo = logo.map(|origin| origin.to_string());
+        let mut pictures = PICTURES.to_owned();
+        for origin in logo.iter().chain(&look.image_origins) {
+            pictures += &format!(" {origin}");
+        }
+        let policy = POLICY.replacen(PICTURES, &pictures, 1);
+        let made = |text: &str| page(text.replacen(PRODUCTION, &said, 1), policy.clone());
         Self {
             sales: made(SALES_PAGE),
             sale: made(SALE_PAGE),
@@ -142,9 +160,9 @@ impl Pages {
 }
 
 /// A page that loads its files by their present version. Scripts name each other without the folder.
-fn page(text: impl Into<String>) -> File {
+fn page(text: impl Into<String>, policy: impl Into<Cow<'static, str>>) -> File {
     let text = text.into().replace("\"/assets/", &format!("\"/assets/{}/", *VERSION));
-    File::new(text, "text/html; charset=utf-8", POLICY)
+    File::new(text, "text/html; charset=utf-8", policy)
 }
 
 /// The version of all files together, because they work only together.
@@ -167,7 +185,7 @@ static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     ASSETS.iter().map(file).collect()
 });
 
-static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE));
+static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE, POLICY));
 
 /// The further views of the console, by the last part of their address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];

@@ -15,6 +15,7 @@ use flashsale::config::Secret;
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::shop_link::ShopLinks;
+use flashsale::domain::shop_look::ShopLook;
 use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::actions::{KnownReads, RefusedActions};
 use flashsale::guard::challenge::ChallengeDrawer;
@@ -60,7 +61,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         audits: Audits::default(),
         exports: Exports::default(),
         instance: "shop".to_owned(),
-        pages: Pages::new(false, &ShopLinks::default()),
+        pages: Pages::new(false, &ShopLinks::default(), &ShopLook::default()),
         development: None,
         ending: tokio_util::sync::CancellationToken::new(),
         faults: FaultLog::default(),

@@ -145,6 +145,42 @@ async fn configured_texts_of_the_shop_are_escaped_in_the_page() {
 }
 
 #[tokio::test]
+async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures() {
+    let look = [
+        ("FLASHSALE_SHOP_NAME", "Ada & \"Co\""),
+        ("FLASHSALE_SHOP_LOGO_URL", "https://logos.example/ada.svg?a=1&b=2"),
+        ("FLASHSALE_SHOP_ACCENT", "#0A5C36"),
+        (
+            "FLASHSALE_IMAGE_ORIGINS",
+            "https://images.example, https://cdn.example:8443",
+        ),
+    ];
+    let pictures = "img-src 'self' data: https://logos.example https://images.example https://cdn.example:8443;";
+    let policy = POLICY.replace("img-src 'self' data:;", pictures);
+    let app = TestApp::with("api", &look).await;
+    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+        let page = app.get(Who::Nobody, path).await.ok(200);
+        assert_eq!(page.header("content-security-policy"), Some(policy.as_str()));
+        for part in [
+            "data-shop-name=\"Ada &amp; &quot;Co&quot;\"",
+            "data-shop-logo-url=\"https://logos.example/ada.svg?a=1&amp;b=2\"",
+            "data-shop-accent=\"#0a5c36\"",
+        ] {
+            assert!(page.text.contains(part), "{part}: {}", page.text);
+        }
+    }
+    is_guarded(&app.get(Who::Nobody, "/console").await.ok(200));
+
+    let plain = TestApp::start_api_only().await;
+    let page = plain.get(Who::Nobody, "/").await.ok(200);
+    is_guarded(&page);
+    assert!(page.text.contains("data-shop-name=\"Flashsale\""), "{}", page.text);
+    for part in ["data-shop-logo-url", "data-shop-accent"] {
+        assert!(!page.text.contains(part), "{}", page.text);
+    }
+}
+
+#[tokio::test]
 async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;
