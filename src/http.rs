@@ -307,32 +307,41 @@ pub enum Part {
     Operators,
 }
 
-/// The routes of a part. Those of development mode exist only if it is on.
+/// The routes of a part. Those of development mode exist only if it is on. A request is compared with one path after
+/// the other, so the APIs come before the pages.
 pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
+        // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
+        // address.
+        config.configure(serve("", &[shop::webhooks::ROUTES]));
+        if part != Part::Shop {
+            operators(config);
+        }
+        if part != Part::Operators {
+            shop(config);
+        }
         config
             .configure(serve("", &[pages::ASSET_ROUTES]))
             .configure(serve("", &[health::ROUTES]))
             .configure(serve("", &[docs::PROBLEM_ROUTES]))
             .configure(serve("", &[openapi::ROUTES, docs::ROUTES, runbook::ROUTES]))
-            // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
-            // address.
-            .configure(serve("", &[shop::webhooks::ROUTES]));
+            .default_service(nowhere());
         if part != Part::Shop {
-            operators(config);
+            config
+                .configure(serve("", &[pages::CONSOLE_ROUTES]))
+                .configure(serve("", &[health::METRICS_ROUTES]));
         }
         if part == Part::Operators {
             config.app_data(health::Trusted);
-            let console = serve("", &[pages::CONSOLE_ADDRESS_ROUTES]);
-            config.configure(console).default_service(nowhere());
+            config.configure(serve("", &[pages::CONSOLE_ADDRESS_ROUTES]));
             return;
         }
+        config.configure(serve("", &[pages::PEOPLE_ROUTES]));
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
             let scope = scope.configure(serve("/dev", &[shop::development::ROUTES]));
             config.service(scope.default_service(nowhere()));
         }
-        shop(config);
     }
 }
 
@@ -353,23 +362,19 @@ fn operators(config: &mut ServiceConfig) {
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(serve("/v1/admin", OPERATORS));
     config
-        .configure(serve("", &[pages::CONSOLE_ROUTES]))
-        .configure(serve("", &[health::METRICS_ROUTES]))
         // Before the scope `/v1/admin`: a client that signs in has no session yet.
         .configure(serve("", &[admin::session::ROUTES]))
         .service(scope.default_service(nowhere()));
 }
 
+/// After the webhook and the scope `/v1/admin`, whose paths this scope has, too.
 fn shop(config: &mut ServiceConfig) {
     let scope = web::scope("/v1")
         .wrap(from_fn(gateway::gateway))
         // Stock changes at every moment, and orders are private.
         .wrap(DefaultHeaders::new().add((CACHE_CONTROL, "no-store")))
         .configure(serve("/v1", SHOPPERS));
-    config
-        .configure(serve("", &[pages::PEOPLE_ROUTES]))
-        .service(scope.default_service(nowhere()))
-        .default_service(nowhere());
+    config.service(scope.default_service(nowhere()));
 }
 
 fn nowhere() -> Route {

@@ -6,7 +6,6 @@ use crate::http::problem::Problem;
 use actix_web::Route;
 use actix_web::http::Method;
 use actix_web::web::{self, ServiceConfig};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The methods of routes, in the order of `Allow`.
@@ -97,12 +96,16 @@ impl Endpoint {
     }
 }
 
-/// Serves tables of routes in a scope, whose prefix all their paths have. Other methods of a path get 405 with `Allow`.
+/// Serves tables of routes in a scope, whose prefix all their paths have, in the order of the tables: a request is
+/// compared with one path after the other. Other methods of a path get 405 with `Allow`.
 pub fn serve(prefix: &'static str, tables: Tables) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
-        let mut by_path = BTreeMap::<&str, Vec<&Endpoint>>::new();
+        let mut by_path = Vec::<(&str, Vec<&Endpoint>)>::new();
         for endpoint in tables.iter().copied().flatten() {
-            by_path.entry(endpoint.path).or_default().push(endpoint);
+            match by_path.iter_mut().find(|(path, _)| *path == endpoint.path) {
+                Some((_, endpoints)) => endpoints.push(endpoint),
+                None => by_path.push((endpoint.path, vec![endpoint])),
+            }
         }
         for (path, endpoints) in by_path {
             let answered = METHODS
