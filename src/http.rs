@@ -32,7 +32,7 @@ use crate::guard::challenge::ChallengeDrawer;
 use crate::guard::gate::Gate;
 use crate::guard::sign_ins::SignIns;
 use crate::metrics::Metrics;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_FORWARDED_PROTO};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, Bytes, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Route};
@@ -152,12 +152,13 @@ const FLOW_EXTRA: Duration = Duration::from_secs(5);
 impl Shared {
     /// Whether the client uses HTTPS, to us or to a trusted proxy that says so in `X-Forwarded-Proto`.
     fn speaks_https(&self, request: &HttpRequest) -> bool {
-        let said = request.headers().get_all("X-Forwarded-Proto").last();
-        let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
         let is_proxy = |peer: SocketAddr| is_proxy(peer.ip(), &self.trusted_proxies);
-        self.is_https
-            || said.is_some_and(|it| it.trim().eq_ignore_ascii_case("https"))
-                && request.peer_addr().is_some_and(is_proxy)
+        let says_https = || {
+            let said = request.headers().get_all(X_FORWARDED_PROTO).last();
+            let said = said.and_then(|list| list.to_str().ok()?.rsplit(',').next());
+            said.is_some_and(|it| it.trim().eq_ignore_ascii_case("https"))
+        };
+        self.is_https || request.peer_addr().is_some_and(is_proxy) && says_https()
     }
 }
 

@@ -10,7 +10,9 @@ use crate::http::problem::Problem;
 use crate::http::{Api, found, gateway};
 use actix_web::dev::Payload;
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, IF_MATCH, IfMatch};
+use actix_web::http::header::{
+    AUTHORIZATION, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, HeaderName, IF_MATCH, IfMatch,
+};
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
 use chrono::{DateTime, Utc};
@@ -35,6 +37,11 @@ pub const PURCHASE_TOKEN: &str = "X-Purchase-Token";
 pub const ADMISSION: &str = "X-Admission";
 /// The header with the id of the last event that a client received.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// The names by which a purchase's headers are found. To find one by its text, the map makes a name of it each time.
+static KEY_NAME: HeaderName = HeaderName::from_static("idempotency-key");
+static PURCHASE_TOKEN_NAME: HeaderName = HeaderName::from_static("x-purchase-token");
+static ADMISSION_NAME: HeaderName = HeaderName::from_static("x-admission");
 
 /// The most bytes of a body.
 pub(super) const BODY_MAX: usize = 16 * 1024;
@@ -230,7 +237,12 @@ pub(super) fn unauthenticated(what: &str) -> Problem {
 
 /// The value of a header that may occur only once.
 pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
-    let mut values = headers.get_all(name);
+    single_of(headers, name, name)
+}
+
+/// Like [`single`], for a header that is found by `header`. Problems call it `name`.
+fn single_of<'a>(headers: &'a HeaderMap, header: impl AsHeaderName, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(header);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(Problem::invalid(format!("the header {name} is there twice")));
@@ -283,7 +295,8 @@ from_head!(Browser, |request: &HttpRequest| Ok(Browser(
 )));
 
 fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
-    let key = single(request.headers(), IDEMPOTENCY_KEY)?.map(str::parse).transpose();
+    let key = single_of(request.headers(), &KEY_NAME, IDEMPOTENCY_KEY)?;
+    let key = key.map(str::parse).transpose();
     key.map_err(|wrong| Problem::invalid(format!("{wrong}")))
 }
 
@@ -322,10 +335,12 @@ fn versions(request: &HttpRequest) -> Result<Versions, Problem> {
 from_head!(Versions, versions);
 
 from_head!(PurchaseProofs, |request: &HttpRequest| {
-    let header = |name| single(request.headers(), name).map(|token| token.map(str::to_owned));
+    let headers = request.headers();
+    let purchase_token = single_of(headers, &PURCHASE_TOKEN_NAME, PURCHASE_TOKEN)?;
+    let admission = single_of(headers, &ADMISSION_NAME, ADMISSION)?;
     Ok(PurchaseProofs {
-        purchase_token: header(PURCHASE_TOKEN)?,
-        admission: header(ADMISSION)?,
+        purchase_token: purchase_token.map(str::to_owned),
+        admission: admission.map(str::to_owned),
     })
 });
 
@@ -365,11 +380,13 @@ impl FromRequest for Body {
 }
 
 fn body_max(request: &HttpRequest) -> usize {
-    let pattern = request.match_pattern().unwrap_or_default();
-    match (request.method(), pattern.as_str()) {
-        (&Method::POST, "/v1/admin/sales") | (&Method::PUT | &Method::PATCH, "/v1/admin/sales/{id}") => SALE_BODY_MAX,
-        _ => BODY_MAX,
-    }
+    let sale = request.path().strip_prefix("/v1/admin/sales");
+    let is_sale = match *request.method() {
+        Method::POST => sale == Some(""),
+        Method::PUT | Method::PATCH => sale.is_some_and(|rest| rest.rfind('/') == Some(0)),
+        _ => false,
+    };
+    if is_sale { SALE_BODY_MAX } else { BODY_MAX }
 }
 
 fn too_large(most: usize) -> Problem {
@@ -392,17 +409,23 @@ impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Json<T> {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let content_type = single(request.headers(), CONTENT_TYPE.as_str()).map(|value| value.map(str::to_owned));
+        let content_type = single_of(request.headers(), CONTENT_TYPE, CONTENT_TYPE.as_str());
+        let is_json = content_type.map(|it| it.is_none_or(is_json));
         let body = Body::from_request(request, payload);
         Box::pin(async move {
             let Body(body) = body.await?;
-            let essence = content_type?.map(|it| it.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
-            if essence.is_some_and(|it| it != "application/json") {
+            if !is_json? {
                 return Err(Problem::invalid("Content-Type must be application/json"));
             }
             parse_json(&body).map(Json)
         })
     }
+}
+
+/// Whether a content type is that of JSON, with any parameters.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
 }
 
 impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Query<T> {

@@ -10,15 +10,13 @@ use crate::http::counts::{self, ACCOUNT_LIMIT};
 use crate::http::problem::Problem;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::X_FORWARDED_FOR;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpRequest, ResponseError};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-
-/// The header in which proxies name the client's address.
-const FORWARDED: &str = "X-Forwarded-For";
 
 /// Refuses requests over the limits before anything else reads them.
 pub async fn gateway<B: MessageBody + 'static>(
@@ -71,7 +69,7 @@ pub(super) fn client_of(api: &Api, request: &HttpRequest) -> Option<Client> {
 /// The client's address. None over a Unix socket.
 pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     let socket = request.peer_addr()?.ip();
-    let forwarded = request.headers().get_all(FORWARDED);
+    let forwarded = request.headers().get_all(X_FORWARDED_FOR);
     // A hop that is not UTF-8 must stay in the list, where it counts as an unknown address.
     let forwarded: Vec<Cow<'_, str>> = forwarded.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
     Some(address(
