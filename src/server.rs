@@ -19,7 +19,7 @@ use crate::http::admin::orders::Exports;
 use crate::http::extract::Tokens;
 use crate::http::pages::Pages;
 use crate::http::panic_guard::panic_guard;
-use crate::http::request_id::{plain_path, request_id};
+use crate::http::request_id::request_id;
 use crate::http::shop::development::Development;
 use crate::http::{Api, FaultLog, Part, Shared, machine_routes, routes};
 use crate::ledger::Ledger;
@@ -355,7 +355,6 @@ fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::Result<Serve
             .app_data(Data::from(Arc::clone(&app)))
             .configure(machine_routes)
             .wrap(from_fn(panic_guard))
-            .wrap(from_fn(plain_path))
             .wrap(from_fn(request_id))
             .wrap(from_fn(answering))
     });
@@ -444,7 +443,6 @@ fn serve_part(
             })
             .configure(routes(is_development, part))
             .wrap(from_fn(panic_guard))
-            .wrap(from_fn(plain_path))
             .wrap(from_fn(request_id))
             .wrap(from_fn(answering))
     });

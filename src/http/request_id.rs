@@ -1,7 +1,7 @@
 //! `X-Request-Id` on every answer: a trusted proxy's id as it is, any other client's with `client-` before it, else a
 //! new one. So no client can use the id of another request in the log. Every log line about the request has the id; at
-//! `FLASHSALE_LOG=flashsale=debug` also those of its scripts. This middleware sees every request, so it also sets the
-//! security headers and counts the request.
+//! `FLASHSALE_LOG=flashsale=debug` also those of its scripts. This middleware sees every request, so it also refuses
+//! encoded paths, sets the security headers and counts the request.
 
 use crate::flow::App;
 use crate::guard::address::is_proxy;
@@ -26,6 +26,8 @@ static HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// The header in which a proxy names the request's trace.
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// Stands for an id that cannot be written, which does not happen.
+static LOST: HeaderValue = HeaderValue::from_static("lost");
 /// The prefix of ids that do not come from a trusted proxy.
 const CLIENTS: &[u8] = b"client-";
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -56,11 +58,8 @@ pub async fn request_id(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let began = Instant::now();
     let (metrics, client) = (metrics_of(&request), client_of(request.path()));
-    let (is_https, given) = (is_https(&request), given(&request));
-    let id = given.or_else(|| HeaderValue::from_str(&Uuid::now_v7().to_string()).ok());
-    let Some(id) = id else {
-        return next.call(request).await;
-    };
+    let is_https = is_https(&request);
+    let id = given(&request).unwrap_or_else(new_id);
     // These fields are computed only if the span is enabled.
     let span = tracing::debug_span!(
         "request",
@@ -79,10 +78,18 @@ pub async fn request_id(
     {
         telemetry::follow(&span, parent);
     }
-    let mut within = std::pin::pin!(CURRENT.scope(id, next.call(request).instrument(span.clone())));
-    let answer = within.as_mut().await;
+    let answer = async {
+        // None of our paths has an encoded character, and a proxy in front may decide by the raw path who may ask for
+        // it.
+        if request.uri().path().contains('%') {
+            return Err(Error::from(Problem::not_found("such path")));
+        }
+        next.call(request).await
+    };
+    let mut within = std::pin::pin!(CURRENT.scope(id, answer.instrument(span.clone())));
+    let answer: Result<ServiceResponse<_>, Error> = within.as_mut().await;
     // Taken back out of the task-local, because a clone would allocate.
-    let id = within.take_value().unwrap_or_else(|| HeaderValue::from_static("lost"));
+    let id = within.take_value().unwrap_or_else(|| LOST.clone());
     let answer: Result<_, (StatusCode, Error)> = match answer {
         Ok(mut response) => {
             mark(response.headers_mut(), id, is_https);
@@ -106,6 +113,11 @@ pub async fn request_id(
         metrics.request_duration.of([client]).observe(began.elapsed());
     }
     answer.map_err(|(_, error)| error)
+}
+
+fn new_id() -> HeaderValue {
+    let id = Uuid::now_v7().hyphenated();
+    HeaderValue::from_str(id.encode_lower(&mut Uuid::encode_buffer())).unwrap_or_else(|_| LOST.clone())
 }
 
 /// The request's id from its header, if it is usable.
@@ -133,18 +145,6 @@ fn is_https(request: &ServiceRequest) -> bool {
     let api = request.app_data::<Data<Api>>();
     api.is_some_and(|api| api.speaks_https(request.request()))
         && !request.connection_info().host().starts_with("localhost")
-}
-
-/// Refuses paths with percent-encoded characters. None of our paths has any, and a proxy in front may decide by the raw
-/// path who may ask for it.
-pub async fn plain_path(
-    request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    if request.uri().path().contains('%') {
-        return Err(Problem::not_found("such path").into());
-    }
-    next.call(request).await
 }
 
 fn metrics_of(request: &ServiceRequest) -> Option<Arc<Metrics>> {
