@@ -12,6 +12,7 @@ pub mod file;
 pub mod gateway;
 pub mod health;
 pub mod openapi;
+mod outliving;
 pub mod pages;
 pub mod panic_guard;
 pub mod problem;
@@ -40,6 +41,7 @@ use endpoint::{Endpoint, Tables, serve};
 use extract::Tokens;
 use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
+use outliving::Outliving;
 use problem::Problem;
 use serde::Serialize;
 use std::convert::Infallible;
@@ -47,8 +49,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span};
 
 /// What the handlers of one worker use.
 pub struct Api {
@@ -172,8 +174,8 @@ impl Api {
         }
     }
 
-    /// Runs a flow for a shopper. The flow is a task of its own: it goes on when the client hangs up or the wait is
-    /// over. The same request, sent again, finds the flow's result.
+    /// Runs a flow for a shopper. The flow goes on when the client hangs up or the wait is over. The same request, sent
+    /// again, finds the flow's result.
     pub async fn for_shopper<T, R>(&self, flow: impl FnOnce(Arc<App>) -> R) -> Result<T, Problem>
     where
         R: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -197,18 +199,11 @@ impl Api {
         wait: Duration,
         flow: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Problem> {
-        // A spawned task has no span. With the request's span, its log lines belong to the request.
-        let span = if tracing::enabled!(tracing::Level::DEBUG) {
-            Span::current()
-        } else {
-            Span::none()
-        };
+        let late = Instant::now() + wait;
         // The flow may finish after a late answer, but it must end.
-        let flow = tokio::spawn(tokio::time::timeout(wait + FLOW_EXTRA, flow).instrument(span));
-        let answer = match tokio::time::timeout(wait, flow).await {
-            Ok(Ok(Ok(answer))) => answer,
-            Ok(Ok(Err(_))) => Err(Fault::Unavailable("no answer in time".to_owned())),
-            Ok(Err(_)) => Err(Fault::Bug("a flow panicked".to_owned())),
+        let answer = match timeout_at(late, Outliving::new(flow, late + FLOW_EXTRA)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_panic)) => Err(Fault::Bug("a flow panicked".to_owned())),
             Err(_) => Err(Fault::Unavailable("no answer in time".to_owned())),
         };
         self.faults.observe(answer)

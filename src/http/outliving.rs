@@ -1,0 +1,57 @@
+//! A flow outlives its request: if the client hangs up, or the wait for its answer is over, it goes on in a task of its
+//! own until its time ends. Before that it needs no task: its request polls it. A crash ends it at any step.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
+
+/// The output of a flow, or the panic that ended it.
+pub(super) type Ended<T> = Result<T, Box<dyn Any + Send>>;
+
+/// See the module.
+pub(super) struct Outliving<T: Send + 'static> {
+    /// None once it has ended.
+    flow: Option<BoxFuture<'static, Ended<T>>>,
+    until: Instant,
+}
+
+impl<T: Send + 'static> Outliving<T> {
+    pub(super) fn new(flow: impl Future<Output = T> + Send + 'static, until: Instant) -> Self {
+        // Shared values stay whole across a panic, as in the panic guard.
+        let flow = AssertUnwindSafe(flow).catch_unwind().boxed();
+        Self {
+            flow: Some(flow),
+            until,
+        }
+    }
+}
+
+impl<T: Send + 'static> Future for Outliving<T> {
+    type Output = Ended<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
+        let Some(flow) = &mut self.flow else {
+            return Poll::Pending;
+        };
+        let ended = ready!(flow.as_mut().poll(cx));
+        self.flow = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl<T: Send + 'static> Drop for Outliving<T> {
+    fn drop(&mut self) {
+        let Some(flow) = self.flow.take() else { return };
+        // Without a runtime, the process ends.
+        if let Ok(runtime) = Handle::try_current() {
+            // With the request's span, the log lines of the task belong to the request.
+            runtime.spawn(timeout_at(self.until, flow).in_current_span());
+        }
+    }
+}
