@@ -22,7 +22,10 @@
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::sale::Sale;
-use std::fmt;
+use std::fmt::{self, Write as _};
+
+/// The most bytes of a hash tag and the colon after it.
+const TAG_MAX: usize = 45;
 
 /// One shard of one sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +46,7 @@ macro_rules! keys {
     ($($name:ident)*) => {$(
         #[must_use]
         pub fn $name(&self) -> String {
-            self.key(stringify!($name))
+            self.key(&[stringify!($name)])
         }
     )*};
 }
@@ -68,24 +71,29 @@ impl ShardKey {
         Self::new(sale.id, sale.home_shard(user))
     }
 
-    fn key(&self, rest: &str) -> String {
-        format!("{{{}:{}}}:{rest}", self.sale, self.shard)
+    /// A key of these parts after the hash tag. Each purchase makes four, so the text never has to grow.
+    fn key(&self, parts: &[&str]) -> String {
+        let mut key = String::with_capacity(TAG_MAX + parts.iter().map(|part| part.len()).sum::<usize>());
+        // Writing to a string cannot fail.
+        let _infallible = write!(key, "{{{}:{}}}:", self.sale, self.shard);
+        key.extend(parts.iter().copied());
+        key
     }
 
     #[must_use]
     pub fn item(&self, sku: &Sku) -> String {
-        format!("{{{}:{}}}:item:{}", self.sale, self.shard, sku.as_str())
+        self.key(&["item:", sku.as_str()])
     }
 
     #[must_use]
     pub fn buyer(&self, user: &UserId) -> String {
-        format!("{{{}:{}}}:buyer:{}", self.sale, self.shard, user.as_str())
+        self.key(&["buyer:", user.as_str()])
     }
 
     /// The prefix of every shopper's key on this shard.
     #[must_use]
     pub fn buyers(&self) -> String {
-        self.key("buyer:")
+        self.key(&["buyer:"])
     }
 
     /// A pattern for every key of the sale, on any shard.

@@ -73,7 +73,7 @@ impl Stock {
         request: &PurchaseRequest,
         arguments: PurchaseArguments,
     ) -> Result<ShardAnswer, Fault> {
-        let identity = format!("{}\n{}", request.key.as_str(), request.user.as_str());
+        let identity = [request.key.as_str(), request.user.as_str()].join("\n");
         let keys = [
             shard.shard(),
             shard.item(&request.sku),

@@ -142,9 +142,14 @@ impl Stock {
     }
 }
 
+/// Room for the arguments of a purchase with names of usual lengths.
+const ARGUMENTS: usize = 16;
+const ARGUMENT_BYTES: usize = 512;
+
 /// A call of a script that only an admitted server has. The caller adds the arguments.
 pub(super) fn admitted(script: &Script, keys: &[String]) -> Cmd {
-    let mut call = redis::cmd("EVALSHA");
+    let mut call = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
+    call.arg("EVALSHA");
     call.arg(script.get_hash()).arg(keys.len()).arg(keys);
     call
 }
