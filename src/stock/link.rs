@@ -158,7 +158,7 @@ impl Link {
     }
 
     /// Which of these keys one server has, as far as this process knows: their places in the list, by server.
-    pub(super) async fn groups(&self, keys: &[String]) -> Vec<Vec<usize>> {
+    pub(super) async fn groups(&self, keys: &[&str]) -> Vec<Vec<usize>> {
         match self {
             Self::One(_) => vec![(0..keys.len()).collect()],
             Self::Cluster(cluster, _) => {

@@ -17,7 +17,7 @@ use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -162,22 +162,41 @@ impl Stock {
     pub async fn buyer_standing(&self, home: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
         let user = user.clone();
         let standing = self.buyer_standings(&[Asking { home, user, order }]).await.pop();
-        standing.unwrap_or_else(|| Err(Fault::Bug("Redis answered no row".to_owned())))
+        standing.unwrap_or_else(|| Err(no_row()))
     }
 
     /// [`Stock::buyer_standing`] for many requests, in their order.
     pub async fn buyer_standings(&self, asking: &[Asking]) -> Vec<Result<BuyerStanding, Fault>> {
-        let wanted = asking.iter().map(|it| Wanted {
-            shard: it.home,
-            keys: vec![it.home.shard(), it.home.buyer(&it.user)],
-        });
-        let wanted: Vec<Wanted> = wanted.collect();
-        let reads = wanted
+        let reads = asking
             .chunks(STANDINGS_AT_ONCE)
-            .map(|some| self.read_all_together(some));
-        let readings = join_all(reads).await.into_iter().flatten();
-        let both = asking.iter().zip(readings);
-        both.map(|(it, reading)| decode_standing(it, &reading?)).collect()
+            .map(|some| self.standings_at_once(some));
+        join_all(reads).await.into_iter().flatten().collect()
+    }
+
+    /// Reads each home shard once, with the rows of all its shoppers.
+    async fn standings_at_once(&self, asking: &[Asking]) -> Vec<Result<BuyerStanding, Fault>> {
+        let (mut homes, mut known) = (Vec::new(), HashMap::new());
+        let mut places = Vec::with_capacity(asking.len());
+        for it in asking {
+            let home = *known.entry(it.home).or_insert_with(|| {
+                let (shard, keys) = (it.home, vec![it.home.shard()]);
+                homes.push(Wanted { shard, keys });
+                homes.len() - 1
+            });
+            if let Some(wanted) = homes.get_mut(home) {
+                places.push((home, wanted.keys.len()));
+                wanted.keys.push(it.home.buyer(&it.user));
+            }
+        }
+        let readings = homes.iter().zip(self.read_all_together(&homes).await);
+        let readings: Vec<_> = readings.map(|(it, reading)| selling(it.shard, reading?)).collect();
+        let both = asking.iter().zip(places);
+        both.map(|(it, (home, row))| {
+            let (shard, reading) = readings.get(home).ok_or_else(no_row)?.as_ref().map_err(Fault::clone)?;
+            let row = reading.values.get(row).ok_or_else(no_row)?;
+            BuyerStanding::decode(row.as_deref(), shard, it.order, reading.now)
+        })
+        .collect()
     }
 
     /// Like [`Stock::read_buyer`], once a replica has the row too; and the server that has it.
@@ -196,14 +215,19 @@ impl Stock {
     }
 }
 
-fn decode_standing(asking: &Asking, reading: &Reading) -> Result<BuyerStanding, Fault> {
-    if let [Some(shard), row] = &reading.values[..] {
-        let shard = ShardRecord::decode(shard)?;
-        if reading.is_admitted && shard.permit_until > reading.now {
-            return BuyerStanding::decode(row.as_deref(), &shard, asking.order, reading.now);
-        }
+/// A reading whose first value is the record of a shard that may sell, with that record.
+fn selling(home: ShardKey, reading: Reading) -> Result<(ShardRecord, Reading), Fault> {
+    let shard = reading.values.first().and_then(Option::as_deref);
+    let shard = ShardRecord::decode(shard.ok_or_else(|| unreconciled(home))?)?;
+    if reading.is_admitted && shard.permit_until > reading.now {
+        Ok((shard, reading))
+    } else {
+        Err(unreconciled(home))
     }
-    Err(unreconciled(asking.home))
+}
+
+fn no_row() -> Fault {
+    Fault::Bug("Redis answered no row".to_owned())
 }
 
 fn decode_buyer(value: Option<Vec<u8>>) -> Result<BuyerRecord, Fault> {

@@ -46,8 +46,10 @@ impl Stock {
         &'a self,
         wanted: &'a [Wanted],
     ) -> FuturesUnordered<impl Future<Output = Readings> + use<'a>> {
-        let shards: Vec<String> = wanted.iter().map(|it| it.shard.shard()).collect();
-        let groups = self.link.groups(&shards).await.into_iter();
+        // All keys of a shard are in one slot.
+        let keys = wanted.iter().map(|it| it.keys.first().map_or("", String::as_str));
+        let keys: Vec<&str> = keys.collect();
+        let groups = self.link.groups(&keys).await.into_iter();
         groups.map(|group| self.read_group(wanted, group)).collect()
     }
 
