@@ -4,6 +4,7 @@ pub mod await_durability;
 pub mod borrow;
 pub mod browse;
 pub mod glance;
+mod late_queue;
 pub mod purchase;
 pub mod refusal_counts;
 pub mod replay_probe;

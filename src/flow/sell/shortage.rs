@@ -16,6 +16,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::sell::borrow::{bring, finish_between_shards};
+use crate::flow::sell::late_queue::LateQueue;
 use crate::stock::survey::Surveyed;
 use crate::stock::transfer::Destination;
 use moka::future::Cache;
@@ -89,6 +90,8 @@ pub(in crate::flow) struct Desk {
     results: watch::Sender<SurveyResults>,
     /// The shortage that holds the lock surveys. The value says when the next survey may begin.
     next: Mutex<Instant>,
+    /// The requests that a survey and a reading of their rows will answer.
+    pub(in crate::flow) late: LateQueue,
 }
 
 impl Default for Desk {
@@ -96,6 +99,7 @@ impl Default for Desk {
         Self {
             results: watch::Sender::new(SurveyResults::default()),
             next: Mutex::new(Instant::now()),
+            late: LateQueue::default(),
         }
     }
 }

@@ -13,28 +13,24 @@ use crate::domain::purchase::Refusal;
 use crate::domain::sale::{PurchaseRate, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;
+use crate::flow::sell::late_queue::{Found, LateQueue};
 use crate::flow::sell::shortage::{Desk, Turn};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
-use moka::future::Cache;
+use quick_cache::sync::Cache;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a request waits for a turn's answer, or for the turn.
 const WAIT_MAX: Duration = Duration::from_millis(400);
 /// How long a turn may take. After both, the script still has a second.
 const TURN_MAX: Duration = Duration::from_millis(400);
-/// Requests that wait at one item's desk. Further ones ask the script.
-const WAITING_MAX: usize = 20_000;
-
-/// How long an item's queue is kept after its last request.
-const QUEUE_IDLE: Duration = Duration::from_secs(10);
 /// Accounts whose requests are counted.
-const ACCOUNTS_MAX: u64 = 100_000;
+const ACCOUNTS_MAX: usize = 100_000;
 
 /// A request for an item that was sold out a moment ago.
 #[derive(Debug, Clone, Copy)]
@@ -49,63 +45,14 @@ pub(in crate::flow) struct LateRequest<'a> {
     pub(in crate::flow) home: ShardKey,
 }
 
-/// The requests that wait for the next proof of an item.
-#[derive(Default)]
-struct Queue(Mutex<Vec<Waiting>>);
-
-struct Waiting {
-    asking: Asking,
-    quantity: i64,
-    answer: oneshot::Sender<Found>,
-}
-
-/// What a turn found for a request.
-enum Found {
-    /// Too few units were free, and then the row said this.
-    Nothing(BuyerStanding),
-    /// Nothing is certain: the script decides.
-    Unsure,
-}
-
-impl Queue {
-    /// Waits for the next turn's answer. `None` when too many wait.
-    fn join(&self, request: &LateRequest<'_>) -> Option<oneshot::Receiver<Found>> {
-        let (answer, answered) = oneshot::channel();
-        let asking = Asking {
-            home: request.home,
-            user: request.user.clone(),
-            order: request.order,
-        };
-        let quantity = i64::from(request.quantity);
-        let mut waiting = self.waiting();
-        let has_room = waiting.len() < WAITING_MAX;
-        has_room.then(|| {
-            waiting.push(Waiting {
-                asking,
-                quantity,
-                answer,
-            });
-            answered
-        })
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        // No step under this lock can leave the list half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The times of an account's requests by Redis's clock, each with the last bytes of its order's id, oldest first.
 type Window = Vec<(Millis, [u8; 6])>;
 
 /// An account's requests that were refused without a script, and when the last one was.
 type Refused = (Window, Instant);
 
-/// The late requests that wait or were refused in this process. With too many accounts, those that ask least are
-/// forgotten.
+/// The late requests that were refused in this process. With too many accounts, those that ask least are forgotten.
 pub struct LateRequests {
-    /// By sale and the item's position.
-    queues: Cache<(SaleId, u16), Arc<Queue>>,
     accounts: Cache<(SaleId, UserId), Arc<Mutex<Refused>>>,
     /// Spares every purchase a look-up until the first refusal.
     is_used: AtomicBool,
@@ -114,7 +61,6 @@ pub struct LateRequests {
 impl Default for LateRequests {
     fn default() -> Self {
         Self {
-            queues: Cache::builder().max_capacity(10_000).time_to_idle(QUEUE_IDLE).build(),
             accounts: Cache::new(ACCOUNTS_MAX),
             is_used: AtomicBool::new(false),
         }
@@ -122,17 +68,12 @@ impl Default for LateRequests {
 }
 
 impl LateRequests {
-    async fn queue(&self, request: &LateRequest<'_>) -> Arc<Queue> {
-        let item = (request.sale.id, request.item);
-        self.queues.get_with(item, async { Arc::default() }).await
-    }
-
     /// Counts a request in its account's window, beside those that its row counts. Returns how long the window is full.
     /// A repeated request counts once, and a refused one not at all.
-    async fn count(&self, request: &LateRequest<'_>, standing: &BuyerStanding) -> Option<Millis> {
+    fn count(&self, request: &LateRequest<'_>, standing: &BuyerStanding) -> Option<Millis> {
         let key = (request.sale.id, request.user.clone());
-        let empty = async { Arc::new(Mutex::new((Window::new(), Instant::now()))) };
-        let counted = self.accounts.get_with(key, empty).await;
+        let empty = || Ok::<_, Infallible>(Arc::new(Mutex::new((Window::new(), Instant::now()))));
+        let Ok(counted) = self.accounts.get_or_insert_with(&key, empty);
         self.is_used.store(true, Ordering::Relaxed);
         let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.1 = Instant::now();
@@ -141,11 +82,11 @@ impl LateRequests {
     }
 
     /// Whether this process alone has counted as many other requests of the account as its window takes.
-    async fn is_full(&self, request: &LateRequest<'_>) -> bool {
+    fn is_full(&self, request: &LateRequest<'_>) -> bool {
         if !self.is_used.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(counted) = self.accounts.get(&(request.sale.id, request.user.clone())).await else {
+        let Some(counted) = self.accounts.get(&(request.sale.id, request.user.clone())) else {
             return false;
         };
         let counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +135,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     let (standing, otherwise) = match found {
         Found::Nothing(standing) => (standing, Some(Refusal::SoldOut)),
         // Units may be free, and an account that has hammered until now must wait.
-        Found::Unsure if late.is_full(request).await => {
+        Found::Unsure if late.is_full(request) => {
             let read = app.stock.buyer_standing(request.home, request.user, request.order);
             (timeout(TURN_MAX, read).await.ok()?.ok()?, None)
         }
@@ -206,7 +147,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     if standing.is_banned {
         return Some(Refusal::Banned);
     }
-    if let Some(wait_ms) = late.count(request, &standing).await {
+    if let Some(wait_ms) = late.count(request, &standing) {
         return Some(Refusal::RateLimited { wait_ms });
     }
     if otherwise.is_some() {
@@ -219,8 +160,12 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
 /// What the next turn finds. One of the requests that wait has the turn, for all of them.
 async fn next_found(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Found {
     let began = Instant::now();
-    let queue = app.late_requests.queue(request).await;
-    let Some(mut answered) = queue.join(request) else {
+    let asking = Asking {
+        home: request.home,
+        user: request.user.clone(),
+        order: request.order,
+    };
+    let Some(mut answered) = desk.late.join(asking, request.quantity) else {
         return Found::Unsure;
     };
     let turn = tokio::select! {
@@ -234,14 +179,14 @@ async fn next_found(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Found 
         return found;
     }
     // Those who wait ask the script if this takes too long.
-    let _in_time = timeout(TURN_MAX, answer_all(app, &queue, turn, request)).await;
+    let _in_time = timeout(TURN_MAX, answer_all(app, &desk.late, turn, request)).await;
     answered.try_recv().unwrap_or(Found::Unsure)
 }
 
 /// Answers all requests that wait when the survey begins.
-async fn answer_all(app: &App, queue: &Queue, mut turn: Turn<'_>, one: &LateRequest<'_>) {
+async fn answer_all(app: &App, queue: &LateQueue, mut turn: Turn<'_>, one: &LateRequest<'_>) {
     turn.begin().await;
-    let mut waiting = std::mem::take(&mut *queue.waiting());
+    let mut waiting = queue.take();
     // Some have waited for too long.
     waiting.retain(|it| !it.answer.is_closed());
     let Some(most) = waiting.iter().map(|it| it.quantity).max() else {
