@@ -38,15 +38,16 @@ const NEAR: u32 = 1000;
 const LIVE_WAIT: Duration = Duration::from_secs(3);
 /// How long a page view waits for the ledger, before it gets the last state known.
 const READ_WAIT: Duration = Duration::from_millis(400);
-/// Sales remembered; further ones are read again.
+/// Sales remembered, and loaded ones among them; further ones are read again.
 const SALES_MAX: u64 = 10_000;
+const LOADED_MAX: usize = 10_000;
 
 pub struct SaleBook {
     ledger: Ledger,
     /// As the ledger had it a moment ago; `None` for ids that it does not know.
     fresh: Cache<SaleId, Option<Arc<Sale>>>,
-    /// Loaded sales, whose fixed parts are final.
-    loaded: Cache<SaleId, Arc<Sale>>,
+    /// Loaded sales, whose fixed parts are final. Every purchase reads one, and a read of this cache is cheap.
+    loaded: quick_cache::sync::Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
     live: Cache<(), LiveSales>,
     /// The list after each sale, as the ledger had it a moment ago.
@@ -87,7 +88,7 @@ impl SaleBook {
         Self {
             ledger,
             fresh: Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH).build(),
-            loaded: Cache::new(SALES_MAX),
+            loaded: quick_cache::sync::Cache::new(LOADED_MAX),
             numbers: Cache::builder()
                 .max_capacity(SALES_MAX)
                 .time_to_live(Duration::from_secs(60))
@@ -124,7 +125,7 @@ impl SaleBook {
             known.numbers.insert(sale.number);
         }
         self.fresh.insert(sale.id, Some(Arc::clone(sale))).await;
-        self.remember(sale).await;
+        self.remember(sale);
     }
 
     fn standing(&self, id: SaleId) -> SaleStanding {
@@ -185,7 +186,7 @@ impl SaleBook {
             if standing == SaleStanding::New {
                 self.learn_of(sale).await;
             } else {
-                self.remember(sale).await;
+                self.remember(sale);
             }
         }
         Ok(sale)
@@ -198,7 +199,7 @@ impl SaleBook {
     /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
     pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match in_time(READ_WAIT, Box::pin(self.fresh(id))).await {
-            Err(Fault::Unavailable(why)) => match self.remembered(id).await {
+            Err(Fault::Unavailable(why)) => match self.remembered(id) {
                 Some(sale) => Ok(Some(sale)),
                 None => Err(Fault::Unavailable(why)),
             },
@@ -234,7 +235,7 @@ impl SaleBook {
         };
         let last = match after {
             None => u32::MAX,
-            Some(id) => match self.remembered(id).await {
+            Some(id) => match self.remembered(id) {
                 Some(sale) => sale.number,
                 None => return Err(Fault::Unavailable(why)),
             },
@@ -254,7 +255,7 @@ impl SaleBook {
     /// # Errors
     /// `Unavailable` when Postgres does not answer and the sale is not remembered.
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        match self.known_loaded(id).await {
+        match self.known_loaded(id) {
             Some(sale) => Ok(Some(sale)),
             None => Box::pin(self.read_unloaded(id)).await,
         }
@@ -262,19 +263,20 @@ impl SaleBook {
 
     /// A sale that is known to be loaded, so its fixed parts need no query. No request need have named it before
     /// Postgres went away.
-    async fn known_loaded(&self, id: SaleId) -> Option<Arc<Sale>> {
-        if let Some(sale) = self.loaded.get(&id).await {
+    fn known_loaded(&self, id: SaleId) -> Option<Arc<Sale>> {
+        if let Some(sale) = self.loaded.get(&id) {
             return Some(sale);
         }
         let sale = self.live_sale(|sale| sale.id == id)?;
-        self.remember(&sale).await;
+        self.remember(&sale);
         Some(sale)
     }
 
     /// The sale as this process last read it, if it is loaded; for while Postgres does not answer.
-    pub async fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
+    #[must_use]
+    pub fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
         let live = self.live_sale(|sale| sale.id == id);
-        let loaded = self.loaded.get(&id).await;
+        let loaded = self.loaded.get(&id);
         match (live, loaded) {
             // A change by this process itself is newer than its last list.
             (Some(live), Some(loaded)) if loaded.state_version > live.state_version => Some(loaded),
@@ -336,7 +338,7 @@ impl SaleBook {
 
     /// [`SaleBook::fixed`], except that only so many queries a second find out whether a draft was just loaded.
     async fn fixed_or_draft(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        if let Some(sale) = self.known_loaded(id).await {
+        if let Some(sale) = self.known_loaded(id) {
             return Ok(Some(sale));
         }
         match self.fresh(id).await? {
@@ -370,7 +372,7 @@ impl SaleBook {
                 let mut last = self.last_live.write().unwrap_or_else(PoisonError::into_inner);
                 last.replace(Arc::clone(&sales))
             };
-            self.note_changed(before, &sales).await;
+            self.note_changed(before, &sales);
             Ok::<_, Fault>(sales)
         };
         self.live.try_get_with((), read).await.map_err(shared)
@@ -400,29 +402,29 @@ impl SaleBook {
         self.lists.invalidate_all();
         self.fresh.invalidate(&sale.id).await;
         self.live.invalidate(&()).await;
-        self.remember(sale).await;
+        self.remember(sale);
     }
 
     /// Notes sales that an operator has amended, and those that leave Redis or have left it: the only changes of their
     /// fixed parts.
-    async fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
+    fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
         let versions = before.iter().flat_map(|before| before.iter());
         let versions: HashMap<SaleId, i64> = versions.map(|sale| (sale.id, sale.state_version)).collect();
         let has_changed = |sale: &&Arc<Sale>| versions.get(&sale.id).is_some_and(|it| *it < sale.state_version);
         for sale in live.iter().filter(|sale| sale.leaving || has_changed(sale)) {
-            self.remember(sale).await;
+            self.remember(sale);
         }
         let ids: HashSet<SaleId> = live.iter().map(|sale| sale.id).collect();
         for gone in before.iter().flat_map(|before| before.iter()) {
             if !ids.contains(&gone.id) {
-                self.loaded.invalidate(&gone.id).await;
+                self.loaded.remove(&gone.id);
             }
         }
     }
 
-    async fn remember(&self, sale: &Arc<Sale>) {
+    fn remember(&self, sale: &Arc<Sale>) {
         if is_loaded(sale) {
-            self.loaded.insert(sale.id, Arc::clone(sale)).await;
+            self.loaded.insert(sale.id, Arc::clone(sale));
         }
     }
 }

@@ -77,6 +77,10 @@ impl Shortages {
 
     /// The desk of an item of which the last survey found fewer units free than these.
     pub(in crate::flow) async fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<Desk>> {
+        // Spares every purchase a look-up until the first survey.
+        if self.begun.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
         let desk = self.desks.get(&(sale, item)).await?;
         let free = desk.results.borrow().free;
         free.is_some_and(|free| free < i64::from(quantity)).then_some(desk)

@@ -72,7 +72,7 @@ pub struct StockStats {
 /// # Errors
 /// `Unavailable` when Redis does not answer, `Incomplete` when a shard is incomplete.
 pub async fn stock_stats(app: &App, id: SaleId) -> Result<Option<StockStats>, Fault> {
-    let Some(sale) = app.sales.remembered(id).await.filter(|sale| sale.is_in_stock()) else {
+    let Some(sale) = app.sales.remembered(id).filter(|sale| sale.is_in_stock()) else {
         return Ok(None);
     };
     let readings = readings(app, &sale).await?;
