@@ -445,33 +445,33 @@ fn orders(
 }
 
 /// Rows as Postgres takes them: column by column.
-struct Columns {
+struct Columns<'a> {
     ids: Vec<Uuid>,
-    skus: Vec<String>,
-    users: Vec<String>,
-    keys: Vec<String>,
+    skus: Vec<&'a str>,
+    users: Vec<&'a str>,
+    keys: Vec<&'a str>,
     quantities: Vec<i32>,
     amounts: Vec<i64>,
-    currencies: Vec<String>,
+    currencies: Vec<&'a str>,
     created: Vec<DateTime<Utc>>,
     epochs: Vec<i64>,
     seqs: Vec<i64>,
 }
 
-impl Columns {
-    fn of(rows: &[BatchOrder<'_>]) -> Self {
+impl<'a> Columns<'a> {
+    fn of(rows: &[BatchOrder<'a>]) -> Self {
         let quantity = |row: &BatchOrder<'_>| i32::try_from(row.reserved.quantity).unwrap_or(i32::MAX);
         Self {
             ids: rows.iter().map(|row| row.reserved.order.0).collect(),
-            skus: rows.iter().map(|row| row.item.sku.to_string()).collect(),
-            users: rows.iter().map(|row| row.reserved.user.as_str().to_owned()).collect(),
-            keys: rows.iter().map(|row| row.reserved.key.as_str().to_owned()).collect(),
+            skus: rows.iter().map(|row| row.item.sku.as_str()).collect(),
+            users: rows.iter().map(|row| row.reserved.user.as_str()).collect(),
+            keys: rows.iter().map(|row| row.reserved.key.as_str()).collect(),
             quantities: rows.iter().map(quantity).collect(),
             amounts: rows
                 .iter()
                 .map(|row| row.item.price_of(row.reserved.quantity))
                 .collect(),
-            currencies: rows.iter().map(|row| row.item.currency.clone()).collect(),
+            currencies: rows.iter().map(|row| row.item.currency.as_str()).collect(),
             created: rows.iter().map(|row| from_millis(row.reserved.created_at)).collect(),
             epochs: rows.iter().map(|row| row.position.epoch).collect(),
             seqs: rows.iter().map(|row| row.position.seq).collect(),
@@ -495,12 +495,12 @@ macro_rules! insert_orders {
             $sale.0,
             small($shard),
             &$columns.ids,
-            &$columns.skus,
-            &$columns.users,
-            &$columns.keys,
+            &$columns.skus as &[&str],
+            &$columns.users as &[&str],
+            &$columns.keys as &[&str],
             &$columns.quantities,
             &$columns.amounts,
-            &$columns.currencies,
+            &$columns.currencies as &[&str],
             &$columns.created,
             &$columns.epochs,
             &$columns.seqs
