@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 
 /// The output of a flow, or the panic that ended it.
-pub(super) type Ended<T> = Result<T, Box<dyn Any + Send>>;
+type Ended<T> = Result<T, Box<dyn Any + Send>>;
 
 /// See the module.
 pub(super) struct Outliving<T: Send + 'static> {
@@ -52,6 +52,35 @@ impl<T: Send + 'static> Drop for Outliving<T> {
         if let Ok(runtime) = Handle::try_current() {
             // With the request's span, the log lines of the task belong to the request.
             runtime.spawn(timeout_at(self.until, flow).in_current_span());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn a_flow_goes_on_after_its_request_until_its_time_ends() {
+        for (more, ends) in [(Duration::from_secs(60), true), (Duration::ZERO, false)] {
+            let (go, gone) = oneshot::channel::<()>();
+            let (done, was_done) = oneshot::channel();
+            let flow = async move {
+                let _gone = gone.await;
+                let _heard = done.send(());
+            };
+            let mut flow = Outliving::new(flow, Instant::now() + more);
+            assert!((&mut flow).now_or_never().is_none(), "it waits");
+            drop(flow);
+            if ends {
+                go.send(()).unwrap();
+                was_done.await.unwrap();
+            } else {
+                assert!(was_done.await.is_err());
+                drop(go);
+            }
         }
     }
 }
