@@ -255,6 +255,8 @@ fn make_cluster(
         "-E",
         "UTF8",
         "--locale=C.UTF-8",
+        // The same order as C.UTF-8, but Postgres compares the bytes itself.
+        "--lc-collate=C",
         "--data-checksums",
         "--no-instructions",
     ]);
