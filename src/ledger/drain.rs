@@ -479,7 +479,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The one statement that inserts orders, with a tail of its own.
+/// The one statement that inserts orders, with a tail of its own. It unnests the columns in step. If they were functions
+/// of `from`, Postgres would store each whole column before it reads the first row.
 macro_rules! insert_orders {
     ($query:ident ! ($($row:ident,)?), $tail:literal, $sale:expr, $shard:expr, $columns:expr) => {
         sqlx::$query!(
@@ -488,9 +489,10 @@ macro_rules! insert_orders {
                  currency, created_at, expires_at, epoch, seq) \
              select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
                  o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
-             from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int8[], $9::text[], \
-                 $10::timestamptz[], $11::int8[], $12::int8[]) \
-                 as o (id, sku, user_id, key, quantity, amount, currency, created, epoch, seq) \
+             from (select unnest($3::uuid[]) as id, unnest($4::text[]) as sku, unnest($5::text[]) as user_id, \
+                 unnest($6::text[]) as key, unnest($7::int4[]) as quantity, unnest($8::int8[]) as amount, \
+                 unnest($9::text[]) as currency, unnest($10::timestamptz[]) as created, unnest($11::int8[]) as epoch, \
+                 unnest($12::int8[]) as seq) as o \
              join sales s on s.sale_id = $1" + $tail,
             $sale.0,
             small($shard),
