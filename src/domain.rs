@@ -37,6 +37,7 @@ pub mod shard;
 pub mod shop_link;
 pub mod shop_look;
 pub mod shopper_token;
+pub mod stage;
 pub mod time;
 pub mod token_keys;
 pub mod waiting_room;

@@ -187,6 +187,8 @@ metrics! {
         "Time from a payment's arrival to its answer";
     guard_refusals: By<Counter> = counter("layer", Layer::NAMES), "guard_refusals",
         "Requests that the guards have refused, by layer";
+    guard_shadow_refusals: By<Counter> = counter("layer", Layer::NAMES), "guard_shadow_refusals",
+        "Requests that guards in shadow would have refused, by layer";
     gateway_rate: Gauge = Gauge::default(), "gateway_rate",
         "Requests a second that this instance takes; 0 is no limit";
     shortages: By<Counter> = counter("outcome", &["sold_out", "brought", "failed"]), "shortages",

@@ -6,6 +6,7 @@ use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::redis_certificates::RedisCertificates;
+use crate::domain::stage::StageKey;
 use crate::flow::App;
 use crate::flow::operate::inspect::Inspection;
 use crate::guard::actions::{KnownReads, RefusedActions};
@@ -458,7 +459,8 @@ async fn serve_http(
 ) -> anyhow::Result<()> {
     let address = listeners.shop.local_addr()?;
     let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
-    let gate = Arc::new(Gate::new(config.guards));
+    let stage_key = StageKey::derived(config.jwt_secret.expose().as_bytes());
+    let gate = Arc::new(Gate::new(config.guards, stage_key));
     // The drop of the set ends its tasks.
     let mut followers = JoinSet::new();
     let watched = Arc::clone(app);

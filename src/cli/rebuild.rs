@@ -133,6 +133,7 @@ mod tests {
             waiting_room: None,
             alerts: Alerts::default(),
             refusal_counts: BTreeMap::new(),
+            would_stop: BTreeMap::new(),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Guards: the limits between a crowd and a sale, and the settings that operators may change while instances run.
 
+use super::stage::Stage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The highest rate of a limit, in requests per second.
@@ -62,6 +65,22 @@ layers! {
     Holds "holds",
 }
 
+/// What a guard did with a request that it does not let pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It refused the request.
+    Refused,
+    /// It is in shadow, and only counted the request.
+    Shadow,
+}
+
+/// How many requests for a sale each guard has refused, and would have refused if it were not in shadow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RefusalTotals {
+    pub stopped: BTreeMap<String, i64>,
+    pub would_stop: BTreeMap<String, i64>,
+}
+
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident up to $max:expr;)*) => {
         /// The guards of one instance. Rates are in requests per second; 0 is off.
@@ -114,6 +133,112 @@ settings! {
     browsing_ban_above up to PAGE_VIEWS_MAX;
     /// How long that ban lasts, in seconds.
     browsing_ban_seconds up to BAN_SECONDS_MAX;
+}
+
+macro_rules! stages {
+    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+        /// The settings that have a value of their own for a part of the shoppers, for all instances.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct GuardStages {
+            $(
+                $(#[doc = $doc])+
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $name: Option<Stage<u32>>,
+            )*
+        }
+
+        impl GuardStages {
+            /// The settings that can have a stage.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// The stages that may pick anybody.
+            #[must_use]
+            pub fn in_force(self) -> Self {
+                Self { $($name: self.$name.filter(Stage::picks_some),)* }
+            }
+
+            /// Whether an instance with these settings can work with these stages. The error names the first invalid
+            /// one.
+            pub fn check(&self, settings: &GuardSettings) -> Result<(), WrongSetting> {
+                $(if let Some(stage) = self.$name {
+                    if !stage.has_percent() {
+                        return Err(WrongSetting(concat!(stringify!($name), ".percent must be 0 to 100").to_owned()));
+                    }
+                    GuardSettings { $name: stage.value, ..*settings }.check()?;
+                })*
+                if self.browsing_alert_above.is_some_and(|stage| stage.shadow) {
+                    return Err(WrongSetting(
+                        "browsing_alert_above has no shadow: a guard warning refuses nobody".to_owned(),
+                    ));
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+stages! {
+    /// The rate of the picked client addresses.
+    address_rate;
+    /// The rate of the picked accounts.
+    account_rate;
+    /// The rate of an instance at which it refuses the picked client addresses. An adaptive instance ignores it.
+    instance_rate;
+    /// The rate of all instances together at which they refuse the picked client addresses.
+    shared_rate;
+    /// How many page views in a minute of the picked accounts raise a guard warning. It has no shadow.
+    browsing_alert_above;
+    /// How many page views in a minute ban the picked accounts.
+    browsing_ban_above;
+}
+
+/// What operators have set over the configuration, for all instances.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GuardOverrides {
+    /// The settings for everybody.
+    pub changed: GuardChanges,
+    /// The settings for a part of the shoppers.
+    pub staged: GuardStages,
+}
+
+/// Applies a merge patch (RFC 7396) to the stored settings and stages. A value replaces a setting and ends its stage, an
+/// object changes its stage, and a null removes both.
+pub fn merge_patch(settings: &mut Map<String, Value>, stages: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, value) in patch {
+        let before = stages.remove(&name);
+        match value {
+            Value::Null => drop(settings.remove(&name)),
+            Value::Object(changes) => {
+                let mut stage = before.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+                stage.extend(changes);
+                stage.retain(|_, value| !value.is_null());
+                stages.insert(name, Value::Object(stage));
+            }
+            value => drop(settings.insert(name, value)),
+        }
+    }
+}
+
+/// The limits on one account's page views in a minute; 0 is off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageViewLimits {
+    /// More views raise a guard warning.
+    pub alert_above: u32,
+    /// More views ban the account.
+    pub ban_above: u32,
+    /// How long that ban lasts, in seconds.
+    pub ban_seconds: u32,
+    /// More views count as a ban that did not happen.
+    pub shadow_ban_above: u32,
+}
+
+impl PageViewLimits {
+    /// Whether views are counted at all.
+    #[must_use]
+    pub const fn are_on(&self) -> bool {
+        self.alert_above > 0 || self.ban_above > 0 || self.shadow_ban_above > 0
+    }
 }
 
 /// A setting that is not valid.
@@ -179,6 +304,7 @@ impl GuardSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn settings(change: impl FnOnce(&mut GuardSettings)) -> Result<(), WrongSetting> {
         let mut settings = GuardSettings {
@@ -233,6 +359,65 @@ mod tests {
             let text = names(change).unwrap();
             assert!(text.starts_with(name), "{text}");
         }
+    }
+
+    #[test]
+    fn a_stage_is_refused_if_its_value_could_not_be_in_force() {
+        let check = |text: &str| {
+            let stages: GuardStages = serde_json::from_str(text).unwrap();
+            stages
+                .check(&GuardSettings::default())
+                .map_err(|wrong| wrong.to_string())
+        };
+        assert_eq!(
+            check(r#"{"address_rate":{"value":5,"percent":100,"shadow":true}}"#),
+            Ok(())
+        );
+        for (text, named) in [
+            (r#"{"address_rate":{"value":5,"percent":101}}"#, "address_rate.percent"),
+            (
+                r#"{"address_rate":{"value":1000001,"percent":1}}"#,
+                "address_rate must be 0 to",
+            ),
+            (
+                r#"{"browsing_ban_above":{"value":1,"percent":1}}"#,
+                "browsing_ban_seconds",
+            ),
+            (
+                r#"{"browsing_alert_above":{"value":1,"percent":1,"shadow":true}}"#,
+                "browsing_alert_above has no shadow",
+            ),
+        ] {
+            let error = check(text).unwrap_err();
+            assert!(error.starts_with(named), "{error}");
+        }
+        assert!(serde_json::from_str::<GuardStages>(r#"{"adaptive_min_rate":{"value":1,"percent":1}}"#).is_err());
+    }
+
+    #[test]
+    fn a_patch_changes_a_stage_by_its_members_and_a_plain_value_ends_it() {
+        let (mut settings, mut stages) = (Map::new(), Map::new());
+        let mut patched = |patch: Value| {
+            merge_patch(&mut settings, &mut stages, patch.as_object().unwrap().clone());
+            (Value::Object(settings.clone()), Value::Object(stages.clone()))
+        };
+        patched(json!({"address_rate": 30}));
+        let staged = patched(json!({"address_rate": {"value": 5, "percent": 10, "shadow": true}}));
+        assert_eq!(
+            staged,
+            (
+                json!({"address_rate": 30}),
+                json!({"address_rate": {"value": 5, "percent": 10, "shadow": true}})
+            )
+        );
+        let grown = patched(json!({"address_rate": {"percent": 50, "shadow": null}}));
+        assert_eq!(grown.1, json!({"address_rate": {"value": 5, "percent": 50}}));
+        assert_eq!(
+            patched(json!({"address_rate": 5})),
+            (json!({"address_rate": 5}), json!({}))
+        );
+        patched(json!({"address_rate": {"value": 5, "percent": 10}}));
+        assert_eq!(patched(json!({"address_rate": null})), (json!({}), json!({})));
     }
 
     #[test]

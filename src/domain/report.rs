@@ -241,6 +241,9 @@ pub struct Stats {
     /// Requests that each guard has refused, up to a second ago.
     #[serde(rename = "stopped")]
     pub refusal_counts: BTreeMap<String, i64>,
+    /// Requests that each guard in shadow would have refused, up to a second ago.
+    #[serde(default)]
+    pub would_stop: BTreeMap<String, i64>,
 }
 
 /// One item's units in Redis and in Postgres.

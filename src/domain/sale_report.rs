@@ -44,6 +44,8 @@ pub struct SaleReport {
     pub stopped: BTreeMap<String, i64>,
     /// Who got the units.
     pub fairness: FairnessReport,
+    /// Requests that each guard in shadow would have refused.
+    pub would_stop: BTreeMap<String, i64>,
     /// How long the answers to purchases took.
     pub latency_ms: Latency,
     /// How many seconds a step of the course lasts.

@@ -33,6 +33,15 @@ impl Client {
         }
     }
 
+    /// The client as a shopper that a stage may pick.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 16] {
+        match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+
     /// The first addresses of the client and of its network, for the report of a sale.
     #[must_use]
     pub fn groups(self) -> [Address; 2] {

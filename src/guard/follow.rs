@@ -31,16 +31,18 @@ pub async fn follow(app: &App, gate: &Gate, metrics: &Metrics, configured: Guard
 
 async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
     loop {
-        let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
-        let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
-        // While Postgres is away, the last settings stay in force.
-        if let Ok(Ok(changes)) = timeout(ANSWER_MAX, guards::changes(app)).await {
-            let settings = configured.with(&changes);
-            if settings != gate.settings() {
-                tracing::info!(?settings, "the guards have changed");
-                gate.follow(settings);
+        // First, because a stage that ends must not wait for a slow answer to the others. While Postgres is away, the
+        // last settings stay in force.
+        if let Ok(Ok(overrides)) = timeout(ANSWER_MAX, guards::overrides(app)).await {
+            let settings = configured.with(&overrides.changed);
+            let stages = overrides.staged.in_force();
+            if (settings, stages) != (gate.settings(), gate.stages()) {
+                tracing::info!(?settings, ?stages, "the guards have changed");
+                gate.follow(settings, stages);
             }
         }
+        let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
+        let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
         let _no_news = timeout(NEWS_MAX, app.settings_changed.notified()).await;
     }
 }

@@ -4,14 +4,16 @@ use super::accounts::Accounts;
 use super::adaptive::AdaptiveRate;
 use super::address::{Client, NETWORK_CLIENTS, Network};
 use super::shared::SharedBucket;
-use crate::domain::guard::{GuardSettings, Layer};
+use crate::domain::guard::{GuardSettings, GuardStages, Layer, PageViewLimits};
 use crate::domain::ids::UserId;
+use crate::domain::stage::StageKey;
 use crate::flow::App;
+use crate::stock::Stock;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::hash::Hash;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -32,18 +34,29 @@ pub struct Refusal {
 
 pub struct Gate {
     settings: RwLock<GuardSettings>,
+    stages: RwLock<GuardStages>,
+    /// Whether any stage picks anybody. Without one, a request pays no more than this.
+    is_staged: AtomicBool,
+    stage_key: StageKey,
     address_rate: AtomicU32,
     account_rate: AtomicU32,
     /// The rate of this instance now: fixed, or adapted.
     instance_rate: AtomicU32,
     shared_rate: AtomicU32,
+    buckets: Buckets,
+    /// The buckets of staged values that stand beside those in force.
+    staged: Buckets,
+    adaptive: AdaptiveRate,
+    in_flight: AtomicU32,
+}
+
+/// One bucket for each limit of the gate.
+struct Buckets {
     addresses: DefaultKeyedRateLimiter<Client>,
     networks: DefaultKeyedRateLimiter<Network>,
     accounts: Accounts,
     instance: DefaultDirectRateLimiter,
     shared: SharedBucket,
-    adaptive: AdaptiveRate,
-    in_flight: AtomicU32,
 }
 
 /// A purchase in flight, until this is dropped.
@@ -59,24 +72,24 @@ impl Drop for Inside<'_> {
 }
 
 impl Gate {
+    /// A gate with these settings and no stages.
     #[must_use]
-    pub fn new(settings: GuardSettings) -> Self {
-        let quota = Quota::per_second(CELLS);
+    pub fn new(settings: GuardSettings, stage_key: StageKey) -> Self {
         let gate = Self {
             settings: RwLock::default(),
+            stages: RwLock::default(),
+            is_staged: AtomicBool::default(),
+            stage_key,
             address_rate: AtomicU32::default(),
             account_rate: AtomicU32::default(),
             instance_rate: AtomicU32::default(),
             shared_rate: AtomicU32::default(),
-            addresses: RateLimiter::dashmap(quota),
-            networks: RateLimiter::dashmap(quota),
-            accounts: Accounts::new(quota),
-            instance: RateLimiter::direct(quota),
-            shared: SharedBucket::default(),
+            buckets: Buckets::new("gateway"),
+            staged: Buckets::new("gateway-staged"),
             adaptive: AdaptiveRate::default(),
             in_flight: AtomicU32::default(),
         };
-        gate.follow(settings);
+        gate.follow(settings, GuardStages::default());
         gate
     }
 
@@ -86,8 +99,22 @@ impl Gate {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts settings in force.
-    pub fn follow(&self, settings: GuardSettings) {
+    /// The stages that may pick anybody.
+    #[must_use]
+    pub fn stages(&self) -> GuardStages {
+        if self.is_staged.load(Ordering::Relaxed) {
+            *self.stages.read().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            GuardStages::default()
+        }
+    }
+
+    /// Puts settings and stages in force.
+    pub fn follow(&self, settings: GuardSettings, stages: GuardStages) {
+        let stages = stages.in_force();
+        *self.stages.write().unwrap_or_else(PoisonError::into_inner) = stages;
+        self.is_staged
+            .store(stages != GuardStages::default(), Ordering::Relaxed);
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         self.address_rate.store(settings.address_rate, Ordering::Relaxed);
         self.account_rate.store(settings.account_rate, Ordering::Relaxed);
@@ -119,36 +146,58 @@ impl Gate {
 
     /// Forgets quiet addresses; see [`FORGET`].
     pub fn forget(&self) {
-        self.addresses.retain_recent();
-        self.addresses.shrink_to_fit();
-        self.networks.retain_recent();
-        self.networks.shrink_to_fit();
+        self.buckets.forget();
+        self.staged.forget();
     }
 
-    /// Whether a request may enter; else the layer that refused it, and the wait.
-    pub async fn admit(&self, app: &App, client: impl FnOnce() -> Option<Client>) -> Result<(), Refusal> {
+    /// Whether a request may enter; else the layer that refused it, and the wait. `would_stop` gets each layer in shadow
+    /// that would have refused it.
+    pub async fn admit(
+        &self,
+        app: &App,
+        client: impl FnOnce() -> Option<Client>,
+        would_stop: impl Fn(Layer),
+    ) -> Result<(), Refusal> {
         let refused = |layer| move |wait| Refusal { layer, wait };
+        let stages = self.stages();
         let rate = self.address_rate.load(Ordering::Relaxed);
-        if rate > 0
-            && let Some(client) = client()
-        {
-            self.pass_address(client, rate).map_err(refused(Layer::Address))?;
-        }
-        if let Some(cost) = cost(self.rate()) {
-            // A cost never exceeds the bucket's capacity, so the outer result is always `Ok`.
-            if let Ok(Err(not_until)) = self.instance.check_n(cost) {
-                let wait = not_until.wait_time_from(DefaultClock::default().now());
-                return Err(refused(Layer::Instance)(wait));
+        let is_named = rate > 0 || stages != GuardStages::default();
+        let client = is_named.then(client).flatten();
+        let shopper = client.map(Client::bytes);
+        let shopper = shopper.as_ref().map(<[u8; 16]>::as_slice);
+        if let Some(client) = client {
+            let stage = stages.address_rate;
+            let rate = self.stage_key.apply("address_rate", shopper, rate, stage);
+            if let Some(rate) = rate.shadow
+                && self.staged.pass_address(client, rate).is_err()
+            {
+                would_stop(Layer::Address);
             }
+            let passed = self.buckets.pass_address(client, rate.value);
+            passed.map_err(refused(Layer::Address))?;
         }
+        // Where all shoppers share a bucket, each request takes from that of the staged rate, too. So both are as full as
+        // if their rates held for everybody. The stage only says whose requests obey which of them.
+        let passed = self.buckets.pass_instance(self.rate());
+        let staged = stages.instance_rate.filter(|_| !self.is_adaptive());
+        let staged = staged.map(|stage| stage.with(self.staged.pass_instance(stage.value)));
+        let passed = self.stage_key.apply("instance_rate", shopper, passed, staged);
+        if let Some(Err(_)) = passed.shadow {
+            would_stop(Layer::Instance);
+        }
+        passed.value.map_err(refused(Layer::Instance))?;
+
         let rate = self.shared_rate.load(Ordering::Relaxed);
-        if rate > 0 {
-            self.shared
-                .take(&app.stock, rate)
-                .await
-                .map_err(refused(Layer::Shared))?;
+        let passed = self.buckets.pass_shared(&app.stock, rate).await;
+        let staged = match stages.shared_rate {
+            Some(stage) => Some(stage.with(self.staged.pass_shared(&app.stock, stage.value).await)),
+            None => None,
+        };
+        let passed = self.stage_key.apply("shared_rate", shopper, passed, staged);
+        if let Some(Err(_)) = passed.shadow {
+            would_stop(Layer::Shared);
         }
-        Ok(())
+        passed.value.map_err(refused(Layer::Shared))
     }
 
     /// Counts a purchase as in flight until the returned value is dropped.
@@ -159,15 +208,75 @@ impl Gate {
         Inside(self, Instant::now())
     }
 
-    /// Whether a request of an account may enter; else the wait.
-    pub fn admit_account(&self, user: &UserId) -> Result<(), Refusal> {
-        let Some(cost) = cost(self.account_rate.load(Ordering::Relaxed)) else {
-            return Ok(());
-        };
-        self.accounts.pass(user, cost).map_err(|wait| Refusal {
+    /// Whether a request of an account may enter; else the wait. `would_stop` is called if the limit is in shadow and
+    /// would have refused it.
+    pub fn admit_account(&self, user: &UserId, would_stop: impl FnOnce()) -> Result<(), Refusal> {
+        let rate = self.account_rate.load(Ordering::Relaxed);
+        let stage = self.stages().account_rate;
+        let rate = self
+            .stage_key
+            .apply("account_rate", Some(user.as_str().as_bytes()), rate, stage);
+        if let Some(rate) = rate.shadow
+            && self.staged.pass_account(user, rate).is_err()
+        {
+            would_stop();
+        }
+        let passed = self.buckets.pass_account(user, rate.value);
+        passed.map_err(|wait| Refusal {
             layer: Layer::Account,
             wait,
         })
+    }
+
+    /// The limits on an account's page views.
+    #[must_use]
+    pub fn page_view_limits(&self, user: &UserId) -> PageViewLimits {
+        let (settings, stages) = (self.settings(), self.stages());
+        let apply = |guard, value, stage| {
+            let shopper = Some(user.as_str().as_bytes());
+            self.stage_key.apply(guard, shopper, value, stage)
+        };
+        let alert = apply(
+            "browsing_alert_above",
+            settings.browsing_alert_above,
+            stages.browsing_alert_above,
+        );
+        let ban = apply(
+            "browsing_ban_above",
+            settings.browsing_ban_above,
+            stages.browsing_ban_above,
+        );
+        PageViewLimits {
+            alert_above: alert.value,
+            ban_above: ban.value,
+            ban_seconds: settings.browsing_ban_seconds,
+            shadow_ban_above: ban.shadow.unwrap_or_default(),
+        }
+    }
+
+    fn is_adaptive(&self) -> bool {
+        self.settings().adaptive_max_rate > 0
+    }
+}
+
+impl Buckets {
+    /// Full buckets. `shared` names the one that all instances share.
+    fn new(shared: &'static str) -> Self {
+        let quota = Quota::per_second(CELLS);
+        Self {
+            addresses: RateLimiter::dashmap(quota),
+            networks: RateLimiter::dashmap(quota),
+            accounts: Accounts::new(quota),
+            instance: RateLimiter::direct(quota),
+            shared: SharedBucket::new(shared),
+        }
+    }
+
+    fn forget(&self) {
+        self.addresses.retain_recent();
+        self.addresses.shrink_to_fit();
+        self.networks.retain_recent();
+        self.networks.shrink_to_fit();
     }
 
     fn pass_address(&self, client: Client, rate: u32) -> Result<(), Duration> {
@@ -176,6 +285,25 @@ impl Gate {
         network.map_or(Ok(()), |network| {
             pass(&self.networks, &network, rate.saturating_mul(NETWORK_CLIENTS.into()))
         })
+    }
+
+    fn pass_account(&self, user: &UserId, rate: u32) -> Result<(), Duration> {
+        cost(rate).map_or(Ok(()), |cost| self.accounts.pass(user, cost))
+    }
+
+    fn pass_instance(&self, rate: u32) -> Result<(), Duration> {
+        // A cost never exceeds the bucket's capacity, so the outer result is always `Ok`.
+        match cost(rate).map(|cost| self.instance.check_n(cost)) {
+            Some(Ok(Err(not_until))) => Err(not_until.wait_time_from(DefaultClock::default().now())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn pass_shared(&self, stock: &Stock, rate: u32) -> Result<(), Duration> {
+        if rate == 0 {
+            return Ok(());
+        }
+        self.shared.take(stock, rate).await
     }
 }
 
@@ -196,20 +324,50 @@ fn cost(rate: u32) -> Option<NonZeroU32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stage::Stage;
+    use std::cell::Cell;
 
     #[test]
     fn a_network_has_what_sixteen_of_its_clients_have() {
-        let gate = Gate::new(GuardSettings {
-            address_rate: 1,
-            ..GuardSettings::default()
-        });
+        let buckets = Buckets::new("gateway");
         let client = |number: usize| Client::of(format!("2001:db8:1:{number:x}::1").parse().unwrap());
-        assert!(gate.pass_address(client(0), 1).is_ok());
-        assert!(gate.pass_address(client(0), 1).is_err(), "one client has its own limit");
-        let passed = (1..1000).filter(|number| gate.pass_address(client(*number), 1).is_ok());
+        assert!(buckets.pass_address(client(0), 1).is_ok());
+        assert!(
+            buckets.pass_address(client(0), 1).is_err(),
+            "one client has its own limit"
+        );
+        let passed = (1..1000).filter(|number| buckets.pass_address(client(*number), 1).is_ok());
         // Sixteen at once, and sixteen per second.
         assert!((15..500).contains(&passed.count()));
         let other = Client::of("2001:db8:2::1".parse().unwrap());
-        assert!(gate.pass_address(other, 1).is_ok());
+        assert!(buckets.pass_address(other, 1).is_ok());
+    }
+
+    #[test]
+    fn a_stage_in_shadow_counts_what_it_would_refuse_and_refuses_nothing() {
+        let gate = Gate::new(GuardSettings::default(), StageKey::derived(&[1; 32]));
+        let ada = "ada".parse().unwrap();
+        let would_stop = |shadow, percent| {
+            let stage = Stage {
+                value: 1,
+                percent,
+                shadow,
+            };
+            let stages = GuardStages {
+                account_rate: Some(stage),
+                ..GuardStages::default()
+            };
+            gate.follow(GuardSettings::default(), stages);
+            let counted = Cell::new(0);
+            let passed = (0..100).filter(|_| gate.admit_account(&ada, || counted.set(counted.get() + 1)).is_ok());
+            (passed.count(), counted.get())
+        };
+        let (passed, counted) = would_stop(true, 100);
+        assert_eq!(passed, 100);
+        assert!(counted > 50, "{counted}");
+        assert_eq!(would_stop(true, 0), (100, 0));
+        assert_eq!(would_stop(false, 0), (100, 0));
+        let (passed, counted) = would_stop(false, 100);
+        assert!(passed < 50 && counted == 0, "{passed} {counted}");
     }
 }

@@ -17,14 +17,13 @@ const EMPTY_MIN: Duration = Duration::from_millis(20);
 const ASK_MAX: Duration = Duration::from_millis(100);
 /// How long requests pass uncounted after Redis did not answer. Redis will refuse their own calls then.
 const SILENT: Duration = Duration::from_millis(500);
-/// The bucket's name among the limits.
-const NAME: &str = "gateway";
 /// One token, in the unit of the counts.
 const TOKEN: i64 = 1000;
 
 /// The part of the bucket that this process holds.
-#[derive(Default)]
 pub struct SharedBucket {
+    /// The bucket's name among the limits.
+    name: &'static str,
     /// Tokens left to deal out, in thousandths.
     left: AtomicI64,
     asking: Mutex<Asked>,
@@ -37,6 +36,15 @@ struct Asked {
 }
 
 impl SharedBucket {
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            left: AtomicI64::default(),
+            asking: Mutex::default(),
+        }
+    }
+
     /// Takes a token from a bucket that gets `rate` tokens a second and holds as many; else how long to wait.
     pub async fn take(&self, stock: &Stock, rate: u32) -> Result<(), Duration> {
         if self.deal() {
@@ -56,7 +64,7 @@ impl SharedBucket {
         }
         let (rate, wanted) = (f64::from(rate), (f64::from(rate) * BULK).max(1.0));
         let limited = LimitedRequest {
-            id: NAME,
+            id: self.name,
             request: [0; 16],
             now: None,
         };

@@ -3,7 +3,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::fairness::AccountHash;
-use crate::domain::guard::Layer;
+use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::{SaleId, UserId};
 use crate::http::Api;
 use crate::http::problem::Problem;
@@ -51,7 +51,7 @@ fn measure(api: &Api, answer: &'static str, took: Duration) {
 pub fn refused_by_guard(api: &Api, sale: Option<SaleId>, layer: Layer) {
     api.metrics.guard_refusals.of([layer.as_str()]).inc();
     if let Some(sale) = sale.filter(|sale| api.app.sales.knows(*sale)) {
-        api.app.refusal_counts.count(sale, layer);
+        api.app.refusal_counts.count(sale, layer, Effect::Refused);
     }
 }
 
@@ -78,7 +78,7 @@ fn sale_of_purchase(api: &Api, request: &HttpRequest) -> Option<SaleId> {
 }
 
 /// The sale that a request names in its path.
-fn sale_of(request: &HttpRequest) -> Option<SaleId> {
+pub fn sale_of(request: &HttpRequest) -> Option<SaleId> {
     let rest = request.match_info().as_str().strip_prefix("/v1/sales/")?;
     rest.split('/').next()?.parse().ok()
 }

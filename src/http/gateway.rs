@@ -3,6 +3,7 @@
 use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::UserId;
+use crate::flow::sell::refusal_counts;
 use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use crate::http::Api;
@@ -26,7 +27,9 @@ pub async fn gateway<B: MessageBody + 'static>(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    if let Err(refusal) = api.gate.admit(&api.app, || client_of(&api, request.request())).await {
+    let client = || client_of(&api, request.request());
+    let would_stop = |layer| refusal_counts::would_stop(&api.app, sale_of(request.request()), layer);
+    if let Err(refusal) = api.gate.admit(&api.app, client, would_stop).await {
         let (name, ..) = limit(refusal.layer);
         counts::refused_at_gateway(&api, request.request(), refusal.layer, name);
         if refusal.layer == Layer::Address {
@@ -40,7 +43,8 @@ pub async fn gateway<B: MessageBody + 'static>(
 
 /// Refuses a request over its account's limit with `rate_limited`.
 pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
-    api.gate.admit_account(user).map_err(|refusal| {
+    let would_stop = || refusal_counts::would_stop(&api.app, sale_of(request), Layer::Account);
+    api.gate.admit_account(user, would_stop).map_err(|refusal| {
         counts::refused_by_account_limit(api, request, user);
         problem(refusal)
     })

@@ -3,24 +3,24 @@
 
 use crate::domain::alert::ListedAlert;
 use crate::domain::fault::Fault;
-use crate::domain::guard::GuardChanges;
+use crate::domain::guard::GuardOverrides;
 use crate::flow::App;
 use crate::flow::sale_book::whole;
 use serde_json::{Map, Value};
 
-/// The operators' settings, which override the configuration.
-pub async fn changes(app: &App) -> Result<GuardChanges, Fault> {
-    app.ledger.guard_changes().await
+/// The operators' settings and stages, which override the configuration.
+pub async fn overrides(app: &App) -> Result<GuardOverrides, Fault> {
+    app.ledger.guard_overrides().await
 }
 
-/// Applies `changes` to the settings, as [`crate::ledger::Ledger::change_guards`] does. Returns the new settings, or
-/// what is wrong.
+/// Applies a patch to the settings, as [`crate::ledger::Ledger::change_guards`] does. Returns the new ones, or what is
+/// wrong.
 pub async fn change<E>(
     app: &App,
-    changes: Map<String, Value>,
-    is_right: impl FnOnce(Value) -> Result<GuardChanges, E>,
-) -> Result<Result<GuardChanges, E>, Fault> {
-    app.ledger.change_guards(changes, is_right).await
+    patch: Map<String, Value>,
+    is_right: impl FnOnce(Value, Value) -> Result<GuardOverrides, E>,
+) -> Result<Result<GuardOverrides, E>, Fault> {
+    app.ledger.change_guards(patch, is_right).await
 }
 
 /// Up to `max` guard warnings, newest first, older than the one with this number.

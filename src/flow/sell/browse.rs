@@ -8,10 +8,11 @@
 use crate::domain::alert::AlertKind;
 use crate::domain::ban::{BanEnd, BannedBy, NewBan};
 use crate::domain::fault::Fault;
-use crate::domain::guard::GuardSettings;
-use crate::domain::ids::UserId;
+use crate::domain::guard::{Layer, PageViewLimits};
+use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::operate::bans;
+use crate::flow::sell::refusal_counts;
 use crate::stock::limit::{Limit, LimitedRequest, Verdict};
 use std::time::Duration;
 
@@ -20,15 +21,20 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// A limit that no account reaches.
 const NONE: u32 = 1_000_000_000;
 
-/// Counts a page view.
+/// Counts a page view, of this sale or of all.
 ///
 /// # Errors
 /// After a fault the view may not be counted; it is no reason to refuse the shopper.
-pub async fn count_page_view(app: &App, user: &UserId, settings: &GuardSettings) -> Result<(), Fault> {
-    let (alert_above, ban_above) = (settings.browsing_alert_above, settings.browsing_ban_above);
-    if alert_above == 0 && ban_above == 0 {
+pub async fn count_page_view(
+    app: &App,
+    user: &UserId,
+    sale: Option<SaleId>,
+    limits: &PageViewLimits,
+) -> Result<(), Fault> {
+    if !limits.are_on() {
         return Ok(());
     }
+    let (alert_above, ban_above) = (limits.alert_above, limits.ban_above);
     let limit = Limit::FixedWindow {
         limit: if ban_above == 0 { NONE } else { ban_above.min(NONE) },
         window: WINDOW,
@@ -38,7 +44,13 @@ pub async fn count_page_view(app: &App, user: &UserId, settings: &GuardSettings)
         request: [0; 16],
         now: None,
     };
-    match app.stock.pass(&limit, &limited).await? {
+    let verdict = app.stock.pass(&limit, &limited).await?;
+    // Once a window, as the account would be banned once. An account that the value in force bans is not counted.
+    let shadow_above = limits.shadow_ban_above;
+    if matches!(verdict, Verdict::Passed { count } if shadow_above > 0 && count == i64::from(shadow_above) + 1) {
+        refusal_counts::would_stop(app, sale, Layer::Ban);
+    }
+    match verdict {
         Verdict::Passed { count } if alert_above > 0 && count == i64::from(alert_above) + 1 => {
             let place = app.bans.place()?;
             let _turn = place.turn().await?;
@@ -58,7 +70,7 @@ pub async fn count_page_view(app: &App, user: &UserId, settings: &GuardSettings)
                 user: user.clone(),
                 reason: reason.clone(),
                 banned_by: BannedBy::Browsing,
-                end: BanEnd::After(settings.browsing_ban_seconds),
+                end: BanEnd::After(limits.ban_seconds),
                 end_sessions: true,
             };
             // End the account's tokens here at once; the other instances follow.

@@ -1,9 +1,9 @@
-//! Refusal counts: count what the guards of this process refuse, by sale, and add it up in the ledger.
+//! Refusal counts: count what the guards of this process refuse, or would refuse, by sale, and add it up in the ledger.
 //!
 //! A crash loses the counts of the last second.
 
 use crate::domain::fault::Fault;
-use crate::domain::guard::Layer;
+use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::SaleId;
 use crate::flow::App;
 use crate::flow::sale_book::in_time;
@@ -19,7 +19,7 @@ const COUNTED_MAX: usize = 10_000;
 /// How long a call waits for Postgres. If Postgres commits later, some refusals are counted twice.
 const ADD_MAX: Duration = Duration::from_secs(2);
 
-type Key = (SaleId, Layer);
+type Key = (SaleId, Layer, Effect);
 
 /// Refusals since they were last added up. Requests that count do not wait for each other, except for the first of
 /// each sale and layer.
@@ -27,9 +27,9 @@ type Key = (SaleId, Layer);
 pub struct RefusalCounts(RwLock<HashMap<Key, AtomicU64>>);
 
 impl RefusalCounts {
-    /// Counts one refused request for this sale.
-    pub fn count(&self, sale: SaleId, layer: Layer) {
-        let key = (sale, layer);
+    /// Counts one request for this sale that a guard refuses or would refuse.
+    pub fn count(&self, sale: SaleId, layer: Layer, effect: Effect) {
+        let key = (sale, layer, effect);
         let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get(&key) {
             // The read lock keeps the counts from being taken away meanwhile.
@@ -64,6 +64,14 @@ fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
     }
 }
 
+/// Counts a request that a guard in shadow would have refused.
+pub fn would_stop(app: &App, sale: Option<SaleId>, layer: Layer) {
+    app.metrics.guard_shadow_refusals.of([layer.as_str()]).inc();
+    if let Some(sale) = sale.filter(|sale| app.sales.knows(*sale)) {
+        app.refusal_counts.count(sale, layer, Effect::Shadow);
+    }
+}
+
 /// Adds the refusals of existing sales up in the ledger.
 ///
 /// # Errors
@@ -90,10 +98,13 @@ mod tests {
         const EACH: u32 = 20_000;
         let counts = RefusalCounts::default();
         let sale = SaleId(Uuid::from_u128(1));
-        let key = (sale, Layer::Address);
+        let key = (sale, Layer::Address, Effect::Refused);
         let taken: u32 = std::thread::scope(|scope| {
             let counting: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| (0..EACH).for_each(|_| counts.count(sale, Layer::Address))))
+                .map(|_| {
+                    let count = || (0..EACH).for_each(|_| counts.count(sale, Layer::Address, Effect::Refused));
+                    scope.spawn(count)
+                })
                 .collect();
             let mut taken = 0;
             while !counting.iter().all(|it| it.is_finished()) {

@@ -112,6 +112,7 @@ pub async fn report(
         all.add(counts);
     }
     let orders = app.ledger.order_counts(id).await?;
+    let refusals = app.ledger.refusal_counts(id).await?;
     Ok(Some(SaleReport {
         sale_id: id,
         state: sale.state_at(now),
@@ -121,7 +122,8 @@ pub async fn report(
         items: app.ledger.item_reports(&sale).await?,
         orders,
         unpaid_share: unpaid_share(orders),
-        stopped: app.ledger.refusal_counts(id).await?,
+        stopped: refusals.stopped,
+        would_stop: refusals.would_stop,
         fairness: FairnessReport::of(&app.ledger.buyer_counts(id).await?),
         latency_ms: latency_of(&all),
         answers: all.answers,

@@ -39,6 +39,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         None
     };
     let alerts = app.ledger.alerts(Some(id)).await?;
+    let refusals = app.ledger.refusal_counts(id).await?;
     let mut items = item_stats_of(&sale, &readings);
     if sale.retired {
         by_ledger(&mut items, &app.ledger.sums(id, sale.shards).await?);
@@ -53,7 +54,8 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         orders,
         waiting_room,
         alerts,
-        refusal_counts: app.ledger.refusal_counts(id).await?,
+        refusal_counts: refusals.stopped,
+        would_stop: refusals.would_stop,
     }))
 }
 

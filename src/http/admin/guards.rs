@@ -1,6 +1,7 @@
 //! The limits on shoppers, changed while instances run.
 
-use crate::domain::guard::{GuardChanges, GuardSettings};
+use crate::domain::guard::{GuardChanges, GuardOverrides, GuardSettings, GuardStages};
+use crate::domain::stage::Stage;
 use crate::flow::operate::guards;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
@@ -9,9 +10,10 @@ use crate::http::extract::{Json, Operator};
 use crate::http::problem::Problem;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/admin/guards", handler!(show_guards), |it| {
@@ -24,9 +26,13 @@ pub const ROUTES: &[Endpoint] = &[
             .says(
                 "A JSON merge patch (RFC 7396): `null` restores the configured value, an absent member stays. The \
                  settings must fit together: the least rate of an adaptive instance must not exceed its greatest. \
-                 Every instance follows within seconds.",
+                 An object is a stage: a value for a part of the shoppers, picked by a keyed hash of the account or \
+                 address, the same ones at every instance. The others keep the value that they have. A plain value \
+                 ends the stage. Every instance follows within a second.",
             )
-            .reads::<GuardChanges>(json!({"address_rate": 50, "shared_rate": null}))
+            .reads::<GuardPatch>(
+                json!({"address_rate": {"value": 20, "percent": 10, "shadow": true}, "shared_rate": null}),
+            )
             .answers::<Guards>(200, "The guards of the instance that answers.", example())
     }),
 ];
@@ -38,7 +44,9 @@ pub(in crate::http) struct Guards {
     configured: GuardSettings,
     /// The settings that operators have changed, for all instances.
     changed: GuardChanges,
-    /// The settings in force: the configuration with the changes.
+    /// The settings that have another value for a part of the shoppers, for all instances.
+    staged: GuardStages,
+    /// The settings in force: the configuration with the changes, without the stages.
     effective: GuardSettings,
     /// Requests per second that this instance accepts now; 0 is no limit.
     rate: u32,
@@ -47,10 +55,11 @@ pub(in crate::http) struct Guards {
 }
 
 impl Guards {
-    fn of(api: &Api, changed: GuardChanges) -> Self {
+    fn of(api: &Api, GuardOverrides { changed, staged }: GuardOverrides) -> Self {
         Self {
             configured: api.guards,
             changed,
+            staged,
             effective: api.guards.with(&changed),
             rate: api.gate.rate(),
             in_flight: api.gate.in_flight(),
@@ -59,29 +68,56 @@ impl Guards {
 }
 
 async fn show_guards(api: Data<Api>, _: Operator) -> Result<HttpResponse, Problem> {
-    let changed = api.for_operator(|app| async move { guards::changes(&app).await });
-    Ok(HttpResponse::Ok().json(Guards::of(&api, changed.await?)))
+    let overrides = api.for_operator(|app| async move { guards::overrides(&app).await });
+    Ok(HttpResponse::Ok().json(Guards::of(&api, overrides.await?)))
 }
 
 /// A change of the guards. Kept as it came, because `null` and an absent member differ.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(transparent)]
-#[schemars(with = "GuardChanges")]
 pub struct GuardPatch(Map<String, Value>);
+
+impl JsonSchema for GuardPatch {
+    fn schema_name() -> Cow<'static, str> {
+        "GuardPatch".into()
+    }
+    /// The settings, and in the place of some also a stage.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = GuardChanges::json_schema(generator);
+        schema.insert("description".to_owned(), "A change of the guards.".into());
+        let stage = generator.subschema_for::<Stage<u32>>().to_value();
+        let settings = schema.get_mut("properties").and_then(Value::as_object_mut);
+        for (name, setting) in settings.into_iter().flatten() {
+            if GuardStages::NAMES.contains(&name.as_str()) {
+                let value = setting.take();
+                *setting = json!({"description": value["description"], "anyOf": [stage, value]});
+            }
+        }
+        schema
+    }
+}
 
 /// Sets the members of the body, and removes those that are `null` (RFC 7396)
 async fn change_guards(
     api: Data<Api>,
     _: Operator,
-    Json(GuardPatch(changes)): Json<GuardPatch>,
+    Json(GuardPatch(patch)): Json<GuardPatch>,
 ) -> Result<HttpResponse, Problem> {
     let configured = api.guards;
-    let is_right = move |settings| {
-        let changes: GuardChanges = parse_value(settings)?;
-        configured.with(&changes).check().map_err(|wrong| wrong.to_string())?;
-        Ok(changes)
+    let is_right = move |settings, stages: Value| {
+        let changed: GuardChanges = parse_value(settings)?;
+        let settings = configured.with(&changed);
+        settings.check().map_err(|wrong| wrong.to_string())?;
+        let mut names = stages.as_object().into_iter().flat_map(Map::keys);
+        if let Some(name) = names.find(|name| !GuardStages::NAMES.contains(&name.as_str())) {
+            let all = GuardStages::NAMES.join(", ");
+            return Err(format!("{name} cannot have a stage; these can: {all}"));
+        }
+        let staged: GuardStages = parse_value(stages)?;
+        staged.check(&settings).map_err(|wrong| wrong.to_string())?;
+        Ok(GuardOverrides { changed, staged })
     };
-    let changed = api.for_operator(move |app| async move { guards::change(&app, changes, is_right).await });
+    let changed = api.for_operator(move |app| async move { guards::change(&app, patch, is_right).await });
     let changed = changed.await?.map_err(|wrong: String| Problem::invalid(wrong))?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
 }
@@ -92,5 +128,7 @@ fn example() -> Value {
             "adaptive_max_rate": 0, "adaptive_latency_ms": 200, "adaptive_in_flight": 64, "browsing_alert_above": 0,
             "browsing_ban_above": 0, "browsing_ban_seconds": 86400})
     };
-    json!({"configured": set(0), "changed": {"address_rate": 50}, "effective": set(50), "rate": 0, "in_flight": 0})
+    json!({"configured": set(0), "changed": {"address_rate": 50},
+        "staged": {"address_rate": {"value": 20, "percent": 10, "shadow": true}}, "effective": set(50), "rate": 0,
+        "in_flight": 0})
 }

@@ -80,7 +80,7 @@ fn example() -> Value {
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "total": 100, "sold": 92, "held": 0,
             "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84}],
         "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
-        "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12},
+        "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12}, "would_stop": {},
         "fairness": {
             "asks": {"one": 71, "two": 20, "three_to_five": 11, "six_to_ten": 2, "eleven_to_fifty": 0, "more": 0},
             "first_look": {"none": 3, "under_one_second": 0, "under_ten_seconds": 4, "under_one_minute": 22,
@@ -133,6 +133,7 @@ mod tests {
             answers: counts(&[("reserved", 3), ("sold_out", 7)]),
             stopped: BTreeMap::new(),
             fairness: FairnessReport::default(),
+            would_stop: BTreeMap::new(),
             latency_ms: Latency::default(),
             step_seconds: 2,
             course: vec![

@@ -56,10 +56,13 @@ pub const ROUTES: &[Endpoint] = &[
             "shards": [example_shard(0), example_shard(1)], "undrained_events": 0,
             "orders": {"reserved": 30, "paid": 1, "cancelled": 2, "expired": 0, "revoked": 0},
             "alerts": {"dead_letters": 0, "failed_releases": 0, "refunds_due": 0, "unmatched_payments": 0, "lost_orders": 0},
-            "stopped": {"window": 12},
+            "stopped": {"window": 12}, "would_stop": {"account": 3},
         });
         it.of_operators("getStats", "Show a sale in numbers")
-            .says("`stopped` counts the requests that each guard has refused.")
+            .says(
+                "`stopped` counts the requests that each guard has refused, `would_stop` those that a guard in shadow \
+                 would have refused.",
+            )
             .answers::<Stats>(200, "The numbers.", stats)
     }),
 ];

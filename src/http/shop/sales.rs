@@ -41,7 +41,7 @@ pub const ROUTES: &[Endpoint] = &[
 ];
 
 async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
-    count_view(&api, browser);
+    count_view(&api, browser, None);
     let (limit, after) = (page.limit.get(), page.starting_after);
     let (data, has_more) = api.for_shopper(move |app| newest(app, limit, after)).await?;
     Ok(HttpResponse::Ok().json(Page { data, has_more }))
@@ -49,7 +49,7 @@ async fn list(api: Data<Api>, browser: Browser, Query(page): Query<PageQuery>) -
 
 async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {
     let account = browser.0.as_ref().map(|Shopper(user)| AccountHash::of(id, user));
-    count_view(&api, browser);
+    count_view(&api, browser, Some(id));
     let sale = api.for_shopper(move |app| one(app, id));
     let sale = found(sale.await?, "such sale")?;
     if let Some(account) = account {
@@ -76,16 +76,17 @@ async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
     PublicSale::of(&sale, &releases)
 }
 
-/// Counts a page view of a signed-in shopper. The answer does not wait for it and does not depend on it.
-fn count_view(api: &Data<Api>, Browser(shopper): Browser) {
-    let settings = api.gate.settings();
-    let is_counted = settings.browsing_alert_above > 0 || settings.browsing_ban_above > 0;
-    let Some(Shopper(user)) = shopper.filter(|_| is_counted) else {
+/// Counts a page view of a signed-in shopper, of this sale or of all. The answer does not wait for it and does not depend
+/// on it.
+fn count_view(api: &Data<Api>, Browser(shopper): Browser, sale: Option<SaleId>) {
+    let Some(Shopper(user)) = shopper else { return };
+    let limits = api.gate.page_view_limits(&user);
+    if !limits.are_on() {
         return;
-    };
+    }
     let app = Arc::clone(&api.app);
     tokio::spawn(async move {
-        if let Err(fault) = count_page_view(&app, &user, &settings).await {
+        if let Err(fault) = count_page_view(&app, &user, sale, &limits).await {
             tracing::debug!(%fault, "a page view was not counted");
         }
     });

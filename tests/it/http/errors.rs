@@ -16,6 +16,7 @@ use flashsale::domain::code::Code;
 use flashsale::domain::guard::GuardSettings;
 use flashsale::domain::shop_link::ShopLinks;
 use flashsale::domain::shop_look::ShopLook;
+use flashsale::domain::stage::StageKey;
 use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::actions::{KnownReads, RefusedActions};
 use flashsale::guard::challenge::ChallengeDrawer;
@@ -47,7 +48,10 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         admin_key: Secret::new(ADMIN_KEY.to_owned()),
         webhook_secret: Secret::new(app::webhook_key()),
         challenge_drawer: ChallengeDrawer::default(),
-        gate: Arc::new(Gate::new(GuardSettings::default())),
+        gate: Arc::new(Gate::new(
+            GuardSettings::default(),
+            StageKey::derived(JWT_SECRET.as_bytes()),
+        )),
         guards: GuardSettings::default(),
         sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),

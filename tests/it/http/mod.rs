@@ -25,6 +25,7 @@ mod payments;
 mod purchase;
 mod report;
 mod sales;
+mod stages;
 mod terminal;
 mod tls;
 mod tokens;

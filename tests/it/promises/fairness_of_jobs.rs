@@ -7,7 +7,7 @@ use crate::support::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::event::{Event, Position, Reserved};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::guard::GuardSettings;
+use flashsale::domain::guard::PageViewLimits;
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
@@ -600,10 +600,9 @@ async fn shoppers_with_too_many_page_views_keep_nobody_from_the_ledger() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(10, 1)).await;
     bought(&world.app, &sale, "u", "k", 1).await;
-    let settings = GuardSettings {
-        browsing_alert_above: 1,
-        browsing_ban_above: 0,
-        ..GuardSettings::default()
+    let limits = PageViewLimits {
+        alert_above: 1,
+        ..PageViewLimits::default()
     };
     // Every new guard warning waits for this one.
     let mut lock = world.pool.begin().await.unwrap();
@@ -618,7 +617,7 @@ async fn shoppers_with_too_many_page_views_keep_nobody_from_the_ledger() {
         views.spawn(async move {
             let user = user.parse().unwrap();
             for _ in 0..2 {
-                flow::sell::browse::count_page_view(&app, &user, &settings).await?;
+                flow::sell::browse::count_page_view(&app, &user, None, &limits).await?;
             }
             Ok::<_, Fault>(())
         });

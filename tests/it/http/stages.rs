@@ -1,0 +1,187 @@
+//! Stages: a guard's value for a part of the shoppers. Every instance picks the same ones.
+
+use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
+use crate::support::poll;
+use futures_util::future::join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SHOPPERS: usize = 40;
+/// So many requests of one shopper at once are over any rate of 1.
+const REQUESTS: usize = 6;
+
+async fn change(client: &Client, changes: &Value) -> Answer {
+    let request = client.request(Method::PATCH, Who::Operator, "/v1/admin/guards");
+    client.send(request.json(changes)).await
+}
+
+/// Stages a setting, and waits for a second until both instances follow. They show it by a rate that nobody reaches.
+async fn stage(clients: [&Client; 2], setting: &str, stage: &Value, rate: u32) {
+    change(clients[0], &json!({setting: stage, "instance_rate": rate}))
+        .await
+        .ok(200);
+    poll::within(Duration::from_secs(1), "both instances follow", async || {
+        let shown = join_all(clients.map(|client| client.get(Who::Operator, "/v1/admin/guards"))).await;
+        shown.iter().all(|guards| guards.body["rate"] == rate)
+    })
+    .await;
+}
+
+/// The accounts that this instance refuses something.
+async fn refused(client: &Client) -> BTreeSet<String> {
+    let refused = join_all((0..SHOPPERS).map(|number| async move {
+        let user = format!("shopper-{number}");
+        let asked = (0..REQUESTS).map(|_| client.get(Who::Shopper(&user), "/v1/orders/x"));
+        let answers = join_all(asked).await;
+        answers.iter().any(|answer| answer.status == 429).then_some(user)
+    }));
+    refused.await.into_iter().flatten().collect()
+}
+
+/// The client addresses that this instance, behind a trusted proxy, refuses something.
+async fn refused_addresses(client: &Client) -> BTreeSet<String> {
+    let refused = join_all((0..SHOPPERS).map(|number| async move {
+        let address = format!("198.51.100.{number}");
+        let asked = (0..REQUESTS).map(|_| {
+            let request = client.request(Method::GET, Who::Nobody, "/v1/sales");
+            client.send(request.header("X-Forwarded-For", &address))
+        });
+        let answers = join_all(asked).await;
+        answers.iter().any(|answer| answer.status == 429).then_some(address)
+    }));
+    refused.await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_refuses_the_same_accounts_at_every_instance_and_keeps_them_while_it_grows() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let clients: [&Client; 2] = [&app, &other];
+    let of = |percent: u32| json!({"value": 1, "percent": percent});
+    stage(clients, "account_rate", &of(30), 100_001).await;
+    let few = refused(&app).await;
+    assert!((1..SHOPPERS).contains(&few.len()), "{few:?}");
+    assert_eq!(refused(&other).await, few);
+
+    // The other members of the stage stay.
+    stage(clients, "account_rate", &json!({"percent": 70}), 100_002).await;
+    let many = refused(&other).await;
+    assert!(few.is_subset(&many) && few.len() < many.len(), "{few:?} {many:?}");
+    assert_eq!(refused(&app).await, many);
+
+    stage(clients, "account_rate", &json!({"percent": 0}), 100_003).await;
+    for client in clients {
+        assert_eq!(refused(client).await, BTreeSet::new());
+    }
+    stage(clients, "account_rate", &json!({"percent": 100}), 100_004).await;
+    assert_eq!(refused(&app).await.len(), SHOPPERS);
+    // A plain value is for everybody, and ends the stage.
+    stage(clients, "account_rate", &json!(0), 100_005).await;
+    assert_eq!(refused(&app).await, BTreeSet::new());
+    let shown = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body;
+    assert_eq!(shown["staged"], json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_of_addresses_picks_the_same_ones_at_every_instance() {
+    let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let other = app.another("api");
+    let of = json!({"value": 1, "percent": 50});
+    stage([&app, &other], "address_rate", &of, 100_001).await;
+    let some = refused_addresses(&app).await;
+    assert!((1..SHOPPERS).contains(&some.len()), "{some:?}");
+    assert_eq!(refused_addresses(&other).await, some);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_in_shadow_refuses_nobody_and_counts_whom_it_would_have_refused() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let terms = json!({"stock": 1000, "purchase_rate": {"limit": 1000, "window_ms": 1000}});
+    let id = app.load_sale(&sale_with(&terms)).await;
+    // The limits of requests and of page views of an account.
+    for (setting, rate) in [("account_rate", 100_001), ("browsing_ban_above", 100_002)] {
+        let shadow = json!({"value": 1, "percent": 100, "shadow": true});
+        stage([&app, &other], setting, &shadow, rate).await;
+    }
+    let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
+    for answer in join_all(keys.iter().map(|key| app.buy("ada", &id, key, 1))).await {
+        assert!(![403, 429].contains(&answer.status), "{answer:?}");
+    }
+    for _ in 0..4 {
+        let path = format!("/v1/sales/{id}");
+        app.get(Who::Shopper("viewer-in-shadow"), &path).await.ok(200);
+    }
+    let counts = poll::answer("the requests are counted", || async {
+        let counts = app.stats(&id).await["would_stop"].clone();
+        (counts["account"].as_u64() >= Some(10) && counts["ban"] == 1).then_some(counts)
+    })
+    .await;
+    assert_eq!(app.stats(&id).await["stopped"], json!({}));
+    let report = app.admin(&id, "/report").await.ok(200).body;
+    assert_eq!(report["would_stop"]["ban"], counts["ban"]);
+    let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
+    assert!(
+        metrics.contains("flashsale_guard_shadow_refusals_total{layer=\"ban\"} 1\n"),
+        "{metrics}"
+    );
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_on_all_requests_of_an_instance_can_be_in_shadow() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({}))).await;
+    let shadow = json!({"value": 1, "percent": 100, "shadow": true});
+    change(&app, &json!({"instance_rate": shadow, "shared_rate": shadow}))
+        .await
+        .ok(200);
+    let path = format!("/v1/sales/{id}");
+    poll::answer("both limits count requests", || async {
+        app.get(Who::Nobody, &path).await.ok(200);
+        app.get(Who::Nobody, &path).await.ok(200);
+        let counts = app.stats(&id).await["would_stop"].clone();
+        (counts["instance"].is_u64() && counts["shared"].is_u64()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_that_cannot_be_is_refused_and_changes_nothing() {
+    let app = TestApp::start_api_only().await;
+    let good = json!({"value": 5, "percent": 10});
+    change(&app, &json!({"address_rate": good})).await.ok(200);
+    for (changes, named) in [
+        (
+            json!({"account_rate": {"percent": 10}}),
+            "account_rate.value is missing",
+        ),
+        (json!({"address_rate": {"percent": 101}}), "address_rate.percent"),
+        (
+            json!({"address_rate": {"percent": -1}}),
+            "address_rate.percent must be an integer",
+        ),
+        (
+            json!({"address_rate": {"value": 1_000_001}}),
+            "address_rate must be 0 to 1000000",
+        ),
+        (json!({"address_rate": {"part": 1}}), "address_rate.part is unknown"),
+        (
+            json!({"adaptive_min_rate": {"value": 1, "percent": 1}}),
+            "adaptive_min_rate cannot have a stage",
+        ),
+        (
+            json!({"browsing_alert_above": {"value": 1, "percent": 1, "shadow": true}}),
+            "browsing_alert_above has no shadow",
+        ),
+    ] {
+        let answer = change(&app, &changes).await.no(400, "invalid_request");
+        assert!(answer.text("detail").contains(named), "{answer:?}");
+    }
+    let shown = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body;
+    let stored = json!({"address_rate": {"value": 5, "percent": 10, "shadow": false}});
+    assert_eq!(shown["staged"], stored);
+    assert_eq!(shown["changed"], json!({}));
+}
