@@ -185,3 +185,17 @@ async fn a_stage_that_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(shown["staged"], stored);
     assert_eq!(shown["changed"], json!({}));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_stages_a_guard_on_the_command_line() {
+    let app = TestApp::start_api_only().await;
+    let set = "guards set address_rate 50 --percent 10 --shadow";
+    app.run(&set.split(' ').collect::<Vec<_>>()).ended(0);
+    let shown = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body;
+    let stage = json!({"value": 50, "percent": 10, "shadow": true});
+    assert_eq!(shown["staged"], json!({"address_rate": stage}));
+    app.run(&["guards", "set", "address_rate=50", "--shadow"]).ended(2);
+    app.run(&["guards", "set", "address_rate=configured"]).ended(0);
+    let shown = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body;
+    assert_eq!((&shown["staged"], &shown["changed"]), (&json!({}), &json!({})));
+}
