@@ -7,11 +7,12 @@ use super::sale::{
     DESCRIPTION_MAX, ITEMS_MAX, InvalidSale, Lifecycle, NAME_MAX, NAME_PATTERN, Sale, SaleState, description, instant,
     picture, text,
 };
-use super::sale_guards::{ADMISSIONS_MAX, SaleGuards};
+use super::sale_guards::{ADMISSIONS_MAX, SaleGuards, SaleStages};
 use super::time::Millis;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 /// How long before a start or an end it can still be moved, in milliseconds. The clocks of the servers differ, and a
 /// shard must not begin or stop to sell before it has the new time.
@@ -40,6 +41,9 @@ pub struct Amendment {
     /// How many shoppers the waiting room admits a second.
     #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
     pub admissions_per_second: Option<u32>,
+    /// Guards that get another value for a part of the shoppers. `null` ends a stage, absent members of one stay.
+    #[schemars(with = "Option<SaleStages>")]
+    pub guards: Option<Map<String, Value>>,
 }
 
 /// New values of an item. An absent member stays.
@@ -117,6 +121,10 @@ impl Amendment {
                 .check()
                 .map_err(|wrong| Unfit::Invalid(InvalidSale(wrong.to_string())))?;
             sale.guards = guards;
+        }
+        if let Some(patch) = &self.guards {
+            let stages = sale.staged_guards.with(patch, &sale.guards);
+            sale.staged_guards = stages.map_err(|wrong| Unfit::Invalid(InvalidSale(format!("guards: {wrong}"))))?;
         }
         Ok(())
     }
@@ -208,6 +216,20 @@ mod tests {
         assert!(matches!(amended(&times(Some(END), None), 0), Err(Unfit::Invalid(_))));
         let same = amended(&times(Some(START), Some(END + 1)), START + 1).unwrap();
         assert_eq!(same.starts_at, from_millis(START), "the time that it has is no change");
+    }
+
+    #[test]
+    fn a_guard_gets_a_stage_while_the_sale_runs() {
+        let amendment = |guards: Value| Amendment {
+            guards: guards.as_object().cloned(),
+            ..Amendment::default()
+        };
+        let staged = amendment(json!({"purchase_token": {"value": true, "percent": 10, "shadow": true}}));
+        let sale = amended(&staged, START).unwrap();
+        assert!(sale.staged_guards.purchase_token.is_some_and(|stage| stage.shadow));
+        assert!(!sale.guards.purchase_token, "the others have what they had");
+        let wrong = amendment(json!({"purchase_token": true}));
+        assert!(matches!(amended(&wrong, START), Err(Unfit::Invalid(_))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Guards: the limits between a crowd and a sale, and the settings that operators may change while instances run.
 
-use super::stage::Stage;
+use super::stage::{Stage, merged};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -202,19 +202,14 @@ pub struct GuardOverrides {
     pub staged: GuardStages,
 }
 
-/// Applies a merge patch (RFC 7396) to the stored settings and stages. A value replaces a setting and ends its stage, an
-/// object changes its stage, and a null removes both.
+/// Applies a merge patch (RFC 7396) to the stored settings and stages. A value replaces a setting and ends its stage.
+/// An object changes its stage. A null removes both.
 pub fn merge_patch(settings: &mut Map<String, Value>, stages: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         let before = stages.remove(&name);
         match value {
             Value::Null => drop(settings.remove(&name)),
-            Value::Object(changes) => {
-                let mut stage = before.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
-                stage.extend(changes);
-                stage.retain(|_, value| !value.is_null());
-                stages.insert(name, Value::Object(stage));
-            }
+            Value::Object(changes) => drop(stages.insert(name, merged(before.as_ref(), changes))),
             value => drop(settings.insert(name, value)),
         }
     }

@@ -4,9 +4,10 @@ use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use super::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN, image_url};
 use super::names::names;
 use super::plain::{LINES_PATTERN, PLAIN_PATTERN, lines, or_empty, plain};
-use super::sale_guards::SaleGuards;
+use super::sale_guards::{ChallengeKind, SaleGuards, SaleStages};
 use super::sale_message::SaleMessage;
 use super::shard::home_shard;
+use super::stage::{Applied, Stage, StageKey};
 use super::time::{self, Millis, from_millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -300,6 +301,9 @@ pub struct Sale {
     pub durability: Durability,
     /// The guards of the sale.
     pub guards: SaleGuards,
+    /// The guards that have another value for a part of the shoppers.
+    #[serde(skip_serializing_if = "SaleStages::is_empty")]
+    pub staged_guards: SaleStages,
     /// The items for sale.
     pub items: Vec<Item>,
     /// What operators say to its shoppers: no term of the sale.
@@ -369,6 +373,65 @@ impl Sale {
     #[must_use]
     pub fn order_id(&self, user: &UserId, key: &IdempotencyKey) -> OrderId {
         OrderId::derive(self.number, &self.secret.0, user, key)
+    }
+
+    /// The guards that some shopper may have to pass.
+    #[must_use]
+    pub fn shown_guards(&self) -> SaleGuards {
+        self.guards.with_stages(&self.staged_guards)
+    }
+
+    /// Whether this shopper needs an admission.
+    #[must_use]
+    pub fn waiting_room_for(&self, user: &UserId) -> Applied<bool> {
+        self.applied(
+            "waiting_room",
+            user,
+            self.guards.waiting_room,
+            self.staged_guards.waiting_room,
+        )
+    }
+
+    /// Whether this shopper needs a purchase token.
+    #[must_use]
+    pub fn purchase_token_for(&self, user: &UserId) -> Applied<bool> {
+        self.applied(
+            "purchase_token",
+            user,
+            self.guards.purchase_token,
+            self.staged_guards.purchase_token,
+        )
+    }
+
+    /// What this shopper must solve for a purchase token.
+    #[must_use]
+    pub fn challenge_for(&self, user: &UserId) -> Applied<ChallengeKind> {
+        self.applied("challenge", user, self.guards.challenge, self.staged_guards.challenge)
+    }
+
+    /// The most unpaid holds of this shopper; 0 is no limit.
+    #[must_use]
+    pub fn holds_max_for(&self, user: &UserId) -> u32 {
+        self.applied("holds_max", user, self.guards.holds_max, self.staged_guards.holds_max)
+            .value
+    }
+
+    /// How long this shopper may not buy after an unpaid hold; 0 is off.
+    #[must_use]
+    pub fn cooldown_ms_for(&self, user: &UserId) -> Millis {
+        let (seconds, stage) = (
+            self.guards.unpaid_cooldown_seconds,
+            self.staged_guards.unpaid_cooldown_seconds,
+        );
+        i64::from(self.applied("unpaid_cooldown_seconds", user, seconds, stage).value) * 1000
+    }
+
+    /// What a guard applies to a shopper. The sale's secret keys the draw, so each sale picks its own shoppers.
+    fn applied<T>(&self, guard: &str, user: &UserId, value: T, stage: Option<Stage<T>>) -> Applied<T> {
+        if stage.is_none() {
+            return Applied { value, shadow: None };
+        }
+        StageKey::derived(&self.secret.0).apply(guard, Some(user.as_str().as_bytes()), value, stage)
     }
 
     #[must_use]
@@ -555,6 +618,7 @@ impl NewSale {
             purchase_rate: self.purchase_rate,
             durability: self.durability,
             guards: self.guards,
+            staged_guards: SaleStages::default(),
             items: self.items,
             message: SaleMessage::default(),
             secret: SaleSecret([7; 32]),

@@ -7,6 +7,7 @@
 use super::keyed_hash;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 const PERCENT_MAX: u32 = 100;
 
@@ -47,6 +48,15 @@ impl<T> Stage<T> {
             shadow: self.shadow,
         }
     }
+}
+
+/// A stage in JSON after a merge patch (RFC 7396) of its members.
+#[must_use]
+pub fn merged(before: Option<&Value>, changes: Map<String, Value>) -> Value {
+    let mut stage = before.and_then(Value::as_object).cloned().unwrap_or_default();
+    stage.extend(changes);
+    stage.retain(|_, value| !value.is_null());
+    Value::Object(stage)
 }
 
 /// What a guard applies to one shopper.

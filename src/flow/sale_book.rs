@@ -423,7 +423,9 @@ impl SaleBook {
     }
 
     fn remember(&self, sale: &Arc<Sale>) {
-        if is_loaded(sale) {
+        // A read that began before an amendment must not undo it.
+        let is_newer = |known: Arc<Sale>| known.state_version > sale.state_version;
+        if is_loaded(sale) && !self.loaded.get(&sale.id).is_some_and(is_newer) {
             self.loaded.insert(sale.id, Arc::clone(sale));
         }
     }

@@ -5,11 +5,13 @@ use super::accounts::Accounts;
 use super::challenge_image;
 use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::fault::Fault;
+use crate::domain::guard::Layer;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::Sale;
 use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::domain::time::Millis;
 use crate::flow::App;
+use crate::flow::sell::refusal_counts;
 use crate::stock::limit::{Limit, LimitedRequest, Verdict};
 use chrono::Utc;
 use governor::Quota;
@@ -180,7 +182,7 @@ pub async fn pose(
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(Posing::SaleNotFound);
     };
-    let form = match ChallengeForm::of(&sale.guards, without_picture) {
+    let form = match ChallengeForm::of(&sale.shown_guards(), without_picture) {
         Ok(form) => form,
         Err(none) => return Ok(none),
     };
@@ -250,8 +252,13 @@ pub async fn solve(
     request: &IdempotencyKey,
     given: Option<(Uuid, &str)>,
 ) -> Result<Solving, Fault> {
-    let kind = sale.guards.challenge;
+    let asked = sale.challenge_for(user);
+    let kind = asked.value;
     if kind == ChallengeKind::None {
+        // In shadow nothing is posed, so an answer cannot be right or wrong.
+        if given.is_none() && asked.shadow.is_some_and(|kind| kind != ChallengeKind::None) {
+            refusal_counts::would_stop(app, Some(sale.id), Layer::Challenge);
+        }
         return Ok(Solving::Solved);
     }
     let Some((id, answer)) = given else {
@@ -263,7 +270,7 @@ pub async fn solve(
         user,
     };
     let mut read = String::new();
-    if sale.guards.take_proof_for_captcha() {
+    if sale.shown_guards().take_proof_for_captcha() {
         // The letters of a picture never decode as the widget's payload.
         read = challenge_image::read_answer(ChallengeKind::ProofOfWork, answer);
     }

@@ -41,6 +41,8 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
                 gate.follow(settings, stages);
             }
         }
+        // Notes amended sales, whose guards may have another stage.
+        let _as_before = timeout(ANSWER_MAX, app.sales.live()).await;
         let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
         let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
         let _no_news = timeout(NEWS_MAX, app.settings_changed.notified()).await;

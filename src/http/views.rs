@@ -264,7 +264,7 @@ impl PublicSale {
             server_time: from_millis(now),
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
-            guards: PublicGuards::from(&sale.guards),
+            guards: PublicGuards::from(&sale.shown_guards()),
             message: sale.message.clone(),
             items: items.collect(),
         }

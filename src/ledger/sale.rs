@@ -9,7 +9,7 @@ use crate::domain::amendment::{Amendment, Unfit};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale_guards::{SaleGuards, SaleStages};
 use crate::domain::sale_message::SaleMessage;
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
@@ -116,6 +116,7 @@ impl Row {
                 window_ms: self.rate_window_ms,
             },
             durability: word(&self.durability)?,
+            staged_guards: SaleStages::from_stored(&self.guards),
             guards: SaleGuards::from_stored(self.guards)
                 .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
             items,
@@ -475,7 +476,7 @@ impl Ledger {
             sale.name,
             sale.starts_at,
             sale.ends_at,
-            sale.guards.stored(),
+            sale.guards.stored_with(&sale.staged_guards),
             sale.description.as_deref(),
             sale.image_url.as_deref()
         )
@@ -484,6 +485,9 @@ impl Ledger {
         let amended: Vec<&Item> = sale.items.iter().filter(|item| amendment.names(&item.sku)).collect();
         change_texts(&mut tx, id.0, &amended).await?;
         send_state(&mut tx, &sale).await?;
+        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+            .fetch_one(&mut *tx)
+            .await?;
         commit(tx).await?;
         Ok(self.sale(id).await?.map(Ok))
     }

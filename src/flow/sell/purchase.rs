@@ -5,7 +5,7 @@
 //! scheduler finishes the transfer.
 
 use crate::domain::fault::Fault;
-use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
@@ -67,7 +67,7 @@ pub async fn purchase(
         request,
         order,
         home: ShardKey::home(&sale, &request.user),
-        arguments: arguments(&sale),
+        arguments: arguments(&sale, &request.user),
         expected: (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order)),
         has_waited: false,
     };
@@ -82,12 +82,12 @@ pub async fn purchase(
     purchase.decide(began, app.shortages.came()).await
 }
 
-/// The arguments of a sale's purchases at the first attempt.
-fn arguments(sale: &Sale) -> PurchaseArguments {
+/// The arguments of a shopper's purchase at the first attempt.
+fn arguments(sale: &Sale, user: &UserId) -> PurchaseArguments {
     PurchaseArguments {
         named: sale.durability != Durability::Redis,
-        holds_max: sale.guards.holds_max,
-        cooldown_ms: i64::from(sale.guards.unpaid_cooldown_seconds) * 1000,
+        holds_max: sale.holds_max_for(user),
+        cooldown_ms: sale.cooldown_ms_for(user),
         origin: telemetry::origin(),
         ..PurchaseArguments::default()
     }
@@ -209,7 +209,7 @@ impl Purchase<'_> {
     ) -> Result<PurchaseOutcome, Fault> {
         let Self { app, sale, request, .. } = *self;
         app.drains.want(sale.durability);
-        if sale.guards.waiting_room {
+        if sale.shown_guards().waiting_room {
             Box::pin(leave(app, sale, &request.user)).await;
         }
         let accepted = Acceptance {

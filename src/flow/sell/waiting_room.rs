@@ -41,7 +41,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
-    if !sale.guards.waiting_room {
+    if !sale.shown_guards().waiting_room {
         return Ok(WaitOutcome::NoRoom);
     }
     let Some(glance) = recent_glance(app, id).await? else {

@@ -33,7 +33,7 @@ pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
         None => app.stock.now().await?,
     };
     let orders = app.ledger.order_counts(id).await?;
-    let waiting_room = if sale.guards.waiting_room && sale.is_in_stock() {
+    let waiting_room = if sale.shown_guards().waiting_room && sale.is_in_stock() {
         Some(waiting_room::count(app, &sale).await?)
     } else {
         None

@@ -83,8 +83,9 @@ pub const ROUTES: &[Endpoint] = &[
         it.of_operators("amendSale", "Change a sale whose preload has begun")
             .says(
                 "Its name, its descriptions and pictures, the rate of its waiting room, and its start and end, which \
-                 can only become later, until five seconds before them. An absent member stays; an empty text is \
-                 removed. Every instance follows within a second. Change a draft with `PUT`.",
+                 can only become later, until five seconds before them. `guards` stages guards: a value for a part of \
+                 the shoppers, the same ones at every instance. An absent member stays; an empty text is removed. \
+                 Every instance follows within a second. Change a draft with `PUT`.",
             )
             .reads::<Amendment>(json!({
                 "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",

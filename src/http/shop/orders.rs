@@ -2,14 +2,17 @@
 
 use crate::domain::code::Code;
 use crate::domain::fairness::AccountHash;
+use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::{CancelOutcome, Order};
 use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
 use crate::domain::purchase_token::Bound;
 use crate::domain::sale::Sale;
+use crate::domain::stage::Applied;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::guard::address::Client;
+use crate::flow::sell::refusal_counts;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Key, OrderPath, PurchaseProofs, Query, REPLAYED, SalePath, Shopper, parsed};
 use crate::http::gateway::client_of;
@@ -128,8 +131,20 @@ async fn purchase(
     let account = AccountHash::of(sale, &request.user);
     let outcome = api
         .for_shopper(|app| async move {
-            let refused_by = |sale: &Sale| proofs.refused_by(sale, &shared.token_keys, &request);
-            flow::sell::purchase::purchase(&app, sale, &request, refused_by).await
+            let mut shadows = Vec::new();
+            let refused_by = |sale: &Sale| {
+                let refused = proofs.refused_by(sale, &shared.token_keys, &request);
+                shadows = refused.shadows;
+                refused.refusal
+            };
+            let outcome = flow::sell::purchase::purchase(&app, sale, &request, refused_by).await?;
+            // No guard refuses a key that has an order.
+            if !matches!(outcome, PurchaseOutcome::Replayed(_)) {
+                for layer in shadows {
+                    refusal_counts::would_stop(&app, Some(sale), layer);
+                }
+            }
+            Ok(outcome)
         })
         .await;
     if let Ok(PurchaseOutcome::Refused(refusal) | PurchaseOutcome::Unprobed(refusal)) = &outcome
@@ -151,19 +166,52 @@ async fn purchase(
     Ok(answer?)
 }
 
-impl PurchaseProofs {
-    /// The refusal for a proof that the sale requires and the request lacks, if any.
-    fn refused_by(&self, sale: &Sale, keys: &TokenKeys, request: &PurchaseRequest) -> Option<Refusal> {
-        let now = Utc::now().timestamp();
-        let (guards, sale, user) = (&sale.guards, sale.id, &request.user);
-        let admission = self.admission.as_deref().unwrap_or_default();
-        if guards.waiting_room && !keys.is_admitted(admission, sale, user, now) {
-            return Some(Refusal::AdmissionRequired);
+/// What a request lacks.
+#[derive(Default)]
+struct Lacking {
+    refusal: Option<Refusal>,
+    /// The guards in shadow that would have refused it.
+    shadows: Vec<Layer>,
+}
+
+impl Lacking {
+    /// Notes a proof that a guard asks for and the request may lack.
+    fn check(&mut self, asked: Applied<bool>, refusal: Refusal, layer: Layer, has_proof: impl FnOnce() -> bool) {
+        let is_shadow = asked.shadow == Some(true);
+        if self.refusal.is_some() || !(asked.value || is_shadow) || has_proof() {
+            return;
         }
-        let key = &request.key;
+        if is_shadow {
+            self.shadows.push(layer);
+        }
+        self.refusal = asked.value.then_some(refusal);
+    }
+}
+
+impl PurchaseProofs {
+    /// The refusal for a proof that the sale requires of this shopper and the request lacks, if any.
+    fn refused_by(&self, sale: &Sale, keys: &TokenKeys, request: &PurchaseRequest) -> Lacking {
+        let (now, user, key) = (Utc::now().timestamp(), &request.user, &request.key);
+        let mut lacking = Lacking::default();
+        let admission = self.admission.as_deref().unwrap_or_default();
+        lacking.check(
+            sale.waiting_room_for(user),
+            Refusal::AdmissionRequired,
+            Layer::WaitingRoom,
+            || keys.is_admitted(admission, sale.id, user, now),
+        );
         let token = self.purchase_token.as_deref().unwrap_or_default();
-        let is_good = !guards.purchase_token || keys.is_good(token, &Bound { sale, user, key }, now);
-        (!is_good).then_some(Refusal::TokenRequired)
+        lacking.check(
+            sale.purchase_token_for(user),
+            Refusal::TokenRequired,
+            Layer::PurchaseToken,
+            || {
+                let sale = sale.id;
+                let bound = Bound { sale, user, key };
+                keys.is_good(token, &bound, now)
+            },
+        );
+        lacking
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stages: a guard's value for a part of the shoppers. Every instance picks the same ones.
 
+use super::decided;
 use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
 use crate::support::poll;
 use futures_util::future::join_all;
@@ -198,4 +199,92 @@ async fn an_operator_stages_a_guard_on_the_command_line() {
     app.run(&["guards", "set", "address_rate=configured"]).ended(0);
     let shown = app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body;
     assert_eq!((&shown["staged"], &shown["changed"]), (&json!({}), &json!({})));
+}
+
+/// Stages guards of a sale that sells.
+async fn amend(client: &Client, sale: &str, guards: &Value) -> Answer {
+    let request = client.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{sale}"));
+    client.send(request.json(&json!({"guards": guards}))).await
+}
+
+/// The accounts to which this instance refuses a purchase for the lack of a token. Each has one order at most.
+async fn without_token(client: &Client, sale: &str) -> BTreeSet<String> {
+    let bought = join_all((0..SHOPPERS).map(|number| async move {
+        let user = format!("buyer-{number}");
+        let answer = decided(|| client.buy(&user, sale, "k", 1)).await;
+        assert!([200, 201, 403].contains(&answer.status), "{answer:?}");
+        (answer.status == 403).then_some(user)
+    }));
+    bought.await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_of_a_sale_that_sells_gets_a_stage_that_every_instance_follows_within_a_second() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let clients: [&Client; 2] = [&app, &other];
+    let id = app.load_sale(&sale_with(&json!({"stock": 1000}))).await;
+    let path = format!("/v1/sales/{id}");
+    let staged = async |guards: &Value, is_asked: bool| {
+        amend(&app, &id, guards).await.ok(200);
+        poll::within(Duration::from_secs(1), "both instances follow", async || {
+            let shown = join_all(clients.map(|client| client.get(Who::Nobody, &path))).await;
+            shown
+                .iter()
+                .all(|sale| sale.body["guards"]["purchase_token"] == is_asked)
+        })
+        .await;
+    };
+    // Only in shadow, so nobody is asked for a token.
+    let of = json!({"purchase_token": {"value": true, "percent": 40, "shadow": true}});
+    staged(&of, false).await;
+    poll::answer("a purchase is counted", || async {
+        for shopper in 0..SHOPPERS {
+            let (user, key) = (format!("early-{shopper}"), uuid::Uuid::new_v4().to_string());
+            let answer = decided(|| app.buy(&user, &id, &key, 1)).await;
+            assert_ne!(answer.status, 403, "{answer:?}");
+        }
+        app.stats(&id).await["would_stop"]["purchase_token"].as_i64()
+    })
+    .await;
+
+    staged(&json!({"purchase_token": {"shadow": false}}), true).await;
+    let few = without_token(&other, &id).await;
+    assert!((1..SHOPPERS).contains(&few.len()), "{few:?}");
+    assert_eq!(without_token(&app, &id).await, few);
+    staged(&json!({"purchase_token": {"percent": 0}}), false).await;
+    assert_eq!(without_token(&other, &id).await, BTreeSet::new());
+    assert_eq!(without_token(&app, &id).await, BTreeSet::new());
+    app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_staged_limit_of_holds_is_that_of_the_picked_accounts() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"per_user_limit": 5}))).await;
+    amend(&app, &id, &json!({"holds_max": {"value": 1, "percent": 100}}))
+        .await
+        .ok(200);
+    decided(|| app.buy("ada", &id, "one", 1)).await.ok(201);
+    decided(|| app.buy("ada", &id, "two", 1))
+        .await
+        .no(409, "too_many_holds");
+    let ended = amend(&app, &id, &json!({"holds_max": null})).await.ok(200);
+    assert_eq!(ended.body.get("staged_guards"), None);
+    decided(|| app.buy("ada", &id, "two", 1)).await.ok(201);
+    for (guards, named) in [
+        (json!({"holds_max": 1}), "holds_max must be an object"),
+        (
+            json!({"proof_cost": {"value": 1, "percent": 1}}),
+            "proof_cost cannot have a stage",
+        ),
+        (
+            json!({"holds_max": {"value": 1, "percent": 1, "shadow": true}}),
+            "holds_max has no shadow",
+        ),
+    ] {
+        let answer = amend(&app, &id, &guards).await.no(400, "invalid_request");
+        assert!(answer.text("detail").contains(named), "{answer:?}");
+    }
+    app.assert_balanced(&id).await;
 }
