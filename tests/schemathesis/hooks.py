@@ -135,8 +135,13 @@ def fit_guards(body):
     """Guards that let this run through, and fit each other and earlier settings: none refuses, or bans, below
     what this run can ask. Accounts may raise warnings from the first page view on."""
     for name in ("address_rate", "instance_rate", "shared_rate", "adaptive_max_rate", "browsing_ban_above"):
-        if body.get(name):
+        if isinstance(body.get(name), dict):
+            body[name]["value"] = max(body[name]["value"], ENOUGH)
+        elif body.get(name):
             body[name] = max(body[name], ENOUGH)
+    if isinstance(body.get("browsing_alert_above"), dict):
+        # A warning refuses nobody.
+        body["browsing_alert_above"]["shadow"] = False
     if body.get("browsing_ban_seconds") is not None:
         body["browsing_ban_seconds"] = between(1, body["browsing_ban_seconds"], 366 * 86_400)
     if any(body.get(name) is not None for name in body if name.startswith("adaptive_")):
@@ -147,6 +152,18 @@ def fit_guards(body):
         body["adaptive_in_flight"] = max(1, body.get("adaptive_in_flight") or 64)
 
 
+def fit_amendment(body):
+    """Stages that let purchases of this run through, and that any of its sales may have."""
+    guards = body.get("guards") or {}
+    guards.pop("challenge", None)
+    for name, most in (("holds_max", 100_000), ("unpaid_cooldown_seconds", 86_400)):
+        if guards.get(name):
+            guards[name] |= {"value": between(0, guards[name]["value"], most), "percent": 0, "shadow": False}
+    for name in ("waiting_room", "purchase_token"):
+        if guards.get(name):
+            guards[name]["shadow"] = True
+
+
 def fit_body(case, body):
     body.update(written_as_integers(body))
     match case.operation.definition.raw["operationId"]:
@@ -154,6 +171,8 @@ def fit_body(case, body):
             fit_sale(body)
         case "changeGuards":
             fit_guards(body)
+        case "amendSale":
+            fit_amendment(body)
         case "buy":
             body["sku"] = drawn(case, [SKU, SKU, SKU, body["sku"]])
             body["quantity"] = drawn(case, [1, 2, 3, body["quantity"]])

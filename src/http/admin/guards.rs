@@ -89,7 +89,8 @@ impl JsonSchema for GuardPatch {
         let settings = schema.get_mut("properties").and_then(Value::as_object_mut);
         for (name, setting) in settings.into_iter().flatten() {
             if GuardStages::NAMES.contains(&name.as_str()) {
-                let value = setting.take();
+                let (mut stage, value) = (stage.clone(), setting.take());
+                stage["properties"]["value"]["maximum"] = value["maximum"].clone();
                 *setting = json!({"description": value["description"], "anyOf": [stage, value]});
             }
         }
