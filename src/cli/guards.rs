@@ -34,8 +34,8 @@ enum Verb {
     Show,
     /// Change settings on every instance, for all shoppers or for a part of them.
     #[command(after_help = "\
-Each guard picks its own part of the shoppers. A larger part keeps those of a smaller one; 0 picks nobody. A value without
---percent is for all, and ends the stage.
+Each guard picks its own part of the shoppers. A larger part keeps those of a smaller one; 0 picks nobody.
+A value without --percent is for all, and ends the stage.
 
 Examples:
   flashsale guards set address_rate=20 instance_rate=configured

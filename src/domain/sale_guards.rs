@@ -174,7 +174,8 @@ impl SaleStages {
         *self == Self::default()
     }
 
-    /// These stages after a merge patch (RFC 7396), for a sale with these guards. The error names the first invalid stage.
+    /// These stages after a merge patch (RFC 7396), for a sale with these guards. The error names the first invalid
+    /// stage.
     pub fn with(self, patch: &Map<String, Value>, guards: &SaleGuards) -> Result<Self, WrongGuards> {
         let mut stages = self;
         for (name, value) in patch {
@@ -203,7 +204,7 @@ impl SaleStages {
         if !self.has_percents() {
             return wrong("percent must be 0 to 100");
         }
-        // The script of a purchase decides these two, and a script that counts what it lets pass would be another.
+        // The script of a purchase decides these two, and it can only refuse.
         for (name, stage) in [
             ("holds_max", self.holds_max),
             ("unpaid_cooldown_seconds", self.unpaid_cooldown_seconds),
@@ -375,7 +376,10 @@ mod tests {
         let patched = |stages: SaleStages, patch: Value| stages.with(patch.as_object().unwrap(), &guards).unwrap();
         let stages = patched(
             SaleStages::default(),
-            json!({"waiting_room": {"value": true, "percent": 10, "shadow": true}, "holds_max": {"value": 2, "percent": 5}}),
+            json!({
+                "waiting_room": {"value": true, "percent": 10, "shadow": true},
+                "holds_max": {"value": 2, "percent": 5},
+            }),
         );
         let mut stored = guards.stored_with(&stages);
         assert_eq!(SaleGuards::from_stored(stored.clone()).unwrap(), guards);

@@ -176,8 +176,8 @@ impl Gate {
             let passed = self.buckets.pass_address(client, rate.value);
             passed.map_err(refused(Layer::Address))?;
         }
-        // Where all shoppers share a bucket, each request takes from that of the staged rate, too. So both are as full as
-        // if their rates held for everybody. The stage only says whose requests obey which of them.
+        // Where all shoppers share a bucket, each request also takes from that of the staged rate. So both are as full
+        // as if their rates held for everybody. The stage only says whose requests obey which of them.
         let passed = self.buckets.pass_instance(self.rate());
         let staged = stages.instance_rate.filter(|_| !self.is_adaptive());
         let staged = staged.map(|stage| stage.with(self.staged.pass_instance(stage.value)));

@@ -76,8 +76,7 @@ async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
     PublicSale::of(&sale, &releases)
 }
 
-/// Counts a page view of a signed-in shopper, of this sale or of all. The answer does not wait for it and does not depend
-/// on it.
+/// Counts a page view of a signed-in shopper, of this sale or of all. The answer does not wait for it, nor depend on it.
 fn count_view(api: &Data<Api>, Browser(shopper): Browser, sale: Option<SaleId>) {
     let Some(Shopper(user)) = shopper else { return };
     let limits = api.gate.page_view_limits(&user);
