@@ -22,6 +22,8 @@ interface PageElements {
     language: HTMLElement;
     live: HTMLElement;
     main: HTMLElement;
+    message: HTMLElement;
+    'message-text': HTMLElement;
     more: HTMLElement;
     name: HTMLElement;
     nav: HTMLElement;

@@ -22,7 +22,7 @@ import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
-import { say, startLanguage } from './language.js';
+import { locale, say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { notify, roughly } from './room.js';
@@ -73,6 +73,9 @@ let isFresh = true;
 let said = '';
 /** @type {SaleState | null} */
 let toldState = null;
+// The texts of the shop's message that was shown last; null before the first reading.
+/** @type {string | null} */
+let messageBefore = null;
 
 /** @type {Map<string, ReturnType<typeof itemCard>>} */
 const cards = new Map();
@@ -91,6 +94,7 @@ function render() {
     const state = sale && stateAt(sale, now());
     setTitle(titleOf());
     renderHead(state);
+    renderMessage();
     if (sale && state) {
         for (const item of sale.items) {
             let card = cards.get(item.sku);
@@ -186,6 +190,27 @@ function renderHead(state) {
     const isEarly = state === 'scheduled' && !shopper();
     setText(byId('sign-in-early'), isEarly ? say('signInEarly', { time: momentNear(sale.starts_at, now()) }) : '');
     show(byId('sign-in-early'), isEarly);
+}
+
+// The shop's message in the reader's language, or else in the other one.
+function renderMessage() {
+    if (!sale) {
+        return;
+    }
+    /** @type {SaleMessage} */
+    const message = (!isMissing && sale.message) || {};
+    const { en = '', zh = '' } = message;
+    const own = locale() === 'en' ? en : zh;
+    const text = own || en || zh;
+    setText(byId('message-text'), text);
+    setAttribute(byId('message-text'), 'lang', text === en ? 'en' : 'zh-CN');
+    show(byId('message'), text !== '');
+    // A change of language is no news.
+    const both = JSON.stringify([en, zh]);
+    if (text !== '' && messageBefore !== null && messageBefore !== both) {
+        announce(`${say('fromShop')}: ${text}`);
+    }
+    messageBefore = both;
 }
 
 function renderCountdown(seconds) {
