@@ -76,10 +76,11 @@ interface AskOptions {
     isStream?: boolean;
 }
 
-// A text of ours, and the API's own English text beside it.
+// A text of ours, and the API's own English text beside it. `place`: the field that it is about.
 interface Words {
     text: string;
     more?: string;
+    place?: string;
 }
 
 // A proof of work, which the API gives inside of a challenge.

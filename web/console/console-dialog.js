@@ -36,8 +36,8 @@ export function restoreFocus(id = 'main') {
     }
 }
 
-// Asks the operator to confirm; `isDanger` marks the button of an action that takes something away. With a `field`, resolves to the typed value. The dialog holds the focus, and Escape
-// cancels.
+// Asks the operator to confirm; `isDanger` marks the button of an action that takes something away. With a `field`, or a
+// `groupOf` fields, resolves to the typed value. The dialog holds the focus, and Escape cancels.
 // With `act`, the dialog stays open until `act(value)` succeeds. If `act` returns text, that text is the error, and the
 // operator can correct the value.
 /**
@@ -74,8 +74,9 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
                 dialog.close('yes');
             }
         });
-        field?.control.addEventListener('keydown', (event) => {
-            if (event.key === 'Enter') {
+        field?.node.addEventListener('keydown', (event) => {
+            // The Enter that ends the input of Chinese characters is no answer.
+            if (event.key === 'Enter' && !event.isComposing) {
                 event.preventDefault();
                 ok.click();
             }

@@ -142,6 +142,29 @@ export function begunIn(name) {
     };
 }
 
+// Several fields as the one of a dialog. Its value has theirs by name; it is undefined if one has none. An error text shows
+// at the field of its `place`.
+/** @param {Record<string, Field>} fields */
+export function groupOf(fields) {
+    const all = Object.values(fields);
+    return {
+        node: element('div', { class: 'list' }, ...all.map(({ node }) => node)),
+        // The first that has to be put right, or else the first.
+        get control() {
+            return (all.find(({ control }) => control.getAttribute('aria-invalid') === 'true') ?? all[0]).control;
+        },
+        read() {
+            const values = Object.entries(fields).map(([name, field]) => [name, field.read()]);
+            return values.some(([, value]) => value === undefined) ? undefined : Object.fromEntries(values);
+        },
+        /** @param {string | Words} words */
+        complain(words) {
+            const place = (typeof words === 'string' ? null : words.place) ?? '';
+            (fields[place] ?? all[0]).complain(words);
+        },
+    };
+}
+
 // `field` has `id`, `label`, `kind`, and what the kind needs:
 // - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
 // - prices: `min` and `max` in the smallest unit, and `currency()`;
