@@ -71,7 +71,9 @@ assets! {
         "console-attention.js"
         "console-badges.js"
         "console-contract.js"
+        "console-course.js"
         "console-dialog.js"
+        "console-download.js"
         "console-fields.js"
         "console-form.js"
         "console-guards.js"
@@ -82,6 +84,7 @@ assets! {
         "console-orders.js"
         "console-plot.js"
         "console-price.js"
+        "console-report.js"
         "console-sale.js"
         "console-sales.js"
         "console-sessions.js"
@@ -108,6 +111,7 @@ pub const CONSOLE_ROUTES: &[Endpoint] = &[
     Endpoint::page("/console/sales/{id}", handler!(console_sale)),
     Endpoint::page("/console/sales/{id}/edit", handler!(console_sale)),
     Endpoint::page("/console/sales/{id}/attention", handler!(console_sale)),
+    Endpoint::page("/console/sales/{id}/report", handler!(console_sale)),
 ];
 /// On the operators' address, `/` leads to the console.
 pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];

@@ -74,6 +74,7 @@ interface AskOptions {
     credentials?: RequestCredentials;
     patience?: number;
     isStream?: boolean;
+    isText?: boolean;
 }
 
 // A text of ours, and the API's own English text beside it. `place`: the field that it is about.
@@ -185,6 +186,13 @@ interface View {
     read(): unknown;
     again(): unknown;
     tick?(): void;
+}
+
+// The time that a plot shows, and the most that two joined points are apart. All in milliseconds.
+interface PlotSpan {
+    from: number;
+    to: number;
+    gap: number;
 }
 
 // A form field of the console, and how it is defined.

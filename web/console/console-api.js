@@ -12,6 +12,8 @@ const MINE = 'same-origin';
 const ACTION_MS = 20_000;
 // A rebuild writes every order of a sale.
 export const REBUILD_MS = 1_800_000;
+// A report reads every order of a sale. The server allows it as long as a change.
+export const REPORT_MS = ACTION_MS;
 // The most requests with an unknown outcome that a tab keeps, per kind.
 const OPEN_MAX = 20;
 // Refusals that the server decides after it checks the idempotency key. They also settle an earlier request with that key.
@@ -73,10 +75,10 @@ export async function whyRefused(path) {
 }
 
 /** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
-export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS } = {}) {
+export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS, isText } = {}) {
     const send = () => {
         const all = method === 'GET' ? headers : { ...headers, [HEADER]: token ?? '' };
-        return ask(method, path, { headers: all, body, credentials: MINE, patience });
+        return ask(method, path, { headers: all, body, credentials: MINE, patience, isText });
     };
     let answer = await send();
     if (answer.code === 'console_token_required' && (await findSession()).isOk && isSignedIn()) {

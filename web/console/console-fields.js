@@ -52,7 +52,10 @@ const KINDS = {
         }
         return { value: minor };
     },
-    time(_field, text) {
+    time({ mayLack }, text) {
+        if (mayLack && text === '') {
+            return { value: null };
+        }
         const at = new Date(text);
         return text === '' || Number.isNaN(at.getTime()) ? { wrong: say('wrongTime') } : { value: at.toISOString() };
     },
@@ -166,7 +169,7 @@ export function groupOf(fields) {
 }
 
 // `field` has `id`, `label`, `kind`, and what the kind needs:
-// - numbers: `min` and `max`, and `mayLack` if the field may stay empty;
+// - numbers: `min` and `max`;
 // - prices: `min` and `max` in the smallest unit, and `currency()`;
 // - choices: `options`, and the `prefix` of their texts;
 // - texts of one line or of several (`lines`): `max`, and `isExact` for an identifier, which the browser must not

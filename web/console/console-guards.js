@@ -1,6 +1,8 @@
 // The guards of a sale: their fields in the form, and their words where they are on.
 
 import { CONFIGURED } from './console-fields.js';
+import { word } from './console-table.js';
+import { element } from './dom.js';
 import { say } from './language.js';
 
 const asksFor = (challenge) => (guards) => guards.challenge === challenge;
@@ -66,4 +68,11 @@ export function guardsText(guards) {
         }
     }
     return texts.length > 0 ? texts.join(', ') : say('on_none');
+}
+
+/** The refusals of each guard as the entries of a list. @param {Record<string, number>} counts */
+export function stoppedEntries(counts) {
+    const entries = Object.entries(counts);
+    const rows = entries.map(([layer, count]) => element('li', {}, `${say(`layer_${layer}`)} `, element('b', {}, String(count))));
+    return rows.length > 0 ? rows : [word('li', 'noneRefused')];
 }

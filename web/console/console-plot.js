@@ -1,7 +1,8 @@
-// A line chart of the last minutes, with a legend and the current values.
+// A line chart of the last minutes or of a given time, with a legend and the values of the last point.
 
 import { word } from './console-table.js';
 import { drawn, element, setAttribute, setChildren, setText } from './dom.js';
+import { momentExact } from './format.js';
 import { say } from './language.js';
 
 const WIDTH = 600;
@@ -31,14 +32,15 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     const ground = drawn('path', { class: 'ground', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` });
     const svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, ground);
     const legend = element('ul', { class: 'legend' });
-    const ago = element('span');
+    const start = element('span');
+    const finish = element('span');
     const node = element(
         'section',
         { class: 'panel plot' },
         word('h3', title),
         word('p', hint, { class: 'muted small' }),
         element('div', { class: 'frame' }, top, svg),
-        element('div', { class: 'times muted small' }, ago, word('span', 'now')),
+        element('div', { class: 'times muted small' }, start, finish),
         legend,
     );
     const lines = new Map();
@@ -77,12 +79,17 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         };
     }
 
-    // `points` are in time order, each with `at` and `values` by key. A missing value breaks the line.
-    /** @param {{ at: number, values: Record<string, number | null> }[]} all */
-    function update(all, names) {
-        const end = all.at(-1)?.at ?? 0;
-        const span = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (all[0]?.at ?? end)));
-        const { points: shown, keys } = drawnOf(all.filter(({ at }) => at >= end - span), names);
+    // `all` are points in time order, each with `at` and `values` by key. A missing value breaks the line. Without `given`,
+    // the chart shows the last minutes.
+    /** @type {(all: { at: number, values: Record<string, number | null> }[], names: string[], given?: PlotSpan | null) => void} */
+    function update(all, names, given = null) {
+        const end = given?.to ?? all.at(-1)?.at ?? 0;
+        const recent = Math.min(SPAN_MAX_MS, Math.max(SPAN_MIN_MS, end - (all[0]?.at ?? end)));
+        const span = given ? Math.max(1, given.to - given.from) : recent;
+        const gap = given?.gap ?? GAP_MS;
+        // A line may come from a point before the given time.
+        const since = given ? given.from - gap : end - span;
+        const { points: shown, keys } = drawnOf(all.filter(({ at }) => at >= since), names);
         for (const [key, { path }] of lines) {
             if (!keys.includes(key)) {
                 path.remove();
@@ -92,7 +99,8 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         const heights = shown.flatMap((point) => keys.map((key) => point.values[key] ?? null)).filter((value) => value !== null);
         const highest = ceiling(Math.max(1, ...heights));
         setText(top, `${highest} ${say(unit)}`);
-        setText(ago, say('secondsAgo', { n: Math.round(span / 1000) }));
+        setText(start, given ? momentExact(given.from) : say('secondsAgo', { n: Math.round(span / 1000) }));
+        setText(finish, given ? momentExact(given.to) : say('now'));
         for (const key of keys) {
             const { path, name, value } = lineOf(key);
             let d = '';
@@ -102,7 +110,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
                 if (here !== null) {
                     const x = (WIDTH * (at - end + span)) / span;
                     const y = HEIGHT - 1 - ((HEIGHT - 2) * here) / highest;
-                    d += `${before !== null && at - before < GAP_MS ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
+                    d += `${before !== null && at - before < gap ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
                 }
                 before = here === null ? null : at;
             }

@@ -1,18 +1,19 @@
-// One sale, live: the verdict on it, the actions, its items and money, the plots, and the machinery, folded while it is well.
+// One sale, live: the verdict on it, the actions, its items and money, the plots, which begin with the sale's history, and
+// the machinery, folded while it is well.
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
 import { itemText } from './console-asked.js';
-import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { contractOf } from './console-contract.js';
+import { coursePlots, GOOD, pointsOf } from './console-course.js';
+import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { choiceOf, fieldOf, typedIn } from './console-fields.js';
-import { guardsText } from './console-guards.js';
+import { guardsText, stoppedEntries } from './console-guards.js';
 import { followSale } from './console-live.js';
 import { ordersPath } from './console-orders.js';
-import { plotOf } from './console-plot.js';
-import { button, word } from './console-table.js';
+import { button, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
@@ -20,16 +21,13 @@ import { isOfMachinery, observed, troublesOf, verdictPart } from './console-verd
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
-import { english, meaning, write } from './problem.js';
+import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
 
-// A refusal's code in short.
-function codeName(code) {
-    const short = say(`code_${code}`);
-    return short.startsWith('code_') ? meaning(code) : short;
-}
-
 const POINTS_MAX = 400;
+// How much of the sale's history the plots begin with. The report counts an answer within two seconds.
+const HISTORY_MS = 300_000;
+const COUNTED_MS = 2000;
 const SALE_EVERY_MS = 20_000;
 // The stock audit reads every order. The server allows it two minutes.
 const AUDIT_MS = 130_000;
@@ -52,25 +50,6 @@ const RARE = ['close'];
 // Restock refusals that concern the quantity.
 /** @type {Answer['code'][]} */
 const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
-// Outcomes where the shopper got the item.
-const GOOD = ['reserved', 'replayed'];
-
-function tiles() {
-    const list = element('dl', { class: 'tiles' });
-    const all = new Map();
-    function update(name, value, tone = '', link = '') {
-        if (!all.has(name)) {
-            const text = element(link ? 'a' : 'span', link ? { href: link } : {});
-            const node = element('div', {}, word('dt', `tile_${name}`), element('dd', {}, text));
-            all.set(name, { node, text });
-            list.append(node);
-        }
-        setText(all.get(name).text, value);
-        setAttribute(all.get(name).node, 'class', `tile ${tone}`);
-    }
-    return { node: list, update };
-}
-
 export function saleView(view, id) {
     const path = `/v1/admin/sales/${id}`;
     const name = element('h1', { id: 'sale-name' });
@@ -90,12 +69,11 @@ export function saleView(view, id) {
         unmatched: '/console/money?outcome=unmatched',
     });
     const seen = observed();
-    const numbers = tiles();
-    const inside = tiles();
+    const numbers = tilesOf();
+    const inside = tilesOf();
     const units = unitsOf();
-    const rates = plotOf({ title: 'plotAccepted', hint: 'plotAcceptedHint', unit: 'aSecond', nameOf: () => say('accepted') });
-    const answers = plotOf({ title: 'plotAnswers', hint: 'plotAnswersHint', unit: 'aSecond', nameOf: codeName, first: 1 });
-    const latency = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
+    const plots = coursePlots();
+    const report = word('a', 'toReport', { class: 'button', id: 'to-report', href: `/console/sales/${id}/report` });
     const instances = element('p', { class: 'muted small', id: 'instances' });
     const refused = element('ul', { class: 'legend' });
     const details = element('div', { class: 'facts' });
@@ -152,7 +130,7 @@ export function saleView(view, id) {
     const between = [
         units.node,
         numbers.node,
-        element('section', { class: 'plots' }, rates.node, answers.node, latency.node),
+        element('section', { class: 'list' }, element('div', { class: 'head' }, word('h2', 'course'), report), plots.node),
         machinery,
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
@@ -236,6 +214,7 @@ export function saleView(view, id) {
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
         setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.ends_at)}`);
         renderActions(at);
+        show(report, at !== 'draft');
         show(restock.node, at !== 'draft');
         show(audit.node, at !== 'draft');
     }
@@ -305,7 +284,13 @@ export function saleView(view, id) {
         if (!answer.isOk && !isMissing) {
             result.bad(answer);
         }
-        return answer.isOk && sale?.state === 'draft' ? contractOf(sale) : null;
+        return answer.isOk ? sale : null;
+    }
+
+    // Null if there is nothing to publish.
+    async function contract() {
+        const draft = await present();
+        return draft?.state === 'draft' ? contractOf(draft) : null;
     }
 
     /** @param {Answer} answer */
@@ -347,7 +332,7 @@ export function saleView(view, id) {
         if (sample.sale) {
             renderNumbers(sample.sale, sample.point);
             units.update(sample.sale);
-            renderRefused(sample.sale.stopped);
+            refused.replaceChildren(...stoppedEntries(sample.sale.stopped));
         } else if (sample.stock) {
             // Postgres is down. Redis still knows the units and the undrained events.
             renderUndrained(sample.stock);
@@ -379,24 +364,22 @@ export function saleView(view, id) {
     function add(more) {
         const known = new Set(points.map(({ at }) => at));
         points = [...points, ...more.filter(({ at }) => !known.has(at))].sort((a, b) => a.at - b.at).slice(-POINTS_MAX);
-        /** @type {(point: LivePoint, count: number | null) => number | null} */
-        const perSecond = (point, count) => (count === null ? null : count / Math.max(point.seconds, 0.1));
-        rates.update(
-            points.map((point) => ({ at: point.at, values: { accepted: perSecond(point, point.accepted) } })),
-            ['accepted'],
-        );
-        const codes = [...new Set(points.flatMap((point) => Object.keys(point.answers)))].filter((code) => !GOOD.includes(code));
-        answers.update(
-            points.map((point) => ({
-                at: point.at,
-                values: Object.fromEntries(codes.map((code) => [code, perSecond(point, point.answers[code] ?? 0)])),
-            })),
-            codes,
-        );
-        latency.update(
-            points.map(({ at, p50, p95, p99 }) => ({ at, values: { p50, p95, p99 } })),
-            ['p50', 'p95', 'p99'],
-        );
+        plots.update(points);
+    }
+
+    // Adds the sale's history where no sample tells: from before the page was opened, and while the connection was lost.
+    async function readHistory() {
+        const to = now();
+        if (to === null || sale === null || sale.state === 'draft') {
+            return;
+        }
+        const [from, until] = [to - HISTORY_MS, to - COUNTED_MS];
+        const query = new URLSearchParams({ from: new Date(from).toISOString(), to: new Date(until).toISOString() });
+        const answer = await call('GET', `${path}/report?${query}`);
+        if (answer.isOk) {
+            const isKnown = ({ at }) => points.some((point) => at < point.at && at + 1000 > point.at - 1000 * point.seconds);
+            add(pointsOf(answer.body, from, until).filter((point) => !isKnown(point)));
+        }
     }
 
     /** @type {(stats: LiveSale, point: LivePoint) => void} */
@@ -437,12 +420,6 @@ export function saleView(view, id) {
         }
     }
 
-    function renderRefused(counts) {
-        const entries = Object.entries(counts);
-        const rows = entries.map(([layer, count]) => element('li', {}, `${say(`layer_${layer}`)} `, element('b', {}, String(count))));
-        refused.replaceChildren(...(rows.length > 0 ? rows : [word('li', 'noneRefused')]));
-    }
-
     const follower = followSale(id, {
         heard,
         course: add,
@@ -451,7 +428,7 @@ export function saleView(view, id) {
             refusal = why;
             render();
             if (connected) {
-                refresh();
+                refresh().then(({ isOk }) => isOk && readHistory());
             }
         },
     });

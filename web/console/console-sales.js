@@ -18,6 +18,13 @@ const GROUP_OF = { open: 'now', paused: 'now', scheduled: 'next', draft: 'drafts
 
 const statePill = (state) => element('span', { class: `pill is-${state}` }, say(`sale_${state}`));
 
+/** The links to a sale and, once it is over, to its report. @param {AdminSale} sale */
+function nameCell({ id, name, state }) {
+    const link = element('a', { href: `/console/sales/${id}` }, element('bdi', {}, plainly(name)));
+    const report = word('a', 'report', { href: `/console/sales/${id}/report` });
+    return element('span', {}, link, ...(state === 'closed' ? [' · ', report] : []));
+}
+
 // By group. What comes next begins with the soonest, all others with the newest.
 /** @type {(a: AdminSale, b: AdminSale) => number} */
 function inOrder(a, b) {
@@ -56,7 +63,7 @@ export function salesView(view) {
         row(sale) {
             const { time, left, pace, alerts, due } = ofSale(sale.id);
             return [
-                element('a', { href: `/console/sales/${sale.id}` }, element('bdi', {}, plainly(sale.name))),
+                nameCell(sale),
                 statePill(sale.state),
                 time,
                 left,

@@ -2,7 +2,7 @@
 
 import { call, isSignedIn } from './console-api.js';
 import { wordsOf } from './console-dialog.js';
-import { byId, element, onPress, setBusy, setChildren, show } from './dom.js';
+import { byId, element, onPress, setAttribute, setBusy, setChildren, setText, show } from './dom.js';
 import { plainly, say, worded } from './language.js';
 import { write } from './problem.js';
 
@@ -41,6 +41,31 @@ export function tableOf(columns, ...before) {
     return { body, table: element('table', {}, ...before, element('thead', {}, head), body) };
 }
 
+// A table that scrolls if it is too wide. `caption` is the text key of its name.
+export function wideTableOf(caption, columns) {
+    const title = `table-${caption}`;
+    const { table, body } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
+    const wide = element('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-labelledby': title }, table);
+    return { body, wide };
+}
+
+// Numbers under titles. `update` shows one, and adds it at first.
+export function tilesOf() {
+    const list = element('dl', { class: 'tiles' });
+    const all = new Map();
+    function update(name, value, tone = '', link = '') {
+        if (!all.has(name)) {
+            const text = element(link ? 'a' : 'span', link ? { href: link } : {});
+            const node = element('div', {}, word('dt', `tile_${name}`), element('dd', {}, text));
+            all.set(name, { node, text });
+            list.append(node);
+        }
+        setText(all.get(name).text, value);
+        setAttribute(all.get(name).node, 'class', `tile ${tone}`);
+    }
+    return { node: list, update };
+}
+
 // Lists that a view reads together.
 export const listsOf = (...lists) => ({
     read: () => Promise.all(lists.map((list) => list.read())),
@@ -64,8 +89,7 @@ export const listsOf = (...lists) => ({
 // `read` resolves to whether the API replied.
 /** @template Entry @param {Listing<Entry>} options */
 export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf, inOrder, groupOf }) {
-    const title = `table-${caption}`;
-    const { table, body } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
+    const { body, wide } = wideTableOf(caption, columns);
     const emptyWord = typeof empty === 'function' ? empty : () => empty;
     const nothing = word('p', emptyWord(), { class: 'muted' });
     const trouble = element('p', { class: 'warning', role: 'status' });
@@ -73,7 +97,6 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         pages += 1;
         read();
     });
-    const wide = element('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-labelledby': title }, table);
     const node = element('div', { class: 'list' }, trouble, nothing, wide, more);
     const hide = () => [nothing, wide, more].forEach((part) => show(part, false));
     hide();

@@ -9,6 +9,7 @@ import { formView } from './console-form.js';
 import { limitsView } from './console-limits.js';
 import { moneyView } from './console-money.js';
 import { ordersView } from './console-orders.js';
+import { reportView } from './console-report.js';
 import { saleView } from './console-sale.js';
 import { salesView } from './console-sales.js';
 import { showSignIn, startSignIn, wantSignIn } from './console-sign-in.js';
@@ -35,6 +36,8 @@ const LISTS = {
     'audit-log': auditLogView,
     sales: salesView,
 };
+// The further views of a sale.
+const VIEWS_OF_SALE = { attention: attentionView, report: reportView };
 const isList = id === '' || part !== 'sales';
 
 /** @type {(view: HTMLElement) => View} */
@@ -45,7 +48,7 @@ function open(view) {
     if (id === 'new' || how === 'edit') {
         return formView(view, id === 'new' ? null : id);
     }
-    return how === 'attention' ? attentionView(view, id) : saleView(view, id);
+    return (VIEWS_OF_SALE[how] ?? saleView)(view, id);
 }
 
 onSession(() => {
@@ -77,7 +80,7 @@ function nameOfView() {
     if (id === 'new') {
         return 'newSale';
     }
-    return how === 'edit' ? 'editSale' : 'sale';
+    return { edit: 'editSale', report: 'report' }[how] ?? 'sale';
 }
 // The view of a sale adds the sale's name once it is loaded.
 const title = () => setTitle(`${say(nameOfView())} · ${say('console')}`);

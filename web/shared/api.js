@@ -4,9 +4,10 @@
 const PATIENCE_MS = 8000;
 
 // `credentials`: whether the browser sends cookies; shoppers have none. `patience`: timeout in milliseconds.
-// `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success.
+// `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success. `isText`: the
+// body of a success is text.
 /** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
-export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream } = {}) {
+export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream, isText } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
     const timer = setTimeout(() => giveUp.abort(), patience);
@@ -27,7 +28,8 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             credentials,
             signal: giveUp.signal,
         });
-        const said = isStream && response.ok ? {} : await response.json();
+        const read = () => (isText ? response.text() : response.json());
+        const said = response.ok ? await (isStream ? {} : read()) : await response.json();
         return {
             isOk: response.ok,
             status: response.status,

@@ -174,6 +174,11 @@ fn views(sale: &str, draft: &str) -> Vec<View> {
             &["button", "link", "textbox", "combobox", "region", "columnheader"],
         ),
         view(
+            &format!("/sales/{sale}/report"),
+            &[("[aria-labelledby=table-reportItems] tbody", "phone")],
+            &["button", "link", "combobox", "region", "columnheader"],
+        ),
+        view(
             "",
             &[("[aria-labelledby=table-sales] tbody", "A draft")],
             &["link", "region", "columnheader"],

@@ -9,6 +9,7 @@ mod limits;
 mod orders;
 mod outage;
 mod reference;
+mod report;
 mod sale_page;
 mod shopping;
 mod sign_in;

@@ -46,6 +46,7 @@ async fn routes_missing_from_the_document_are_for_browsers_or_development() {
         "/console/sales/{id}",
         "/console/sales/{id}/edit",
         "/console/sales/{id}/attention",
+        "/console/sales/{id}/report",
         "/docs/alerts",
         "/dev/token",
         "/dev/pay",

@@ -195,8 +195,8 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         "/console/limits",
         "/console/audit-log",
     ];
-    let attention = format!("/console/sales/{id}/attention");
-    let of_sales = ["/console/sales/new", &console, &draft, &attention];
+    let (attention, report) = (format!("{console}/attention"), format!("{console}/report"));
+    let of_sales = ["/console/sales/new", &console, &draft, &attention, &report];
     let of_shop = ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"];
     for path in of_shop.into_iter().chain(of_console).chain(of_sales) {
         let page = app.get(Who::Nobody, path).await.ok(200);
@@ -349,7 +349,7 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         "console-words.js",
         |name| name.starts_with("console"),
         &made,
-        &["durability", "challenge", "settled", "letters", "switch"],
+        &["durability", "challenge", "settled", "letters", "switch", "range"],
     );
     for word in of_console {
         assert!(

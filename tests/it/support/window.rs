@@ -354,6 +354,20 @@ impl Window {
         self.sends("Network.setBlockedURLs", blocked).await.unwrap();
     }
 
+    /// Presses a button that saves a file of this name. Returns the file's text.
+    pub async fn saves(&self, selector: &str, name: &str) -> String {
+        let folder = own_folder();
+        let place = json!({"behavior": "allow", "downloadPath": folder.path()});
+        self.devtools("Page.setDownloadBehavior", place).await;
+        self.click(selector).await;
+        let file = folder.path().join(name);
+        poll::answer(&format!("{name} is saved"), || async {
+            let text = std::fs::read_to_string(&file).ok();
+            text.filter(|text| !text.is_empty())
+        })
+        .await
+    }
+
     /// The attempt that the browser keeps, if there is one.
     pub async fn attempt(&self) -> Option<Value> {
         let script = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.attempt.'));
@@ -392,6 +406,8 @@ impl Window {
             .filter(|event| event["method"] == "Network.requestWillBeSent")
         {
             let url = event["params"]["request"]["url"].as_str().unwrap();
+            // A file that a page makes and saves has an address with the page's own in it.
+            let url = url.strip_prefix("blob:").unwrap_or(url);
             let is_own = url.starts_with(&format!("{}/", self.home));
             assert!(
                 is_own || url.starts_with("data:") || url == "about:blank" || url.starts_with("chrome://"),

@@ -1,0 +1,105 @@
+//! The report of a whole sale, and the history that the plots of its live page begin with.
+
+use crate::support::app::{TestApp, rfc3339, sale_with};
+use crate::support::poll::{self, PATIENCE};
+use crate::support::window::Window;
+use chrono::{TimeDelta, Utc};
+use serde_json::{Value, json};
+
+const ANSWERS: &str = "[aria-labelledby=table-reportAnswers] tbody";
+
+/// A sale of three units that began an hour before: all three are reserved, one of them is paid, and a fourth shopper
+/// came too late. Its report has these answers, also without its last two seconds.
+async fn sold_out_sale(app: &TestApp) -> String {
+    let few = json!({"stock": 3, "per_user_limit": 1, "shards": 1});
+    let id = app.load_sale(&sale_with(&few)).await;
+    let paid = app.buy("ada", &id, "k", 1).await.ok(201);
+    for user in ["bob", "cyd"] {
+        app.buy(user, &id, "k", 1).await.ok(201);
+    }
+    app.buy("dan", &id, "k", 1).await.no(409, "sold_out");
+    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    poll::within(PATIENCE, "all answers are in the report", async || {
+        let part = format!("/report?to={}", rfc3339(Utc::now() - TimeDelta::seconds(2)));
+        let report = app.admin(&id, &part).await.ok(200);
+        let counts = report.body["answers"].as_object().unwrap().values();
+        counts.filter_map(Value::as_u64).sum::<u64>() == 4
+    })
+    .await;
+    id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_course_by_time() {
+    let app = TestApp::start().await;
+    let id = sold_out_sale(&app).await;
+    app.operate(&id, "close").await.ok(200);
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let link = format!("#view tbody a[href='/console/sales/{id}/report']");
+    window.sees(&link, "Report").await;
+    window.click(&link).await;
+    window.sees("#view h1", "Report").await;
+    window.sees("#of-sale", "A sale").await;
+    window.has_title("Report · A sale · Console").await;
+    window.sees("#report-times", "Closed").await;
+    // It was sold out an hour after its start.
+    for text in ["A phone", "1 (33.3 %)", "€499.00", "1:00:"] {
+        window.sees("[aria-labelledby=table-reportItems] tbody", text).await;
+    }
+    window.sees_tile("Paid orders", |text| text == "1").await;
+    window.sees_tile("Reserved orders", |text| text == "2").await;
+    window
+        .sees_tile("50 % answered within", |text| text.ends_with(" ms"))
+        .await;
+    for text in ["accepted", "75 %", "sold out", "25 %"] {
+        window.sees(ANSWERS, text).await;
+    }
+    let lines = "return [...document.querySelectorAll('.plot .line')].filter((it) => it.getAttribute('d').includes('L')).length";
+    assert!(window.run(lines, &[]).await.as_i64().unwrap() >= 2);
+    // Nobody bought in the first minute.
+    window.fill("#range", "the first minute").await;
+    window.sees("#report-course", "There were no purchases").await;
+    window.misses(ANSWERS).await;
+    window.fill("#range", "the last hour").await;
+    window.sees(ANSWERS, "75 %").await;
+    window.fill("#range", "from").await;
+    window.types("range-from", "2037-01-01T00:00:00").await;
+    let chosen = "document.getElementById('range-from').dispatchEvent(new Event('change'))";
+    window.run(chosen, &[]).await;
+    window.sees("#report-course", "There were no purchases").await;
+    window.fill("#range", "the whole sale").await;
+    window.sees(ANSWERS, "75 %").await;
+    window.click("#language").await;
+    window.sees("#view h1", "报告").await;
+    window.sees(ANSWERS, "售罄").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_course_of_a_sale_is_saved_as_a_table() {
+    let app = TestApp::start().await;
+    let id = sold_out_sale(&app).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}/report")).await;
+    window.sees(ANSWERS, "75 %").await;
+    let table = window.saves("#download", &format!("sale-{id}.csv")).await;
+    assert!(
+        table.starts_with("at,seconds,reserved,sold_out,p50_ms,p95_ms,p99_ms\r\n"),
+        "{table}"
+    );
+    window.sees(".result", "The browser saves sale-").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plots_of_a_live_page_begin_with_what_happened_before_it_was_opened() {
+    let app = TestApp::start().await;
+    let id = sold_out_sale(&app).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees(".plot:nth-child(2) .legend", "sold out").await;
+    window.click("#to-report").await;
+    window.sees("#view h1", "Report").await;
+    window.close().await;
+}

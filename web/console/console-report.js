@@ -1,0 +1,218 @@
+// The report of a whole sale: what was sold, how its purchases were answered, and its course, by time, as plots and as a
+// table to download.
+
+import { call, REPORT_MS } from './console-api.js';
+import { codeName, coursePlots, pointsOf } from './console-course.js';
+import { resultLine } from './console-dialog.js';
+import { saveTable } from './console-download.js';
+import { choiceOf, fieldOf } from './console-fields.js';
+import { stoppedEntries } from './console-guards.js';
+import { button, code, tilesOf, wideTableOf, word } from './console-table.js';
+import { element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
+import { clockTime, money, momentExact } from './format.js';
+import { apart, plainly, say } from './language.js';
+
+const RANGES = ['whole', 'minute', 'hour', 'chosen'];
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+// Points are joined over one step that has none.
+const GAP_STEPS = 2;
+
+/** @type {(part: number, whole: number) => string} */
+const percent = (part, whole) => (whole > 0 ? `${Math.round((1000 * part) / whole) / 10} %` : '–');
+
+/** @param {number | null} milliseconds */
+const inMilliseconds = (milliseconds) => (milliseconds === null ? '–' : `${Math.round(milliseconds * 10) / 10} ms`);
+
+/** @param {number | null} seconds */
+function soldOutText(seconds) {
+    if (seconds === null) {
+        return '–';
+    }
+    return seconds < 60 ? say('secondsExact', { n: Math.round(seconds * 100) / 100 }) : clockTime(Math.round(seconds));
+}
+
+/** @type {(cells: (Node | string)[]) => HTMLElement} */
+const rowOf = (cells) => element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
+
+export function reportView(view, id) {
+    const path = `/v1/admin/sales/${id}/report`;
+    const ofSale = element('bdi', { id: 'of-sale' });
+    const times = element('p', { class: 'muted small', id: 'report-times' });
+    const result = resultLine();
+    const orders = tilesOf();
+    const items = wideTableOf('reportItems', ['name', 'sku', 'sold', 'held', 'units', 'taken', 'soldOutAfter']);
+    const stopped = element('ul', { class: 'legend' });
+    const range = choiceOf({ id: 'range', label: 'reportRange', prefix: 'range', options: RANGES });
+    const from = fieldOf({ id: 'range-from', label: 'fromTime', kind: 'time', mayLack: true, hint: 'zoneHint' });
+    const to = fieldOf({ id: 'range-to', label: 'toTime', kind: 'time', mayLack: true });
+    const latency = tilesOf();
+    const answers = wideTableOf('reportAnswers', ['answer', 'count', 'share']);
+    const noAnswers = word('p', 'noAnswers', { class: 'muted' });
+    const plots = coursePlots();
+    const download = button('downloadTable', { id: 'download' }, () => saveTable(download, result, path + query, `sale-${id}.csv`));
+    const chosen = element('div', { class: 'grid' }, from.node, to.node);
+    const whole = element(
+        'section',
+        { class: 'list', id: 'report-whole' },
+        orders.node,
+        word('h2', 'theItems'),
+        items.wide,
+        word('h2', 'guardsRefused'),
+        stopped,
+    );
+    const course = element(
+        'section',
+        { class: 'list', id: 'report-course' },
+        element('div', { class: 'head' }, word('h2', 'course'), download),
+        range.row,
+        chosen,
+        noAnswers,
+        latency.node,
+        answers.wide,
+        plots.node,
+    );
+
+    // The report of the whole sale, and of the part that is shown with the query that asked for it.
+    /** @type {SaleReport | null} */
+    let all = null;
+    /** @type {SaleReport | null} */
+    let part = null;
+    let query = '';
+    // Numbers the choices: the reply to an earlier one is dropped.
+    let turn = 0;
+
+    // The query for the part that the operator chose; empty for the whole. Parts count from the times of the whole report.
+    /** @param {SaleReport} report */
+    function queryOf(report) {
+        const start = Date.parse(report.starts_at);
+        const end = pointsOf(report).at(-1)?.at ?? Date.parse(report.ends_at);
+        const instants = (...times) => times.map((time) => new Date(time).toISOString());
+        /** @type {Record<string, (string | null)[]>} */
+        const bounds = {
+            whole: [null, null],
+            minute: instants(start, start + MINUTE_MS),
+            hour: instants(end - HOUR_MS, end),
+            chosen: [from.read(), to.read()],
+        };
+        const [begin, finish] = bounds[range.select.value];
+        const parameters = new URLSearchParams();
+        if (begin) {
+            parameters.set('from', begin);
+        }
+        if (finish) {
+            parameters.set('to', finish);
+        }
+        return begin || finish ? `?${parameters}` : '';
+    }
+
+    // The report; null if it was refused, or if the operator has chosen anything else since.
+    async function ask(wanted, own) {
+        const answer = await call('GET', path + wanted, { patience: REPORT_MS });
+        if (own !== turn) {
+            return null;
+        }
+        if (answer.isOk) {
+            result.clear();
+        } else {
+            result.bad(answer);
+        }
+        return answer.isOk ? /** @type {SaleReport} */ (answer.body) : null;
+    }
+
+    // Reads and shows what the operator chose.
+    async function choose() {
+        turn += 1;
+        const own = turn;
+        show(chosen, range.select.value === 'chosen');
+        setBusy(view, true);
+        const found = all && range.select.value !== 'whole' ? all : await ask('', own);
+        const wanted = found ? queryOf(found) : '';
+        const shown = wanted === '' ? found : await ask(wanted, own);
+        if (own !== turn) {
+            return;
+        }
+        setBusy(view, false);
+        if (found && shown) {
+            [all, part, query] = [found, shown, wanted];
+            render();
+        }
+    }
+
+    function render() {
+        setTitle(`${say('report')} · ${all ? apart(all.name) : id} · ${say('console')}`);
+        show(whole, all !== null);
+        show(course, part !== null);
+        if (all && part) {
+            renderWhole(all);
+            renderCourse(part);
+        }
+    }
+
+    /** @param {SaleReport} report */
+    function renderWhole(report) {
+        setText(ofSale, plainly(report.name));
+        const [begin, end, at] = [report.starts_at, report.ends_at, report.server_time].map(momentExact);
+        setText(times, `${say(`sale_${report.state}`)} · ${begin} – ${end} · ${say('reportAsOf', { time: at })}`);
+        const { reserved, paid, cancelled, expired, revoked } = report.orders;
+        orders.update('paid', String(paid));
+        orders.update('reserved', String(reserved));
+        orders.update('returned', String(cancelled + expired));
+        orders.update('unpaid', report.unpaid_share === null ? '–' : percent(report.unpaid_share, 1));
+        orders.update('revoked', String(revoked), revoked > 0 ? 'is-bad' : '');
+        setChildren(
+            items.body,
+            report.items.map((item) =>
+                rowOf([
+                    element('bdi', {}, plainly(item.name)),
+                    code(item.sku),
+                    `${item.sold} (${percent(item.sold, item.total)})`,
+                    String(item.held),
+                    String(item.total),
+                    element('span', { class: 'whole' }, money(item.money_minor, item.currency)),
+                    soldOutText(item.sold_out_after_seconds),
+                ]),
+            ),
+        );
+        stopped.replaceChildren(...stoppedEntries(report.stopped));
+    }
+
+    /** @param {SaleReport} report */
+    function renderCourse(report) {
+        const sorted = Object.entries(report.answers).sort(([, one], [, other]) => other - one);
+        const sum = sorted.reduce((count, [, more]) => count + more, 0);
+        const { p50, p95, p99 } = report.latency_ms;
+        latency.update('p50', inMilliseconds(p50));
+        latency.update('p95', inMilliseconds(p95));
+        latency.update('p99', inMilliseconds(p99));
+        setChildren(
+            answers.body,
+            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum)])),
+        );
+        const points = pointsOf(report);
+        const isEmpty = points.length === 0;
+        show(noAnswers, isEmpty);
+        [latency.node, answers.wide, plots.node].forEach((node) => show(node, !isEmpty));
+        if (!isEmpty) {
+            const asked = new URLSearchParams(query);
+            const time = (name, otherwise) => Date.parse(asked.get(name) ?? '') || otherwise;
+            const [begin, finish] = [time('from', points[0].at), time('to', points[points.length - 1].at)];
+            plots.update(points, { from: begin, to: finish, gap: GAP_STEPS * 1000 * report.step_seconds });
+        }
+    }
+
+    range.select.addEventListener('change', choose);
+    [from, to].forEach(({ control }) => control.addEventListener('change', choose));
+    view.append(
+        word('h1', 'report'),
+        element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
+        times,
+        result.node,
+        whole,
+        course,
+    );
+    show(chosen, false);
+    render();
+    choose();
+    return { read: choose, again: render };
+}
