@@ -70,6 +70,7 @@ assets! {
         "console-asked.js"
         "console-attention.js"
         "console-badges.js"
+        "console-change.js"
         "console-contract.js"
         "console-course.js"
         "console-dialog.js"

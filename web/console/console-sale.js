@@ -6,6 +6,7 @@ import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
 import { itemText } from './console-asked.js';
+import { changesOf, messageText } from './console-change.js';
 import { contractOf } from './console-contract.js';
 import { coursePlots, GOOD, pointsOf } from './console-course.js';
 import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
@@ -86,6 +87,16 @@ export function saleView(view, id) {
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
+    const changes = changesOf(id, path, result, () => reload());
+    /** @type {(button: HTMLElement, dialog: (button: HTMLElement, sale: AdminSale) => Promise<void>) => Promise<void>} */
+    const openDialog = async (button, dialog) => {
+        const found = await busyWhile(button, button, present);
+        if (found) {
+            await dialog(button, found);
+        }
+    };
+    const speak = button('do_message', { id: 'do-message' }, () => openDialog(speak, changes.message));
+    const change = button('do_change', { id: 'do-change' }, () => openDialog(change, changes.change));
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
     );
@@ -263,7 +274,8 @@ export function saleView(view, id) {
         };
         const allowed = ACTIONS[at] ?? [];
         const main = allowed.filter((action) => !RARE.includes(action)).map(buttonOf);
-        setChildren(rare, [...allowed.filter((action) => RARE.includes(action)).map(buttonOf), rebuild]);
+        const rareActions = allowed.filter((action) => RARE.includes(action)).map(buttonOf);
+        setChildren(rare, [speak, ...(at === 'closed' ? [] : [change]), ...rareActions, rebuild]);
         setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
     }
 
@@ -278,8 +290,8 @@ export function saleView(view, id) {
         }
     }
 
-    // The terms as they are now: another operator may have changed the draft. Null if there is nothing to publish.
-    async function contract() {
+    // The sale as it is now: another operator may have changed it. Null if it cannot be read.
+    async function present() {
         const answer = await refresh();
         if (!answer.isOk && !isMissing) {
             result.bad(answer);
@@ -293,10 +305,10 @@ export function saleView(view, id) {
         return draft?.state === 'draft' ? contractOf(draft) : null;
     }
 
-    /** @param {Answer} answer */
-    async function reload({ isOk, body }) {
-        if (isOk && live && body.state) {
-            live.state = body.state;
+    /** @param {Answer} [answer] to an action that changes the state */
+    async function reload(answer) {
+        if (answer?.isOk && live && answer.body.state) {
+            live.state = answer.body.state;
         }
         await refresh();
         auditLog.read();
@@ -318,6 +330,7 @@ export function saleView(view, id) {
             ['saleId', id],
             ...TERMS.filter(({ name }) => !ABOVE.includes(name)).map((term) => [term.label, termText(term, termOf(term, sale))]),
             ['theGuards', guardsText(sale.guards)],
+            ['saleMessage', apart(messageText(sale.message) || '–')],
             ...sale.items.map((item) => [null, itemText(item)]),
         ];
         details.replaceChildren(...facts.map(([key, text]) => element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text]))));

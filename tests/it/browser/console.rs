@@ -348,7 +348,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees("#view h1", "Audit log").await;
     for action in [
         "Create sale",
-        "Change draft",
+        "Change sale",
         "Publish",
         "Open",
         "Pause",
@@ -704,7 +704,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     window.sees(".facts", on).await;
     let newest = "[aria-labelledby=table-audit-log] tbody tr:first-child";
     for text in [
-        "Change draft",
+        "Change sale",
         on,
         "phone: A phone, €499.00, stock 25, At most 5 per person",
         "Requests of one shopper: 1000 in 60000 ms",

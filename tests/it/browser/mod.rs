@@ -3,6 +3,7 @@
 mod accounts;
 mod appearance;
 mod attention;
+mod changes;
 mod console;
 mod guards;
 mod limits;

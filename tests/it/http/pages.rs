@@ -8,6 +8,7 @@ use flashsale::domain::guard::Layer;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
 use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
+use flashsale::domain::sale_message::MESSAGE_MAX;
 use flate2::read::GzDecoder;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -307,6 +308,8 @@ fn the_console_has_the_same_limits_as_the_server() {
     assert!(waits > 1000 * counts, "{waits} ms for {counts} s");
     let items = number(&assets["console-form.js"], "const ITEMS_MAX = ");
     assert_eq!(usize::try_from(items).unwrap(), ITEMS_MAX);
+    let message = number(&assets["console-change.js"], "const MESSAGE_MAX = ");
+    assert_eq!(usize::try_from(message).unwrap(), MESSAGE_MAX);
 }
 
 /// The words of each language in a file, in their order.

@@ -1,0 +1,146 @@
+//! Operators change a published sale, and speak to its shoppers.
+
+use crate::support::app::{Client, TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::poll::{self, PATIENCE};
+use crate::support::window::{Window, development};
+use chrono::{TimeDelta, Utc};
+use reqwest::Method;
+use serde_json::{Value, json};
+use thirtyfour::Key;
+
+const RESULT: &str = ".result";
+const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
+
+async fn speak(app: &Client, sale: &str, message: &Value) {
+    let path = format!("/v1/admin/sales/{sale}/message");
+    let request = app.request(Method::PUT, Who::Operator, &path).json(message);
+    app.send(request).await.ok(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_their_own() {
+    let app = development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.misses("#message").await;
+    window.click("#items .buy").await;
+    window
+        .sees("#items .outcome .note", "You are in the waiting room")
+        .await;
+    speak(&app, &id, &json!({"en": "More <b>at</b> 18:00.", "zh": "18:00 补货。"})).await;
+    window.finds("#message", "From the shop").await;
+    window.sees("#message-text", "More <b>at</b> 18:00.").await;
+    let live = "return document.getElementById('live').textContent";
+    poll::within(PATIENCE, "a screen reader says it", async || {
+        window.run(live, &[]).await == "From the shop: More <b>at</b> 18:00."
+    })
+    .await;
+    window.click("#language").await;
+    window.sees("#message-text[lang=zh-CN]", "18:00 补货。").await;
+    // A reader of the other language gets the text that there is.
+    speak(&app, &id, &json!({"en": "Ten more minutes."})).await;
+    window.finds("#message-text[lang=en]", "Ten more minutes.").await;
+    window.sees("#message", "商店消息").await;
+    speak(&app, &id, &json!({})).await;
+    let refresh = "document.dispatchEvent(new Event('visibilitychange'))";
+    poll::within(PATIENCE, "the message is gone", async || {
+        window.run(refresh, &[]).await;
+        window.text("#message").await.is_none()
+    })
+    .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_speaks_to_the_shoppers_of_a_sale() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["400"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.click("#further summary").await;
+    window.click("#do-message").await;
+    window.sees("dialog h2", "Speak to the shoppers of “A sale”?").await;
+    window.fill("#message-en", "More at 18:00.").await;
+    // What is wrong is said beside its field, also if only the server finds it.
+    for (wrong, said) in [
+        ("等".repeat(281), "At most 280 characters"),
+        ("\u{202e}补货".to_owned(), "zh must have"),
+    ] {
+        window.types("message-zh", &wrong).await;
+        window.click("dialog .strong").await;
+        window.sees("#message-zh-wrong", said).await;
+        assert_eq!(window.run("return document.activeElement.id", &[]).await, "message-zh");
+    }
+    window.types("message-zh", "18:00 补货。").await;
+    window.press(Key::Enter).await;
+    window.misses("dialog").await;
+    window.sees(RESULT, "The message is stored").await;
+    window.sees(".facts", "More at 18:00. · 18:00 补货。").await;
+    for text in ["Message to shoppers", "Message in English: More at 18:00."] {
+        window.sees(NEWEST_ACTION, text).await;
+    }
+    let message = async || app.admin(&id, "").await.ok(200).body["message"].clone();
+    assert_eq!(message().await, json!({"en": "More at 18:00.", "zh": "18:00 补货。"}));
+
+    // The dialog begins with the present message, and two empty texts take it away.
+    window.click("#do-message").await;
+    window.sees("#sure-text", "Now: More at 18:00.").await;
+    window.holds("message-en", "More at 18:00.").await;
+    window.holds("message-zh", "18:00 补货。").await;
+    window.types("message-en", "").await;
+    window.types("message-zh", "").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".facts", "Message to shoppers –").await;
+    assert_eq!(message().await, json!({}));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_earlier_one() {
+    let app = TestApp::start().await;
+    let room = json!({"guards": {"waiting_room": true, "admissions_per_second": 7}});
+    let id = app.load_sale(&sale_with(&room)).await;
+    let before = app.admin(&id, "").await.ok(200).body;
+    let window = Window::open(&app).await.expect(&["409"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.click("#further summary").await;
+    window.click("#do-change").await;
+    window.holds("change-name", "A sale").await;
+    window.holds("change-admissions_per_second", "7").await;
+    // It has started.
+    window.misses("#change-starts_at").await;
+    window.click("dialog .strong").await;
+    window.sees("#change-name-wrong", "Nothing is changed").await;
+    window.types("change-ends_at", "2020-01-01T00:00:00").await;
+    window.click("dialog .strong").await;
+    window.sees("#change-ends_at-wrong", "can only become later").await;
+    window.misses("#change-name-wrong").await;
+    assert_eq!(
+        window.run("return document.activeElement.id", &[]).await,
+        "change-ends_at"
+    );
+    window.types("change-ends_at", "2037-11-22T12:00:00").await;
+    window.types("change-name", "Longer").await;
+    window.types("change-admissions_per_second", "9").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(RESULT, "The sale is changed").await;
+    window.sees("#sale-name", "Longer").await;
+    for text in ["Change sale", "Name: Longer", "Admissions a second: 9"] {
+        window.sees(NEWEST_ACTION, text).await;
+    }
+    let after = app.admin(&id, "").await.ok(200).body;
+    assert_eq!(
+        (&after["name"], &after["guards"]["admissions_per_second"]),
+        (&json!("Longer"), &json!(9))
+    );
+    assert!(after["ends_at"].as_str().unwrap().starts_with("2037-11-2"), "{after}");
+    // What was not touched is not sent: the field has no milliseconds.
+    assert_eq!(after["starts_at"], before["starts_at"]);
+    window.close().await;
+}

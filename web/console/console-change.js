@@ -1,0 +1,103 @@
+// What operators change of a published sale: its message to shoppers, its name, its times and the rate of its waiting room.
+// A dialog begins with the present values. A value that the API refuses stays in the dialog, and an unsent one in the tab.
+
+import { now } from './clock.js';
+import { call } from './console-api.js';
+import { busyWhile, restoreFocus, sure, wordsOf } from './console-dialog.js';
+import { begunIn, fieldOf, groupOf, localTime } from './console-fields.js';
+import { GUARDS } from './console-guards.js';
+import { TERMS } from './console-terms.js';
+import { say } from './language.js';
+
+const MESSAGE_MAX = 280;
+// Refusals of a value, which the operator can correct.
+/** @type {Answer['code'][]} */
+const OF_VALUES = ['invalid_request', 'invalid_transition'];
+
+/** The message in the languages that it has. @param {SaleMessage} message */
+export const messageText = ({ en = '', zh = '' }) => [en, zh].filter((text) => text !== '').join(' · ');
+
+// `path` is the sale's in the API, and `result` shows outcomes. `done` runs after each dialog.
+export function changesOf(id, path, result, done) {
+    // Values that were typed but not stored.
+    const typed = begunIn('flashsale.changes');
+
+    // `fields` begin with the texts of `present`. `send` gets the values, and resolves to null if there is nothing to send.
+    /**
+     * @param {HTMLElement} button
+     * @param {{ action: string, name: string, text: string, yes: string }} question
+     * @param {Record<string, Field>} fields
+     * @param {Record<string, string>} present
+     * @param {(values: Record<string, any>) => Promise<Answer> | null} send
+     */
+    async function ask(button, { action, name, text, yes }, fields, present, send) {
+        for (const [member, field] of Object.entries(fields)) {
+            field.set(present[member]);
+            // The browser may write a time in its own form.
+            present[member] = field.text();
+            typed.follow(`${id} ${member}`, field, present[member]);
+        }
+        const group = groupOf(fields);
+        async function store(values) {
+            const sent = send(values);
+            if (sent === null) {
+                return say('nothingChanged');
+            }
+            result.busy();
+            const answer = await busyWhile(button, button, () => sent);
+            if (answer.isOk) {
+                Object.keys(fields).forEach((member) => typed.forget(`${id} ${member}`));
+                result.good(say(`did_${action}`));
+            } else if (OF_VALUES.includes(answer.code) && group.node.isConnected) {
+                result.clear();
+                // The API's own text begins with the member.
+                return { ...wordsOf(answer), place: /^\w+/.exec(answer.body.detail)?.[0] };
+            } else {
+                result.bad(answer);
+            }
+            return null;
+        }
+        await sure(say(`sure_${action}`, { name }), text, yes, { field: group, act: store });
+        await done();
+        restoreFocus(button.id);
+    }
+
+    /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
+    function message(button, { name, message: { en = '', zh = '' } }) {
+        const fieldIn = (language, label) =>
+            fieldOf({ id: `message-${language}`, label, kind: 'text', max: MESSAGE_MAX, mayLack: true });
+        const fields = { en: fieldIn('en', 'messageEn'), zh: fieldIn('zh', 'messageZh') };
+        const present = messageText({ en, zh });
+        const text = [say('about_message'), present && say('messageNow', { message: present })].join(' ').trim();
+        const question = { action: 'message', name, text, yes: say('showIt') };
+        return ask(button, question, fields, { en, zh }, (values) =>
+            call('PUT', `${path}/message`, { body: { en: values.en ?? '', zh: values.zh ?? '' } }),
+        );
+    }
+
+    /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
+    function change(button, { name, starts_at: starts, ends_at: ends, guards }) {
+        /** @type {Record<string, string>} */
+        const present = { name, ends_at: localTime(ends) };
+        if (Date.parse(starts) > (now() ?? Date.now())) {
+            present.starts_at = localTime(starts);
+        }
+        if (guards.waiting_room) {
+            present.admissions_per_second = String(guards.admissions_per_second);
+        }
+        const definitions = [...TERMS, ...GUARDS].filter((definition) => definition.name in present);
+        /** @type {Record<string, Field>} */
+        const fields = {};
+        for (const definition of definitions) {
+            fields[definition.name] = fieldOf({ ...definition, id: `change-${definition.name}`, mayLack: false });
+        }
+        const question = { action: 'change', name, text: say('about_change'), yes: say('doChange') };
+        return ask(button, question, fields, present, (values) => {
+            // A time in a field has no milliseconds, so an untouched one would be an earlier time.
+            const changed = Object.entries(values).filter(([member]) => fields[member].text() !== present[member]);
+            return changed.length === 0 ? null : call('PATCH', path, { body: Object.fromEntries(changed) });
+        });
+    }
+
+    return { message, change };
+}
