@@ -1,12 +1,13 @@
-// Finds orders by number, by account, or by sale and state, and shows their payments.
+// Finds orders by number, by account, by sale, by state and by time, shows their payments, and saves them as a file.
 
 import { call } from './console-api.js';
-import { onSubmit } from './console-dialog.js';
-import { choiceOf, fieldOf } from './console-fields.js';
+import { onSubmit, resultLine } from './console-dialog.js';
+import { saveTable } from './console-download.js';
+import { choiceOf, fieldOf, localTime } from './console-fields.js';
 import { itemName, saleLink } from './console-names.js';
-import { code, listTable, rowButton, word } from './console-table.js';
+import { button, code, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
-import { announce, element, setAttribute } from './dom.js';
+import { announce, element, setAttribute, show } from './dom.js';
 import { money } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
@@ -30,7 +31,7 @@ export function orderLink(id) {
 // The link, and a button that copies the whole number. Browsers have no clipboard for pages without HTTPS.
 function orderCell(id) {
     const copy = rowButton('copy', say('copyOrder', { order: id }), () =>
-        navigator.clipboard.writeText(id).then(() => announce(say('copied')), () => announce(say('notCopied'))),
+        navigator.clipboard.writeText(id).then(() => announce(say('numberCopied')), () => announce(say('notCopied'))),
     );
     return element('span', { class: 'field' }, orderLink(id), ...('clipboard' in navigator ? [copy] : []));
 }
@@ -55,13 +56,18 @@ export function ordersView(view) {
     const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text', isExact: true });
     const { select: sale, row: saleRow } = choiceOf({ id: 'find-sale', label: 'ofSale', prefix: 'ostate', options: [''] });
     const { select: state, row: stateRow } = choiceOf({ id: 'find-state', label: 'ofState', prefix: 'ostate', options: ['', ...STATES] });
+    const from = fieldOf({ id: 'find-from', label: 'fromTime', kind: 'time', mayLack: true, hint: 'zoneHint' });
+    const to = fieldOf({ id: 'find-to', label: 'toTime', kind: 'time', mayLack: true });
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'find-wrong' });
+    const result = resultLine();
+    const download = button('exportTable', { id: 'download' }, () => saveTable(download, result, `${ORDERS}?${wanted}`, 'orders.csv'));
+    show(download, false);
     const form = element(
         'form',
         { class: 'panel', novalidate: '' },
-        element('div', { class: 'grid' }, order.node, user.node, saleRow, stateRow),
+        element('div', { class: 'grid' }, order.node, user.node, saleRow, stateRow, from.node, to.node),
         wrong,
-        word('button', 'findOrders', { class: 'strong', type: 'submit' }),
+        element('div', { class: 'actions' }, word('button', 'findOrders', { class: 'strong', type: 'submit' }), download),
     );
 
     // The search; null before the first one.
@@ -108,8 +114,9 @@ export function ordersView(view) {
     function search() {
         const query = new URLSearchParams();
         const id = order.text().trim().toLowerCase();
-        const parts = id ? { order: id } : { user: user.text(), sale_id: sale.value, state: state.value };
-        Object.entries(parts).forEach(([name, value]) => value !== '' && query.set(name, value));
+        const times = { from: from.read(), to: to.read() };
+        const parts = id ? { order: id } : { user: user.text(), sale_id: sale.value, state: state.value, ...times };
+        Object.entries(parts).forEach(([name, value]) => value && query.set(name, value));
         if (id && !ORDER.test(id)) {
             complain(say('wrongOrder'));
             order.control.focus();
@@ -122,6 +129,7 @@ export function ordersView(view) {
         }
         complain('');
         wanted = query;
+        show(download, !query.has('order'));
         history.replaceState(null, '', `/console/orders?${query}`);
         table.restart();
     }
@@ -151,6 +159,8 @@ export function ordersView(view) {
             sale.value = asked('sale_id');
         }
         state.value = STATES.includes(asked('state')) ? asked('state') : '';
+        from.set(asked('from') && localTime(asked('from')));
+        to.set(asked('to') && localTime(asked('to')));
         if (['order', 'user', 'sale_id'].some(asked)) {
             search();
         }
@@ -158,7 +168,7 @@ export function ordersView(view) {
     }
 
     onSubmit(form, search);
-    view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, table.node);
+    view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, result.node, table.node);
     begin();
     return {
         read() {

@@ -53,6 +53,37 @@ async fn orders_are_listed_by_name_and_newest_first_and_nothing_is_broken_over_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_are_found_by_time_and_saved_as_a_table() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    app.wait_for_order("ada", &order, "reserved").await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/orders?user=ada").await;
+    window.sees(ORDERS, &short(&order)).await;
+    window.types("find-to", "2020-01-01T00:00:00").await;
+    window.click("#view form button").await;
+    window.sees("#view .list", "There are none").await;
+    window.types("find-to", "").await;
+    window.types("find-from", "2020-01-01T00:00:00").await;
+    window.click("#view form button").await;
+    window.sees(ORDERS, &short(&order)).await;
+    // The address has the search.
+    window.driver().refresh().await.unwrap();
+    window.sees(ORDERS, &short(&order)).await;
+    let from = window.value("find-from").await;
+    assert!(from.starts_with("2020-01-01T00:00"), "{from}");
+    let table = window.saves("#download", "orders.csv").await;
+    assert!(table.contains(&order) && table.contains("ada"), "{table}");
+    // One order is no table.
+    window.types("find-order", &order).await;
+    window.click("#view form button").await;
+    window.sees(ORDERS, &short(&order)).await;
+    window.misses("#download").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_account() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
