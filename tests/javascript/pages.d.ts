@@ -74,7 +74,7 @@ interface AskOptions {
     credentials?: RequestCredentials;
     patience?: number;
     isStream?: boolean;
-    isText?: boolean;
+    isFile?: boolean;
 }
 
 // A text of ours, and the API's own English text beside it. `place`: the field that it is about.

@@ -75,10 +75,10 @@ export async function whyRefused(path) {
 }
 
 /** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
-export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS, isText } = {}) {
+export async function call(method, path, { headers = {}, body, patience = method === 'GET' ? undefined : ACTION_MS, isFile } = {}) {
     const send = () => {
         const all = method === 'GET' ? headers : { ...headers, [HEADER]: token ?? '' };
-        return ask(method, path, { headers: all, body, credentials: MINE, patience, isText });
+        return ask(method, path, { headers: all, body, credentials: MINE, patience, isFile });
     };
     let answer = await send();
     if (answer.code === 'console_token_required' && (await findSession()).isOk && isSignedIn()) {

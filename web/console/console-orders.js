@@ -88,7 +88,6 @@ export function ordersView(view) {
         // The API returns one order without a list around it.
         pageOf: (body) => (wanted?.has('order') ? { data: [body], has_more: false } : body),
         idOf: (entry) => entry.id,
-        inOrder: (one, other) => Date.parse(other.created_at) - Date.parse(one.created_at),
         /** @param {OwnedOrder} entry */
         row: (entry) => [
             timeCell(entry.created_at),

@@ -3,7 +3,7 @@
 
 import { call, REPORT_MS } from './console-api.js';
 import { codeName, coursePlots, pointsOf } from './console-course.js';
-import { resultLine } from './console-dialog.js';
+import { resultLine, wordsOf } from './console-dialog.js';
 import { saveTable } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
@@ -115,7 +115,7 @@ export function reportView(view, id) {
         if (answer.isOk) {
             result.clear();
         } else {
-            result.bad(answer);
+            result.wrong(wordsOf(answer, 'noAnswerConsole'));
         }
         return answer.isOk ? /** @type {SaleReport} */ (answer.body) : null;
     }

@@ -4,10 +4,10 @@
 const PATIENCE_MS = 8000;
 
 // `credentials`: whether the browser sends cookies; shoppers have none. `patience`: timeout in milliseconds.
-// `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success. `isText`: the
-// body of a success is text.
+// `isStream`: the reply is an endless stream. The call then reads only the status and headers of a success. `isFile`: the
+// body of a success is a file, as a `Blob`.
 /** @type {(method: string, path: string, options?: AskOptions) => Promise<Answer>} */
-export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream, isText } = {}) {
+export async function ask(method, path, { token, headers = {}, body, credentials = 'omit', patience = PATIENCE_MS, isStream, isFile } = {}) {
     const sent = performance.now();
     const giveUp = new AbortController();
     const timer = setTimeout(() => giveUp.abort(), patience);
@@ -28,7 +28,7 @@ export async function ask(method, path, { token, headers = {}, body, credentials
             credentials,
             signal: giveUp.signal,
         });
-        const read = () => (isText ? response.text() : response.json());
+        const read = () => (isFile ? response.blob() : response.json());
         const said = response.ok ? await (isStream ? {} : read()) : await response.json();
         return {
             isOk: response.ok,
