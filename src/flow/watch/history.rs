@@ -9,7 +9,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::Counts;
 use crate::domain::report::OrderCounts;
-use crate::domain::sale_report::{Latency, SaleReport, CourseStep, step_of};
+use crate::domain::sale_report::{CourseStep, Latency, SaleReport, step_of};
 use crate::domain::time::from_millis;
 use crate::flow::App;
 use crate::flow::sale_book::{clock, in_time};

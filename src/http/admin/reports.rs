@@ -100,7 +100,7 @@ mod tests {
     use crate::domain::fairness::FairnessReport;
     use crate::domain::report::OrderCounts;
     use crate::domain::sale::SaleState;
-    use crate::domain::sale_report::{Latency, CourseStep};
+    use crate::domain::sale_report::{CourseStep, Latency};
     use crate::domain::time::from_millis;
     use std::collections::BTreeMap;
     use uuid::Uuid;
