@@ -7,7 +7,7 @@ use crate::flow::sell::refusal_counts;
 use crate::guard::address::{Client, address, is_proxy};
 use crate::guard::gate::Refusal;
 use crate::http::Api;
-use crate::http::counts::{self, ACCOUNT_LIMIT};
+use crate::http::counts::{self, ACCOUNT_LIMIT, sale_of};
 use crate::http::problem::Problem;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};

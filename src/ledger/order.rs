@@ -12,7 +12,6 @@ use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::{Accepted, Order, OrderState, OrdersOf, WantedOrders};
-use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};

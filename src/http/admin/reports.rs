@@ -1,6 +1,5 @@
 //! The report of a whole sale, as JSON, and its course as a table.
 
-use crate::domain::ids::SaleId;
 use crate::domain::sale_report::SaleReport;
 use crate::domain::time;
 use crate::flow::watch::history;
@@ -98,6 +97,7 @@ fn example() -> Value {
 mod tests {
     use super::*;
     use crate::domain::fairness::FairnessReport;
+    use crate::domain::ids::SaleId;
     use crate::domain::report::OrderCounts;
     use crate::domain::sale::SaleState;
     use crate::domain::sale_report::{CourseStep, Latency};

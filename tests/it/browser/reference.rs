@@ -102,7 +102,7 @@ async fn a_developer_searches_and_sees_where_the_page_is() {
     window.sees("#results", "Buy: reserve units of an item").await;
     window.click("#results li:first-child a").await;
     window.sees("tr:target", Code::SoldOut.title()).await;
-    window.fill("#query", "words that nothing has").await;
+    window.fill("#query", "xyzzy").await;
     window.sees("#found", "Nothing found").await;
     window.close().await;
 }

@@ -556,7 +556,7 @@ async fn hostile_paths_and_methods_find_nothing() {
         ("POST", format!("/v1/orders/{order}")),
         ("GET", "/v1/webhooks/payments".to_owned()),
         ("GET", format!("/v1/admin/sales/{id}/close")),
-        ("PATCH", format!("/v1/admin/sales/{id}")),
+        ("POST", format!("/v1/admin/sales/{id}")),
         ("POST", format!("/v1/admin/sales/{id}/stats")),
         ("POST", "/metrics".to_owned()),
         ("POST", "/healthz".to_owned()),
