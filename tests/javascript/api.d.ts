@@ -32,6 +32,8 @@ interface AnswerBody {
 
 interface SaleRequest {
     name: string;
+    description?: string;
+    image_url?: string;
     starts_at: string;
     ends_at: string;
     shards?: number;
@@ -68,13 +70,53 @@ interface ItemRequest {
     currency: string;
     stock: number;
     per_user_limit: number;
+    description?: string;
+    image_url?: string;
+    group?: string;
+    option?: string;
 }
 
 interface Amendment {
     name?: string;
+    description?: string;
+    image_url?: string;
+    items?: ItemAmendment[];
     starts_at?: string;
     ends_at?: string;
     admissions_per_second?: number;
+    guards?: {
+        waiting_room?: {
+            value: boolean;
+            percent: number;
+            shadow?: boolean;
+        };
+        purchase_token?: {
+            value: boolean;
+            percent: number;
+            shadow?: boolean;
+        };
+        challenge?: {
+            value: ChallengeKind;
+            percent: number;
+            shadow?: boolean;
+        };
+        holds_max?: {
+            value: number;
+            percent: number;
+            shadow?: boolean;
+        };
+        unpaid_cooldown_seconds?: {
+            value: number;
+            percent: number;
+            shadow?: boolean;
+        };
+    };
+}
+
+interface ItemAmendment {
+    sku: string;
+    description?: string;
+    image_url?: string;
 }
 
 interface SaleMessage {
@@ -108,17 +150,41 @@ interface LiftBody {
     user: string;
 }
 
-interface GuardChanges {
-    address_rate?: number;
-    account_rate?: number;
-    instance_rate?: number;
-    shared_rate?: number;
+interface GuardPatch {
+    address_rate?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
+    account_rate?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
+    instance_rate?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
+    shared_rate?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
     adaptive_min_rate?: number;
     adaptive_max_rate?: number;
     adaptive_latency_ms?: number;
     adaptive_in_flight?: number;
-    browsing_alert_above?: number;
-    browsing_ban_above?: number;
+    browsing_alert_above?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
+    browsing_ban_above?: {
+        value: number;
+        percent: number;
+        shadow?: boolean;
+    } | number;
     browsing_ban_seconds?: number;
 }
 
@@ -147,6 +213,8 @@ interface PaymentMade {
 interface PublicSale {
     id: string;
     name: string;
+    description?: string;
+    image_url?: string;
     state: SaleState;
     starts_at: string;
     ends_at: string;
@@ -181,6 +249,10 @@ interface PublicItem {
     availability: Availability;
     on_hold?: boolean;
     next_release_at?: string;
+    description?: string;
+    image_url?: string;
+    group?: string;
+    option?: string;
 }
 
 type Availability = 'available' | 'low' | 'sold_out';
@@ -245,6 +317,8 @@ interface PurchaseToken {
 interface AdminSale {
     id: string;
     name: string;
+    description?: string;
+    image_url?: string;
     starts_at: string;
     ends_at: string;
     shards: number;
@@ -262,6 +336,33 @@ interface AdminSale {
         admissions_per_second: number;
         admission_seconds: number;
     };
+    staged_guards?: {
+        waiting_room?: {
+            value: boolean;
+            percent: number;
+            shadow: boolean;
+        };
+        purchase_token?: {
+            value: boolean;
+            percent: number;
+            shadow: boolean;
+        };
+        challenge?: {
+            value: ChallengeKind;
+            percent: number;
+            shadow: boolean;
+        };
+        holds_max?: {
+            value: number;
+            percent: number;
+            shadow: boolean;
+        };
+        unpaid_cooldown_seconds?: {
+            value: number;
+            percent: number;
+            shadow: boolean;
+        };
+    };
     items: Item[];
     created_at: string;
     message: SaleMessage;
@@ -276,6 +377,10 @@ interface Item {
     currency: string;
     stock: number;
     per_user_limit: number;
+    description?: string;
+    image_url?: string;
+    group?: string;
+    option?: string;
 }
 
 interface DeletedSale {
@@ -286,6 +391,8 @@ interface DeletedSale {
 interface PreloadedSale {
     id: string;
     name: string;
+    description?: string;
+    image_url?: string;
     starts_at: string;
     ends_at: string;
     shards: ShardStats[];
@@ -302,6 +409,33 @@ interface PreloadedSale {
         waiting_room: boolean;
         admissions_per_second: number;
         admission_seconds: number;
+    };
+    staged_guards?: {
+        waiting_room?: {
+            value: boolean;
+            percent: number;
+            shadow: boolean;
+        };
+        purchase_token?: {
+            value: boolean;
+            percent: number;
+            shadow: boolean;
+        };
+        challenge?: {
+            value: ChallengeKind;
+            percent: number;
+            shadow: boolean;
+        };
+        holds_max?: {
+            value: number;
+            percent: number;
+            shadow: boolean;
+        };
+        unpaid_cooldown_seconds?: {
+            value: number;
+            percent: number;
+            shadow: boolean;
+        };
     };
     items: Item[];
     created_at: string;
@@ -367,6 +501,7 @@ interface Stats {
     waiting_room?: RoomCount;
     alerts: Alerts;
     stopped: Record<string, number>;
+    would_stop: Record<string, number>;
 }
 
 interface ItemStats {
@@ -411,6 +546,8 @@ interface SaleReport {
     unpaid_share: number | null;
     answers: Record<string, number>;
     stopped: Record<string, number>;
+    fairness: FairnessReport;
+    would_stop: Record<string, number>;
     latency_ms: Latency;
     step_seconds: number;
     course: CourseStep[];
@@ -425,6 +562,37 @@ interface ItemReport {
     money_minor: number;
     currency: string;
     sold_out_after_seconds: number | null;
+}
+
+interface FairnessReport {
+    asks: AskUnits;
+    first_look: FirstLookUnits;
+    clients: AddressShares;
+    networks: AddressShares;
+}
+
+interface AskUnits {
+    one: number;
+    two: number;
+    three_to_five: number;
+    six_to_ten: number;
+    eleven_to_fifty: number;
+    more: number;
+}
+
+interface FirstLookUnits {
+    none: number;
+    under_one_second: number;
+    under_ten_seconds: number;
+    under_one_minute: number;
+    under_ten_minutes: number;
+    longer: number;
+}
+
+interface AddressShares {
+    units: number;
+    largest: number | null;
+    largest_ten: number | null;
 }
 
 interface Latency {
@@ -637,6 +805,7 @@ type BannedBy = 'operator' | 'browsing';
 interface Guards {
     configured: GuardSettings;
     changed: GuardChanges;
+    staged: GuardStages;
     effective: GuardSettings;
     rate: number;
     in_flight: number;
@@ -654,6 +823,53 @@ interface GuardSettings {
     browsing_alert_above: number;
     browsing_ban_above: number;
     browsing_ban_seconds: number;
+}
+
+interface GuardChanges {
+    address_rate?: number;
+    account_rate?: number;
+    instance_rate?: number;
+    shared_rate?: number;
+    adaptive_min_rate?: number;
+    adaptive_max_rate?: number;
+    adaptive_latency_ms?: number;
+    adaptive_in_flight?: number;
+    browsing_alert_above?: number;
+    browsing_ban_above?: number;
+    browsing_ban_seconds?: number;
+}
+
+interface GuardStages {
+    address_rate?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
+    account_rate?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
+    instance_rate?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
+    shared_rate?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
+    browsing_alert_above?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
+    browsing_ban_above?: {
+        value: number;
+        percent: number;
+        shadow: boolean;
+    };
 }
 
 interface Action {

@@ -441,10 +441,17 @@ export function saleView(view, id) {
             refusal = why;
             render();
             if (connected) {
-                refresh().then(({ isOk }) => isOk && readHistory());
+                again();
             }
         },
     });
+    // The points of the time without a stream are in the history.
+    async function again() {
+        const { isOk } = await refresh();
+        if (isOk) {
+            readHistory();
+        }
+    }
     // With a separate operator address, the shop is on another address.
     async function findShop() {
         const { status } = await ask('GET', '/v1/sales?limit=1');
