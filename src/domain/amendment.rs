@@ -8,6 +8,7 @@ use super::sale::{
     picture, text,
 };
 use super::sale_guards::{ADMISSIONS_MAX, SaleGuards, SaleStages};
+use super::stage::members_may_lack;
 use super::time::Millis;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -42,7 +43,7 @@ pub struct Amendment {
     #[schemars(range(min = 1, max = ADMISSIONS_MAX))]
     pub admissions_per_second: Option<u32>,
     /// Guards that get another value for a part of the shoppers. `null` ends a stage, absent members of one stay.
-    #[schemars(with = "Option<SaleStages>")]
+    #[schemars(with = "Option<SaleStages>", transform = members_may_lack)]
     pub guards: Option<Map<String, Value>>,
 }
 

@@ -5,7 +5,8 @@
 //! and a stage that grows keeps those that it has.
 
 use super::keyed_hash;
-use schemars::JsonSchema;
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -48,6 +49,12 @@ impl<T> Stage<T> {
             shadow: self.shadow,
         }
     }
+}
+
+/// Makes the members of all objects in a schema optional, as in a merge patch.
+pub fn members_may_lack(schema: &mut Schema) {
+    schema.remove("required");
+    transform_subschemas(&mut members_may_lack, schema);
 }
 
 /// A stage in JSON after a merge patch (RFC 7396) of its members.

@@ -1,7 +1,7 @@
 //! The limits on shoppers, changed while instances run.
 
 use crate::domain::guard::{GuardChanges, GuardOverrides, GuardSettings, GuardStages};
-use crate::domain::stage::Stage;
+use crate::domain::stage::{Stage, members_may_lack};
 use crate::flow::operate::guards;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
@@ -85,7 +85,9 @@ impl JsonSchema for GuardPatch {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = GuardChanges::json_schema(generator);
         schema.insert("description".to_owned(), "A change of the guards.".into());
-        let stage = generator.subschema_for::<Stage<u32>>().to_value();
+        let mut stage = generator.subschema_for::<Stage<u32>>();
+        members_may_lack(&mut stage);
+        let stage = stage.to_value();
         let settings = schema.get_mut("properties").and_then(Value::as_object_mut);
         for (name, setting) in settings.into_iter().flatten() {
             if GuardStages::NAMES.contains(&name.as_str()) {

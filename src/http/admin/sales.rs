@@ -89,7 +89,6 @@ pub const ROUTES: &[Endpoint] = &[
             )
             .reads::<Amendment>(json!({
                 "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",
-                "items": [{"sku": "TSHIRT-M", "image_url": "https://images.example/t-shirt-back.jpg"}],
             }))
             .answers::<AdminSale>(200, "The sale as it is now.", example("open"))
             .with_header(Header::TAG)

@@ -144,7 +144,7 @@ async fn a_shell_completes_sale_ids_and_skus() {
         }
     }
     // Nothing of the server's: the generated completion.
-    assert_eq!(complete(&shopper, &["sale", "resto"]), "restore");
+    assert_eq!(complete(&shopper, &["sale", "restor"]), "restore");
     let described = app.run(&["complete-words", "--", "buy", ""]).ended(0);
     assert_eq!(described.stdout, format!("{id}\tA sale\n"));
     assert_eq!(
