@@ -1,6 +1,6 @@
-//! Files that are part of the program and the same for every client: pages, scripts and styles. A client keeps a file
-//! for ever under a path that changes with its content. Elsewhere it asks by the file's `ETag` whether its copy is
-//! current. The file's headers limit what a browser may do with it.
+//! Files that are the same for every client: pages, scripts and styles. A client keeps a file for ever under a path that
+//! changes with its content. Elsewhere it asks by the file's `ETag` whether its copy is current. The file's headers limit
+//! what a browser may do with it.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
@@ -21,6 +21,8 @@ use std::io::Write as _;
 const ASK: &str = "no-cache";
 /// Clients keep a copy, here for a year, and do not ask.
 const KEEP: &str = "public, max-age=31536000, immutable";
+/// Clients and proxies keep a copy for a second.
+const SECOND: &str = "public, max-age=1";
 /// Browser features that no page of ours uses.
 const UNUSED: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
 
@@ -30,6 +32,8 @@ pub struct File {
     compressed: Bytes,
     kind: &'static str,
     policy: Cow<'static, str>,
+    /// The headers of a request that the answer depends on.
+    vary: &'static str,
     tag: EntityTag,
 }
 
@@ -45,7 +49,15 @@ impl File {
             text,
             kind,
             policy: policy.into(),
+            vary: "Accept-Encoding",
         }
+    }
+
+    /// The same file, as one of several for readers of different languages.
+    #[must_use]
+    pub fn by_language(mut self) -> Self {
+        self.vary = "Accept-Encoding, Accept-Language";
+        self
     }
 
     /// Answers with the file, or 304 if the client's copy is current.
@@ -58,6 +70,12 @@ impl File {
     #[must_use]
     pub fn answer_for_ever(&self, request: &HttpRequest) -> HttpResponse {
         self.answer_with(request, KEEP)
+    }
+
+    /// The same for a file that soon changes.
+    #[must_use]
+    pub fn answer_for_a_second(&self, request: &HttpRequest) -> HttpResponse {
+        self.answer_with(request, SECOND)
     }
 
     fn answer_with(&self, request: &HttpRequest, caching: &'static str) -> HttpResponse {
@@ -96,7 +114,7 @@ impl File {
         answer
             .insert_header(ETag(self.tag.clone()))
             .insert_header((CACHE_CONTROL, caching))
-            .insert_header((VARY, "Accept-Encoding"))
+            .insert_header((VARY, self.vary))
             .insert_header((CONTENT_SECURITY_POLICY, &*self.policy))
             // Pages that open this one, or that it opens, get no handle on its window.
             .insert_header(("Cross-Origin-Opener-Policy", "same-origin"))
@@ -115,7 +133,7 @@ pub fn version<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> String {
     URL_SAFE_NO_PAD.encode(&digest.finalize()[..16])
 }
 
-/// Once for each file, so it may take a while.
+/// Once for each file, so it may take a millisecond.
 fn gzip(text: &[u8]) -> Bytes {
     let mut into = GzEncoder::new(Vec::new(), Compression::best());
     // A vector takes all that is written.

@@ -1,22 +1,37 @@
-//! The web pages of shoppers and operators. They are files of the program, the same for every visitor of an instance.
-//! Their scripts fetch all data from the API, so the pages themselves cost neither Redis nor Postgres anything.
+//! The web pages of shoppers and operators.
+//!
+//! The shoppers' pages carry what they show in their HTML. It is made of the glance that the API shows, once for all
+//! visitors with one language, and has nothing of any shopper. The console is a file of the program. Its scripts fetch all
+//! data from the API.
 
+mod language;
+mod paint;
+
+use crate::domain::fault::Fault;
 use crate::domain::host::Origin;
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::shop_look::{Accent, ShopLook};
+use crate::flow::App;
+use crate::flow::sell::glance::quick_glance;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::{File, version};
 use crate::http::problem::Problem;
-use crate::http::{Api, found};
+use crate::http::shop::sales::{newest, view};
+use crate::http::views::{Page, PublicSale};
+use crate::http::{Api, Shared, found};
 use actix_web::http::StatusCode;
-use actix_web::http::header::LOCATION;
+use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use maud::html;
+use language::Language;
+use maud::{Markup, html};
+use moka::future::Cache;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The content security policy. A page may load its own files, its own API, and captchas (`data:`). It submits forms
 /// only by script, and turns no text into markup or code. The policy `proof` lets it start its one worker.
@@ -57,6 +72,7 @@ assets! {
         "poll.js"
         "proof-worker.js"
         "proof.js"
+        "reading.js"
         "room.js"
         "sale-page.js"
         "sales-page.js"
@@ -117,19 +133,62 @@ pub const CONSOLE_ROUTES: &[Endpoint] = &[
 /// On the operators' address, `/` leads to the console.
 pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];
 
-/// The pages as files, without development mode and without anything of a shop.
+/// The shoppers' pages as files, without development mode and without anything of a shop, with holes for what they show.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
 const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
+/// The holes.
+const HEAD: &str = "<!--head-->";
+const SHOWN: &str = "<!--shown-->";
+const ITEMS: &str = "<!--items-->";
+const READING: &str = "<!--reading-->";
 /// The console. Its script shows the view that the address names.
 const CONSOLE_PAGE: &str = include_str!("../../web/console/console.html");
 /// The attribute that says whether development mode is on, and its value if it is.
 const PRODUCTION: &str = "data-development=\"no\"";
 const DEVELOPMENT: &str = "data-development=\"yes\"";
+/// The note of development mode, as it is hidden in the files.
+const HIDDEN_NOTE: &str = "data-word=\"development\" hidden";
+
+/// How long a page is served from memory: concurrent visitors share one.
+const FRESH: Duration = Duration::from_millis(200);
+/// How many sales the list shows at first, as its script asks for them.
+const LIST_MAX: usize = 100;
+/// No visitor of the list waits longer for Redis before the page comes without sales.
+const LIST_WAIT: Duration = Duration::from_millis(500);
+
+/// A page that shows a sale, or the list of sales, in a language.
+type Shown = (Option<SaleId>, Language);
 
 /// The shoppers' pages of one instance, with its configuration.
 pub struct Pages {
-    sales: File,
-    sale: File,
+    english: Files,
+    chinese: Files,
+    /// Pages that were shown a moment ago.
+    shown: Cache<Shown, Arc<File>>,
+}
+
+/// The content security policy of the shop's pages.
+fn policy_of(look: &ShopLook) -> String {
+    let logo = look.logo_url.as_deref().and_then(Origin::of);
+    let logo = logo.map(|origin| origin.to_string());
+    let mut pictures = PICTURES.to_owned();
+    for origin in logo.iter().chain(&look.image_origins) {
+        pictures += &format!(" {origin}");
+    }
+    POLICY.replacen(PICTURES, &pictures, 1)
+}
+
+/// The shoppers' pages in one language.
+struct Files {
+    language: Language,
+    policy: String,
+    /// With holes.
+    sales: String,
+    sale: String,
+    /// Without what cannot be read now.
+    unread_sales: File,
+    unread_sale: File,
+    no_sale: File,
 }
 
 impl Pages {
@@ -149,19 +208,78 @@ impl Pages {
                 said += &format!(" data-{name}=\"{}\"", html! { (text) }.into_string());
             }
         }
-        let logo = look.logo_url.as_deref().and_then(Origin::of);
-        let logo = logo.map(|origin| origin.to_string());
-        let mut pictures = PICTURES.to_owned();
-        for origin in logo.iter().chain(&look.image_origins) {
-            pictures += &format!(" {origin}");
-        }
-        let policy = POLICY.replacen(PICTURES, &pictures, 1);
-        let made = |text: &str| page(text.replacen(PRODUCTION, &said, 1), policy.clone());
+        let note = if is_development {
+            "data-word=\"development\""
+        } else {
+            HIDDEN_NOTE
+        };
+        let made = |text: &str| text.replacen(PRODUCTION, &said, 1).replacen(HIDDEN_NOTE, note, 1);
+        let (sales, sale, policy) = (made(SALES_PAGE), made(SALE_PAGE), policy_of(look));
+        let files = |language| Files::new(language, &sales, &sale, &policy);
         Self {
-            sales: made(SALES_PAGE),
-            sale: made(SALE_PAGE),
+            english: files(Language::English),
+            chinese: files(Language::Chinese),
+            shown: Cache::builder().max_capacity(1_000).time_to_live(FRESH).build(),
         }
     }
+
+    fn of(&self, language: Language) -> &Files {
+        match language {
+            Language::English => &self.english,
+            Language::Chinese => &self.chinese,
+        }
+    }
+}
+
+impl Files {
+    fn new(language: Language, sales: &str, sale: &str, policy: &str) -> Self {
+        let (sales, sale) = (language.translate(sales), language.translate(sale));
+        let nothing = html! {};
+        let without = |title: &str, shown: &Markup| {
+            let head = paint::head(language, language.say(title), None);
+            let filled = [(HEAD, &head), (SHOWN, shown), (ITEMS, &nothing), (READING, &nothing)];
+            page_by_language(&sale, policy, &filled)
+        };
+        let sales_head = paint::head(language, language.say("sales"), None);
+        let empty = [(HEAD, &sales_head), (SHOWN, &nothing), (READING, &nothing)];
+        Self {
+            language,
+            unread_sales: page_by_language(&sales, policy, &empty),
+            unread_sale: without("sales", &paint::empty_hero(language, "loading", "")),
+            no_sale: without("noSale", &paint::empty_hero(language, "noSale", "noSaleNote")),
+            sales,
+            sale,
+            policy: policy.to_owned(),
+        }
+    }
+
+    fn showing_sale(&self, sale: &PublicSale) -> File {
+        let filled = [
+            (HEAD, &paint::sale_head(self.language, sale)),
+            (SHOWN, &paint::hero(self.language, sale)),
+            (ITEMS, &paint::items(self.language, sale)),
+            (READING, &paint::reading(sale)),
+        ];
+        page_by_language(&self.sale, &self.policy, &filled)
+    }
+
+    fn showing_list(&self, list: &Page<PublicSale>) -> File {
+        let filled = [
+            (HEAD, &paint::head(self.language, self.language.say("sales"), None)),
+            (SHOWN, &paint::list(self.language, &list.data)),
+            (READING, &paint::reading(list)),
+        ];
+        page_by_language(&self.sales, &self.policy, &filled)
+    }
+}
+
+/// A page with its holes filled. No text fills the next hole: `<` is escaped in all of them.
+fn page_by_language(text: &str, policy: &str, filled: &[(&str, &Markup)]) -> File {
+    let filled = filled.iter();
+    let text = filled.fold(text.to_owned(), |text, (hole, markup)| {
+        text.replacen(hole, &markup.0, 1)
+    });
+    page(text, policy.to_owned()).by_language()
 }
 
 /// A page that loads its files by their present version. Scripts name each other without the folder.
@@ -222,14 +340,62 @@ fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
 }
 
 async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    api.pages.sales.answer(&request)
+    let (shared, language) = (Arc::clone(&api.shared), Language::of(&request));
+    let page = match api.pages.shown.get(&(None, language)).await {
+        Some(page) => Ok(page),
+        None => api.for_shopper(move |app| list_page(app, shared, language)).await,
+    };
+    match page {
+        Ok(page) => page.answer_for_a_second(&request),
+        Err(_) => unread(&api.pages.of(language).unread_sales, &request),
+    }
 }
 
-/// The page is the same for every sale, and its script reports a sale that does not exist. An id that does not parse is
-/// 404.
+async fn list_page(app: Arc<App>, shared: Arc<Shared>, language: Language) -> Result<Arc<File>, Fault> {
+    let late = |_| Fault::Unavailable("no list in time".to_owned());
+    let (data, has_more) = timeout(LIST_WAIT, newest(app, LIST_MAX, None)).await.map_err(late)??;
+    let pages = &shared.pages;
+    let make = async { Arc::new(pages.of(language).showing_list(&Page { data, has_more })) };
+    Ok(pages.shown.get_with((None, language), make).await)
+}
+
+/// A sale that does not exist is 404. The page says so, and its script goes on asking.
 async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    let id = request.match_info().query("id");
-    page_if(&api.pages.sale, &request, id.parse::<SaleId>().is_ok())
+    let (shared, language) = (Arc::clone(&api.shared), Language::of(&request));
+    let files = api.pages.of(language);
+    let Ok(id) = request.match_info().query("id").parse::<SaleId>() else {
+        return files.no_sale.answer_as(&request, StatusCode::NOT_FOUND);
+    };
+    let page = match api.pages.shown.get(&(Some(id), language)).await {
+        Some(page) => Ok(Some(page)),
+        None => api.for_shopper(move |app| sale_page(app, shared, id, language)).await,
+    };
+    match page {
+        Ok(Some(page)) => page.answer_for_a_second(&request),
+        Ok(None) => files.no_sale.answer_as(&request, StatusCode::NOT_FOUND),
+        Err(_) => unread(&files.unread_sale, &request),
+    }
+}
+
+async fn sale_page(
+    app: Arc<App>,
+    shared: Arc<Shared>,
+    id: SaleId,
+    language: Language,
+) -> Result<Option<Arc<File>>, Fault> {
+    let Some(glance) = quick_glance(&app, id).await? else {
+        return Ok(None);
+    };
+    let pages = &shared.pages;
+    let make = async { Arc::new(pages.of(language).showing_sale(&view(app, glance).await)) };
+    Ok(Some(pages.shown.get_with((Some(id), language), Box::pin(make)).await))
+}
+
+/// The page without what cannot be read now. Its script goes on asking.
+fn unread(page: &File, request: &HttpRequest) -> HttpResponse {
+    let mut answer = page.answer_as(request, StatusCode::SERVICE_UNAVAILABLE);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
 }
 
 async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {

@@ -126,27 +126,27 @@ pub enum Availability {
 
 /// An item of a sale, as shoppers see it.
 #[derive(Serialize, JsonSchema)]
-struct PublicItem {
+pub struct PublicItem {
     /// The item's SKU, unique in the sale.
     #[schemars(with = "Sku")]
     sku: String,
     /// The item's name.
-    name: String,
+    pub(super) name: String,
     /// The price of one unit, in the currency's minor unit.
-    price_minor: i64,
+    pub(super) price_minor: i64,
     /// The currency of the price, in ISO 4217.
-    currency: String,
+    pub(super) currency: String,
     /// The most units that one shopper may have, held or paid.
-    per_user_limit: u32,
+    pub(super) per_user_limit: u32,
     /// Roughly how many units are free.
-    availability: Availability,
+    pub(super) availability: Availability,
     /// Of a sold-out item: whether unpaid orders hold units, which may come back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    on_hold: Option<bool>,
+    pub(super) on_hold: Option<bool>,
     /// Of a sold-out item: when the time to pay for the first held unit ends. Missing if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DateTime<Utc>")]
-    next_release_at: Option<String>,
+    pub(super) next_release_at: Option<String>,
     /// What the item is, in plain text with line breaks; absent if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -163,9 +163,9 @@ struct PublicItem {
 
 /// What a purchase in the sale requires.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct PublicGuards {
+pub struct PublicGuards {
     /// Whether the sale has a waiting room: then a purchase needs `X-Admission`.
-    waiting_room: bool,
+    pub(super) waiting_room: bool,
     /// Whether a purchase needs `X-Purchase-Token`.
     purchase_token: bool,
     /// The challenge to solve for a purchase token.
@@ -189,9 +189,9 @@ impl From<&SaleGuards> for PublicGuards {
 #[derive(Serialize, JsonSchema)]
 pub struct PublicSale {
     /// The sale's id.
-    id: SaleId,
+    pub(super) id: SaleId,
     /// The sale's name.
-    name: String,
+    pub(super) name: String,
     /// What the sale is about, in plain text with line breaks; absent if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -199,27 +199,27 @@ pub struct PublicSale {
     #[serde(skip_serializing_if = "Option::is_none")]
     image_url: Option<String>,
     /// The sale's state at `server_time`.
-    state: SaleState,
+    pub(super) state: SaleState,
     /// When the sale starts to sell.
     #[serde(serialize_with = "time::serialize")]
-    starts_at: DateTime<Utc>,
+    pub(super) starts_at: DateTime<Utc>,
     /// When the sale stops selling.
     #[serde(serialize_with = "time::serialize")]
-    ends_at: DateTime<Utc>,
+    pub(super) ends_at: DateTime<Utc>,
     /// The clock of Redis. Use it for a countdown.
     #[serde(serialize_with = "time::serialize")]
-    server_time: DateTime<Utc>,
+    pub(super) server_time: DateTime<Utc>,
     /// How long a hold lasts, in seconds.
     payment_window_seconds: u32,
     /// How many purchases one shopper may attempt in a time window.
     purchase_rate: PurchaseRate,
     /// What a purchase in the sale requires.
-    guards: PublicGuards,
+    pub(super) guards: PublicGuards,
     /// What the shop says to the sale's shoppers now; absent if it says nothing.
     #[serde(skip_serializing_if = "SaleMessage::is_empty")]
     message: SaleMessage,
     /// The items for sale.
-    items: Vec<PublicItem>,
+    pub(super) items: Vec<PublicItem>,
 }
 
 impl PublicSale {

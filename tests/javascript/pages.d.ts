@@ -42,6 +42,7 @@ interface PageElements {
     'sign-out': HTMLElement;
     state: HTMLElement;
     'take-offer': HTMLElement;
+    'to-sign-in': HTMLElement;
     'to-pay': HTMLElement;
     'to-pay-link': HTMLAnchorElement;
     'to-pay-timer': HTMLElement;
@@ -65,6 +66,8 @@ interface Answer {
     wait: number;
     sent: number;
     received: number;
+    // Whether the server's time in it is older than the reply.
+    isRough?: boolean;
 }
 
 interface AskOptions {

@@ -2,6 +2,7 @@
 
 export const CONSOLE_WORDS = {
     en: {
+        sale: 'Sale',
         console: 'Console',
         navigation: 'Parts of the console',
         accounts: 'Accounts',
@@ -565,6 +566,7 @@ export const CONSOLE_WORDS = {
         saleId: 'Id',
     },
     zh: {
+        sale: '抢购',
         console: '控制台',
         navigation: '控制台各部分',
         accounts: '账号',

@@ -17,7 +17,7 @@ import {
     takeWish,
 } from './attempt-store.js';
 import { readLetters } from './captcha.js';
-import { hear, now, resync } from './clock.js';
+import { hear, hearRoughly, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
@@ -25,6 +25,7 @@ import { itemCard } from './item-card.js';
 import { locale, say, startLanguage } from './language.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
+import { takeReading } from './reading.js';
 import { notify, roughly } from './room.js';
 import { stateAt, timeOf } from './sale-state.js';
 import { payLink } from './shop-links.js';
@@ -92,24 +93,25 @@ function render() {
     showConnection();
     showSignIn();
     const state = sale && stateAt(sale, now());
-    setTitle(titleOf());
-    renderHead(state);
-    renderMessage();
+    // Until a reading, the page shows what the server has written into it.
+    if (sale || isMissing) {
+        setTitle(titleOf());
+        renderHead(state);
+        renderMessage();
+    }
     if (sale && state) {
-        for (const item of sale.items) {
-            let card = cards.get(item.sku);
-            if (!card) {
-                card = itemCard(item, { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink });
-                cards.set(item.sku, card);
-                byId('items').append(card.card);
-            }
+        const all = sale.items.map((item) => {
+            const card = cards.get(item.sku) ?? itemCard(item, { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink });
+            cards.set(item.sku, card);
             const own = phase?.sku === item.sku ? phase : null;
             const text = card.update(now(), { ...sale, state }, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
             if (own && text !== said) {
                 said = text;
                 announce(text);
             }
-        }
+            return card.card;
+        });
+        setChildren(byId('items'), all);
     }
     renderOrders();
 }
@@ -140,7 +142,7 @@ const firstUnpaid = () => reserved().find(isInTime);
 
 // The news comes before the sale's name, so that it shows in a tab's short title.
 function titleOf() {
-    const name = sale ? sale.name : say('sale');
+    const name = sale ? sale.name : say('noSale');
     const told = titleNews();
     return told ? `${told} · ${name}` : name;
 }
@@ -170,7 +172,7 @@ function renderHead(state) {
     setText(byId('notice'), notice && say(notice));
     show(byId('notice'), notice !== '');
     if (!sale) {
-        setText(byId('name'), say(isMissing ? 'noSale' : 'loading'));
+        setText(byId('name'), say('noSale'));
         return;
     }
     setText(byId('name'), sale.name);
@@ -295,12 +297,12 @@ function renderToPay() {
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
 async function refreshSale() {
-    const answer = await ask('GET', `/v1/sales/${encodeURIComponent(id)}`);
+    const answer = await (takeReading() ?? ask('GET', `/v1/sales/${encodeURIComponent(id)}`));
     isMissing = answer.status === 404;
     if (answer.isOk) {
         sale = /** @type {PublicSale} */ (answer.body);
         saleRead = answer.received;
-        hear(sale.server_time, answer.sent, answer.received);
+        (answer.isRough ? hearRoughly : hear)(sale.server_time, answer.sent, answer.received);
         forgetOldNews();
         resumeIfOurs();
     }

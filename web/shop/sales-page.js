@@ -1,12 +1,13 @@
 // The shop's list of sales: open ones first, each with the time until it starts or ends.
 
 import { ask } from './api.js';
-import { hear, now, resync } from './clock.js';
+import { hear, hearRoughly, now, resync } from './clock.js';
 import { isDevelopment } from './development.js';
 import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, moment, money, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
 import { poll, showConnection } from './poll.js';
+import { takeReading } from './reading.js';
 import { stateAt, timeOf } from './sale-state.js';
 import { offer, startHandedTokens } from './token.js';
 
@@ -96,14 +97,14 @@ async function refresh() {
     for (let page = 0; page < pages && more; page += 1) {
         const after = found.at(-1)?.id;
         // Sent without the shopper's token: the server counts page views that carry a token, and an open page polls often.
-        answer = await ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`);
+        answer = await (takeReading() ?? ask('GET', `/v1/sales?limit=100${after ? `&starting_after=${after}` : ''}`));
         if (!answer.isOk) {
             return answer;
         }
         found.push(...answer.body.data);
         more = answer.body.has_more;
         if (answer.body.data.length > 0) {
-            hear(answer.body.data[0].server_time, answer.sent, answer.received);
+            (answer.isRough ? hearRoughly : hear)(answer.body.data[0].server_time, answer.sent, answer.received);
         }
     }
     hasMore = more;

@@ -15,6 +15,7 @@ export function showSignIn() {
     show(byId('offer'), other !== null);
     setText(byId('offer-who'), other === null ? '' : say('offered', { user: other.user }));
     show(byId('sign-in'), !who);
+    show(byId('to-sign-in'), !who);
     const link = signInLink();
     show(byId('at-shop'), link !== null);
     show(byId('by-token'), link === null);

@@ -32,6 +32,9 @@ const RELEASES_FRESH: Duration = Duration::from_secs(2);
 /// No page view waits longer for Postgres to answer when the next units may come back.
 const RELEASES_MAX: Duration = Duration::from_millis(200);
 
+/// No page waits longer for a reading before it shows the last good one.
+const PAGE_MAX: Duration = Duration::from_millis(500);
+
 /// When the first held unit of an item may come back, by SKU.
 pub type Releases = BTreeMap<Sku, DateTime<Utc>>;
 
@@ -145,6 +148,21 @@ pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, F
             None => Err(fault),
         },
         read => read,
+    }
+}
+
+/// [`last_glance`] for a page, which soon shows an old glance if the servers hang.
+///
+/// # Errors
+/// As [`last_glance`].
+pub async fn quick_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
+    match timeout(PAGE_MAX, glance(app, id)).await {
+        Ok(Ok(read)) => Ok(read),
+        failed => {
+            let late = || Fault::Unavailable("no reading in time".to_owned());
+            let fault = failed.ok().and_then(Result::err).unwrap_or_else(late);
+            app.glances.1.get(&id).await.map(Some).ok_or(fault)
+        }
     }
 }
 

@@ -58,7 +58,8 @@ async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Resul
     Ok(HttpResponse::Ok().json(sale))
 }
 
-async fn newest(app: Arc<App>, max: usize, after: Option<SaleId>) -> Result<(Vec<PublicSale>, bool), Fault> {
+/// A page of the list.
+pub async fn newest(app: Arc<App>, max: usize, after: Option<SaleId>) -> Result<(Vec<PublicSale>, bool), Fault> {
     let (sales, has_more) = glances(&app, max, after).await?;
     let views = sales.into_iter().map(|sale| view(Arc::clone(&app), sale));
     Ok((join_all(views).await, has_more))
@@ -71,7 +72,8 @@ async fn one(app: Arc<App>, id: SaleId) -> Result<Option<PublicSale>, Fault> {
     Ok(Some(view(app, sale).await))
 }
 
-async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
+/// A sale as shoppers see it.
+pub async fn view(app: Arc<App>, sale: Arc<Glance>) -> PublicSale {
     let releases = next_releases(&app, &sale).await;
     PublicSale::of(&sale, &releases)
 }

@@ -1,0 +1,365 @@
+//! The first paint: what the shoppers' pages show before their script runs. It is what `sale-page.js`, `item-card.js` and
+//! `sales-page.js` show to a visitor who is not signed in, so that nothing moves when the script takes over. The reader's
+//! time zone is not known, so times are in UTC until then.
+
+use crate::domain::sale::SaleState;
+use crate::http::pages::language::Language;
+use crate::http::views::{Availability, PublicItem, PublicSale};
+use chrono::{DateTime, Utc};
+use maud::{Markup, PreEscaped, html};
+use serde::Serialize;
+
+/// Above this limit, the script shows a field in place of a list of quantities.
+const CHOICE_MAX: u32 = 10;
+
+const DAY_SECONDS: i64 = 86_400;
+
+/// Currencies whose prices have no fraction, or three digits of it, as browsers show them. All others have two.
+const NO_FRACTION: &str = "AFN ALL BIF CLP COP DJF GNF HUF IDR IQD IRR ISK JPY KMF KPW KRW LAK LBP MGA MMK PKR PYG RWF SLL \
+    SOS SYP UGX VND VUV XAF XOF XPF YER";
+const THREE_DIGITS: &str = "BHD JOD KWD LYD OMR TND";
+
+/// The signs of common currencies in English and Chinese, as browsers show them. All others are shown by their code.
+const SIGNS: [(&str, [&str; 2]); 9] = [
+    ("CNY", ["CN¥", "¥"]),
+    ("EUR", ["€", "€"]),
+    ("GBP", ["£", "£"]),
+    ("HKD", ["HK$", "HK$"]),
+    ("INR", ["₹", "₹"]),
+    ("JPY", ["¥", "JP¥"]),
+    ("KRW", ["₩", "₩"]),
+    ("TWD", ["NT$", "NT$"]),
+    ("USD", ["$", "US$"]),
+];
+
+/// The reading that the page's script begins with, as a block of data. Without `<`, no text ends the block.
+pub fn reading(of: &impl Serialize) -> Markup {
+    let json = serde_json::to_string(of).unwrap_or_default().replace('<', "\\u003c");
+    html! { script id="reading" type="application/json" { (PreEscaped(json)) } }
+}
+
+/// The title of a page, and what another site shows of a link to it.
+pub fn head(language: Language, title: &str, description: Option<&str>) -> Markup {
+    html! {
+        title { (title) }
+        @if let Some(description) = description {
+            meta name="description" content=(description);
+            meta property="og:description" content=(description);
+        }
+        meta property="og:type" content="website";
+        meta property="og:title" content=(title);
+        meta property="og:site_name" content="Flashsale";
+        meta property="og:locale" content=(match language {
+            Language::English => "en_US",
+            Language::Chinese => "zh_CN",
+        });
+    }
+}
+
+pub fn sale_head(language: Language, sale: &PublicSale) -> Markup {
+    let texts = [
+        language.say(&state_word(sale)).to_owned(),
+        lowest_price(language, sale),
+        span(language, sale.starts_at, sale.ends_at),
+    ];
+    let said: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    head(language, &sale.name, Some(&said.join(" · ")))
+}
+
+/// The upper part of a sale's page.
+pub fn hero(language: Language, sale: &PublicSale) -> Markup {
+    let (word, until) = match sale.state {
+        SaleState::Draft => ("isDraft", None),
+        SaleState::Scheduled => ("startsIn", Some(sale.starts_at)),
+        SaleState::Open | SaleState::Paused => ("endsIn", Some(sale.ends_at)),
+        SaleState::Closed => ("isOver", None),
+    };
+    let seconds = until.map(|until| seconds_left(sale, until));
+    let is_paused = sale.state == SaleState::Paused;
+    let notice = if is_paused { language.say("pausedNote") } else { "" };
+    html! {
+        p { span id="state" class={ "pill is-" (sale.state) } { (language.say(&state_word(sale))) } }
+        h1 id="name" { (sale.name) }
+        p id="until" .until .scripted[seconds.is_some()] { (language.say(word)) }
+        div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until"
+            hidden[seconds.is_none()] {
+            @for (number, word) in seconds.map(countdown_parts).unwrap_or_default() {
+                span class="part" { b { (format!("{number:02}")) } small { (language.say(word)) } }
+            }
+        }
+        p id="when" class="when muted" { (span(language, sale.starts_at, sale.ends_at)) }
+        p id="notice" class="note" hidden[!is_paused] { (notice) }
+    }
+}
+
+/// The same of a sale that is not there, or cannot be read now.
+pub fn empty_hero(language: Language, name: &str, notice: &str) -> Markup {
+    html! {
+        p { span id="state" class="pill" {} }
+        h1 id="name" { (language.say(name)) }
+        p id="until" class="until" {}
+        div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until" hidden {}
+        p id="when" class="when muted" {}
+        p id="notice" class="note" hidden[notice.is_empty()] { (language.say(notice)) }
+    }
+}
+
+pub fn items(language: Language, sale: &PublicSale) -> Markup {
+    html! { @for one in &sale.items { (item(language, sale, one)) } }
+}
+
+fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
+    let may_queue = sale.state == SaleState::Scheduled && sale.guards.waiting_room;
+    let is_selling = sale.state == SaleState::Open || may_queue;
+    let hold = match sale.state {
+        SaleState::Open | SaleState::Paused => hold_words(language, item),
+        _ => String::new(),
+    };
+    let word = match sale.state {
+        SaleState::Paused => "pausedButton",
+        SaleState::Closed => "closedButton",
+        _ if !is_selling => "notYet",
+        _ if item.availability == Availability::SoldOut && !may_queue => {
+            if item.on_hold == Some(true) {
+                "keepTrying"
+            } else {
+                "left_sold_out"
+            }
+        }
+        _ if sale.guards.waiting_room => "enterRoom",
+        _ => "buy",
+    };
+    let left = match item.availability {
+        Availability::Available => "available",
+        Availability::Low => "low",
+        Availability::SoldOut => "sold_out",
+    };
+    html! {
+        li class="item" {
+            div class="item-head" {
+                h3 { (item.name) }
+                span class={ "pill is-" (left) } hidden[!is_selling] { (language.say(&format!("left_{left}"))) }
+            }
+            p class="price" { (money(language, item.price_minor, &item.currency)) }
+            p class="muted small" { (language.say_with("limitNote", "n", &item.per_user_limit.to_string())) }
+            p class="small hold" hidden[hold.is_empty()] { (hold) }
+            div class="buying scripted" {
+                div class="choice" hidden[item.per_user_limit < 2] {
+                    label { (language.say("quantity")) }
+                    @if item.per_user_limit > CHOICE_MAX {
+                        input type="number" value="1" disabled;
+                    } @else {
+                        select disabled { option { "1" } }
+                    }
+                }
+                button class="strong buy" type="button" disabled aria-disabled="true" { (language.say(word)) }
+            }
+        }
+    }
+}
+
+/// Whether units of a sold-out item may come back, and when.
+fn hold_words(language: Language, item: &PublicItem) -> String {
+    let next = item.next_release_at.as_deref();
+    let next = next.and_then(|next| next.parse::<DateTime<Utc>>().ok());
+    match (item.on_hold, next) {
+        (None, _) => String::new(),
+        (Some(false), _) => language.say("noneOnHold").to_owned(),
+        (Some(true), Some(next)) => language.say_with("onHoldUntil", "time", &next.format("%H:%M UTC").to_string()),
+        (Some(true), None) => language.say("onHold").to_owned(),
+    }
+}
+
+/// The list of sales, in the script's order.
+pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
+    let mut sorted: Vec<&PublicSale> = sales.iter().collect();
+    sorted.sort_by_key(|sale| (rank(sale.state), sale.starts_at));
+    html! {
+        @if sorted.is_empty() {
+            li class="muted" { (language.say("noSales")) }
+        }
+        @for sale in sorted {
+            @let is_sold_out = is_sold_out(sale);
+            li class="sale" {
+                div class="item-head" {
+                    h2 { a href={ "/sales/" (sale.id) } { (sale.name) } }
+                    @if is_sold_out {
+                        span class="pill" { (language.say("left_sold_out")) }
+                    } @else {
+                        span class={ "pill is-" (sale.state) } { (language.say(&state_word(sale))) }
+                    }
+                }
+                p class="muted" { (timing(language, sale)) }
+                p class="muted" { (lowest_price(language, sale)) }
+            }
+        }
+    }
+}
+
+/// Open sales come first.
+const fn rank(state: SaleState) -> u8 {
+    match state {
+        SaleState::Open => 0,
+        SaleState::Paused => 1,
+        SaleState::Scheduled => 2,
+        SaleState::Closed | SaleState::Draft => 3,
+    }
+}
+
+fn is_sold_out(sale: &PublicSale) -> bool {
+    let mut items = sale.items.iter();
+    sale.state == SaleState::Open && items.all(|item| item.availability == Availability::SoldOut)
+}
+
+/// The time until the sale starts or ends. For a closed sale, the date when it started.
+fn timing(language: Language, sale: &PublicSale) -> String {
+    let (word, date, until) = match sale.state {
+        SaleState::Scheduled => ("startsIn", "startsOn", sale.starts_at),
+        SaleState::Open | SaleState::Paused => ("endsIn", "endsOn", sale.ends_at),
+        SaleState::Draft | SaleState::Closed => return moment(language, sale.starts_at),
+    };
+    let seconds = seconds_left(sale, until);
+    // More than a day ahead, the date says more than the hours left.
+    if seconds > DAY_SECONDS {
+        return language.say_with(date, "time", &moment(language, until));
+    }
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let word = language.say(word);
+    if hours > 0 {
+        format!("{word} {hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{word} {minutes}:{seconds:02}")
+    }
+}
+
+fn state_word(sale: &PublicSale) -> String {
+    format!("state_{}", sale.state)
+}
+
+/// Whole seconds, rounded up.
+fn seconds_left(sale: &PublicSale, until: DateTime<Utc>) -> i64 {
+    let millis = (until - sale.server_time).num_milliseconds().max(0);
+    millis / 1000 + i64::from(millis % 1000 > 0)
+}
+
+/// Days, hours, minutes and seconds with their words. Days appear only if there are any.
+fn countdown_parts(seconds: i64) -> Vec<(i64, &'static str)> {
+    let parts = [
+        (seconds / DAY_SECONDS, "days"),
+        (seconds / 3600 % 24, "hours"),
+        (seconds / 60 % 60, "minutes"),
+        (seconds % 60, "seconds"),
+    ];
+    let is_shown = |(number, word): &(i64, &str)| *word != "days" || *number > 0;
+    parts.into_iter().filter(is_shown).collect()
+}
+
+fn lowest_price(language: Language, sale: &PublicSale) -> String {
+    let Some(lowest) = sale.items.iter().min_by_key(|item| item.price_minor) else {
+        return String::new();
+    };
+    let amount = money(language, lowest.price_minor, &lowest.currency);
+    if sale.items.iter().all(|item| item.price_minor == lowest.price_minor) {
+        amount
+    } else {
+        language.say_with("from", "amount", &amount)
+    }
+}
+
+fn money(language: Language, minor: i64, currency: &str) -> String {
+    let digits = if NO_FRACTION.contains(currency) {
+        0
+    } else if THREE_DIGITS.contains(currency) {
+        3
+    } else {
+        2
+    };
+    let unit = 10_i64.pow(digits);
+    let whole = grouped(minor / unit);
+    let amount = match digits {
+        0 => whole,
+        3 => format!("{whole}.{:03}", minor % unit),
+        _ => format!("{whole}.{:02}", minor % unit),
+    };
+    let sign = SIGNS.iter().find(|(code, _)| *code == currency);
+    match (sign, language) {
+        (Some((_, [english, _])), Language::English) => format!("{english}{amount}"),
+        (Some((_, [_, chinese])), Language::Chinese) => format!("{chinese}{amount}"),
+        // No line breaks between the code and the number.
+        (None, _) => format!("{currency}\u{a0}{amount}"),
+    }
+}
+
+/// With a comma after each thousand.
+fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn day(language: Language, at: DateTime<Utc>) -> String {
+    let form = match language {
+        Language::English => "%-d %b %Y",
+        Language::Chinese => "%Y年%-m月%-d日",
+    };
+    at.format(form).to_string()
+}
+
+fn moment(language: Language, at: DateTime<Utc>) -> String {
+    format!("{} {}", day(language, at), at.format("%H:%M UTC"))
+}
+
+fn span(language: Language, from: DateTime<Utc>, to: DateTime<Utc>) -> String {
+    if from.date_naive() == to.date_naive() {
+        let hours = (from.format("%H:%M"), to.format("%H:%M UTC"));
+        format!("{} {} – {}", day(language, from), hours.0, hours.1)
+    } else {
+        format!("{} – {}", moment(language, from), moment(language, to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{countdown_parts, money, reading, span};
+    use crate::domain::time::from_millis;
+    use crate::http::pages::language::Language::{Chinese, English};
+
+    #[test]
+    fn prices_are_as_browsers_show_them() {
+        for (minor, currency, english, chinese) in [
+            (2500, "EUR", "€25.00", "€25.00"),
+            (123_456_789, "USD", "$1,234,567.89", "US$1,234,567.89"),
+            (5, "CNY", "CN¥0.05", "¥0.05"),
+            (2500, "JPY", "¥2,500", "JP¥2,500"),
+            (2500, "KWD", "KWD\u{a0}2.500", "KWD\u{a0}2.500"),
+            (100_000, "CHF", "CHF\u{a0}1,000.00", "CHF\u{a0}1,000.00"),
+        ] {
+            assert_eq!(money(English, minor, currency), english);
+            assert_eq!(money(Chinese, minor, currency), chinese);
+        }
+    }
+
+    #[test]
+    fn times_have_their_zone_and_days_only_if_there_are_any() {
+        let (from, to, later) = (from_millis(0), from_millis(3_600_000), from_millis(90_000_000));
+        assert_eq!(span(English, from, to), "1 Jan 1970 00:00 – 01:00 UTC");
+        assert_eq!(
+            span(Chinese, from, later),
+            "1970年1月1日 00:00 UTC – 1970年1月2日 01:00 UTC"
+        );
+        assert_eq!(countdown_parts(59), [(0, "hours"), (0, "minutes"), (59, "seconds")]);
+        assert_eq!(countdown_parts(90_061)[0], (1, "days"));
+    }
+
+    #[test]
+    fn no_name_ends_the_block_of_data() {
+        let block = reading(&"</script><script>").into_string();
+        assert_eq!(block.matches('<').count(), 2, "{block}");
+    }
+}
