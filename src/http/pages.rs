@@ -4,6 +4,8 @@
 //! visitors with one language, and has nothing of any shopper. The console is a file of the program. Its scripts fetch all
 //! data from the API.
 
+mod assets;
+mod bundle;
 mod language;
 mod paint;
 
@@ -15,7 +17,7 @@ use crate::domain::shop_look::{Accent, ShopLook};
 use crate::flow::App;
 use crate::flow::sell::glance::quick_glance;
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::file::{File, version};
+use crate::http::file::File;
 use crate::http::problem::Problem;
 use crate::http::shop::sales::{newest, view};
 use crate::http::views::{Page, PublicSale};
@@ -24,98 +26,13 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use assets::{FILES, PICTURES, POLICY, VERSION, page};
 use language::Language;
 use maud::{Markup, html};
 use moka::future::Cache;
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// The content security policy. A page may load its own files, its own API, and captchas (`data:`). It submits forms
-/// only by script, and turns no text into markup or code. The policy `proof` lets it start its one worker.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-    require-trusted-types-for 'script'; trusted-types proof";
-/// The part of the policy about pictures. The shop's pages also load them from the origins that are configured.
-const PICTURES: &str = "img-src 'self' data:";
-
-macro_rules! assets {
-    ($($folder:literal: $($name:literal)*;)*) => {
-        const ASSETS: &[(&str, &str)] =
-            &[$($(($name, include_str!(concat!("../../web/", $folder, "/", $name)))),*),*];
-    };
-}
-
-assets! {
-    "shared":
-        "api.js"
-        "base.css"
-        "clock.js"
-        "dom.js"
-        "format.js"
-        "icon.svg"
-        "language.js"
-        "problem.js"
-        "sale-state.js"
-        "storage.js"
-        "words.js";
-    "shop":
-        "attempt-store.js"
-        "attempt.js"
-        "captcha.js"
-        "development.js"
-        "item-card.js"
-        "order-row.js"
-        "payment.js"
-        "poll.js"
-        "proof-worker.js"
-        "proof.js"
-        "reading.js"
-        "room.js"
-        "sale-page.js"
-        "sales-page.js"
-        "shop-links.js"
-        "shop.css"
-        "sign-in.js"
-        "token.js";
-    "console":
-        "console-accounts.js"
-        "console-api.js"
-        "console-asked.js"
-        "console-attention.js"
-        "console-badges.js"
-        "console-change.js"
-        "console-contract.js"
-        "console-course.js"
-        "console-dialog.js"
-        "console-download.js"
-        "console-fields.js"
-        "console-form.js"
-        "console-guards.js"
-        "console-limits.js"
-        "console-live.js"
-        "console-money.js"
-        "console-names.js"
-        "console-orders.js"
-        "console-plot.js"
-        "console-price.js"
-        "console-report.js"
-        "console-sale.js"
-        "console-sales.js"
-        "console-sessions.js"
-        "console-sign-in.js"
-        "console-table.js"
-        "console-terms.js"
-        "console-audit-log.js"
-        "console-time.js"
-        "console-units.js"
-        "console-verdict.js"
-        "console-words.js"
-        "console.css"
-        "console.js";
-}
 
 pub const PEOPLE_ROUTES: &[Endpoint] = &[
     Endpoint::page("/", handler!(sales)),
@@ -165,17 +82,6 @@ pub struct Pages {
     chinese: Files,
     /// Pages that were shown a moment ago.
     shown: Cache<Shown, Arc<File>>,
-}
-
-/// The content security policy of the shop's pages.
-fn policy_of(look: &ShopLook) -> String {
-    let logo = look.logo_url.as_deref().and_then(Origin::of);
-    let logo = logo.map(|origin| origin.to_string());
-    let mut pictures = PICTURES.to_owned();
-    for origin in logo.iter().chain(&look.image_origins) {
-        pictures += &format!(" {origin}");
-    }
-    POLICY.replacen(PICTURES, &pictures, 1)
 }
 
 /// The shoppers' pages in one language.
@@ -273,6 +179,17 @@ impl Files {
     }
 }
 
+/// The policy of the shop's pages. They also load pictures from the origins that are configured.
+fn policy_of(look: &ShopLook) -> String {
+    let logo = look.logo_url.as_deref().and_then(Origin::of);
+    let logo = logo.map(|origin| origin.to_string());
+    let mut pictures = PICTURES.to_owned();
+    for origin in logo.iter().chain(&look.image_origins) {
+        pictures += &format!(" {origin}");
+    }
+    POLICY.replacen(PICTURES, &pictures, 1)
+}
+
 /// A page with its holes filled. No text fills the next hole: `<` is escaped in all of them.
 fn page_by_language(text: &str, policy: &str, filled: &[(&str, &Markup)]) -> File {
     let filled = filled.iter();
@@ -281,32 +198,6 @@ fn page_by_language(text: &str, policy: &str, filled: &[(&str, &Markup)]) -> Fil
     });
     page(text, policy.to_owned()).by_language()
 }
-
-/// A page that loads its files by their present version. Scripts name each other without the folder.
-fn page(text: impl Into<String>, policy: impl Into<Cow<'static, str>>) -> File {
-    let text = text.into().replace("\"/assets/", &format!("\"/assets/{}/", *VERSION));
-    File::new(text, "text/html; charset=utf-8", policy)
-}
-
-/// The version of all files together, because they work only together.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let texts = ASSETS.iter().map(|(_, text)| text.as_bytes());
-    // A worker has the policy of its own file.
-    version(texts.chain([POLICY.as_bytes()]))
-});
-
-static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
-    let file = |(name, text): &(&'static str, &'static str)| {
-        let kind = match name.rsplit('.').next() {
-            Some("js") => "text/javascript; charset=utf-8",
-            Some("css") => "text/css; charset=utf-8",
-            Some("svg") => "image/svg+xml",
-            _ => "application/octet-stream",
-        };
-        (*name, File::new(*text, kind, POLICY))
-    };
-    ASSETS.iter().map(file).collect()
-});
 
 static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE, POLICY));
 

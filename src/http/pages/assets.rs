@@ -1,0 +1,138 @@
+//! The files that pages load, under names that change with their content.
+//!
+//! A shoppers' page loads one style sheet and one script, so that its first visit costs three requests. The console loads
+//! its modules one by one.
+
+use crate::http::file::{File, version};
+use crate::http::pages::bundle::bundle;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The content security policy. A page may load its own files, its own API, and captchas (`data:`). It submits forms
+/// only by script, and turns no text into markup or code. The policy `proof` lets it start its one worker.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types proof";
+/// The part of the policy about pictures.
+pub const PICTURES: &str = "img-src 'self' data:";
+
+macro_rules! assets {
+    ($($set:ident $folder:literal: $($name:literal)*;)*) => {
+        $(const $set: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../web/", $folder, "/", $name)))),*];)*
+    };
+}
+
+assets! {
+    SHARED "shared":
+        "api.js"
+        "base.css"
+        "clock.js"
+        "dom.js"
+        "format.js"
+        "icon.svg"
+        "language.js"
+        "problem.js"
+        "sale-state.js"
+        "storage.js"
+        "words.js";
+    SHOP "shop":
+        "attempt-store.js"
+        "attempt.js"
+        "captcha.js"
+        "development.js"
+        "item-card.js"
+        "order-row.js"
+        "payment.js"
+        "poll.js"
+        "proof.js"
+        "reading.js"
+        "room.js"
+        "sale-page.js"
+        "sales-page.js"
+        "shop-links.js"
+        "shop.css"
+        "sign-in.js"
+        "token.js";
+    // A worker has a file of its own.
+    WORKER "shop":
+        "proof-worker.js";
+    CONSOLE "console":
+        "console-accounts.js"
+        "console-api.js"
+        "console-asked.js"
+        "console-attention.js"
+        "console-badges.js"
+        "console-change.js"
+        "console-contract.js"
+        "console-course.js"
+        "console-dialog.js"
+        "console-download.js"
+        "console-fields.js"
+        "console-form.js"
+        "console-guards.js"
+        "console-limits.js"
+        "console-live.js"
+        "console-money.js"
+        "console-names.js"
+        "console-orders.js"
+        "console-plot.js"
+        "console-price.js"
+        "console-report.js"
+        "console-sale.js"
+        "console-sales.js"
+        "console-sessions.js"
+        "console-sign-in.js"
+        "console-table.js"
+        "console-terms.js"
+        "console-audit-log.js"
+        "console-time.js"
+        "console-units.js"
+        "console-verdict.js"
+        "console-words.js"
+        "console.css"
+        "console.js";
+}
+
+/// The scripts of the shoppers' pages.
+const SCRIPTS: [&str; 2] = ["sale-page.js", "sales-page.js"];
+/// The style sheets that they load as one, under the name of the last.
+const SHEETS: [&str; 2] = ["base.css", "shop.css"];
+
+/// The files as pages load them.
+static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+    let single = [SHARED, WORKER, CONSOLE].into_iter().flatten();
+    let mut texts: BTreeMap<&str, String> = single.map(|(name, text)| (*name, (*text).to_owned())).collect();
+    let parts: BTreeMap<&str, &str> = [SHARED, SHOP].into_iter().flatten().copied().collect();
+    texts.extend(SCRIPTS.map(|name| (name, bundle(name, &parts))));
+    let sheets = SHEETS.iter().filter_map(|name| parts.get(name).copied());
+    texts.insert("shop.css", sheets.collect());
+    texts
+});
+
+/// The version of all files together, because they work only together.
+pub static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let texts = TEXTS.values().map(String::as_bytes);
+    // A worker has the policy of its own file.
+    version(texts.chain([POLICY.as_bytes()]))
+});
+
+pub static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+    let file = |(name, text): (&&'static str, &'static String)| {
+        let kind = match name.rsplit('.').next() {
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "application/octet-stream",
+        };
+        (*name, File::new(text.as_str(), kind, POLICY))
+    };
+    TEXTS.iter().map(file).collect()
+});
+
+/// A page that loads its files by their present version. Scripts name each other without the folder.
+pub fn page(text: impl Into<String>, policy: impl Into<Cow<'static, str>>) -> File {
+    let text = text.into().replace("\"/assets/", &format!("\"/assets/{}/", *VERSION));
+    File::new(text, "text/html; charset=utf-8", policy)
+}
