@@ -332,7 +332,9 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             config.configure(serve("", &[pages::CONSOLE_ADDRESS_ROUTES]));
             return;
         }
-        config.configure(serve("", &[pages::PEOPLE_ROUTES]));
+        config
+            .configure(serve("", &[pages::PEOPLE_ROUTES]))
+            .default_service(web::to(pages::nowhere));
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
             let scope = scope.configure(serve("/dev", &[shop::development::ROUTES]));

@@ -22,8 +22,8 @@ use crate::http::problem::Problem;
 use crate::http::shop::sales::{newest, view};
 use crate::http::views::{Page, PublicSale};
 use crate::http::{Api, Shared, found};
-use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::http::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use assets::{FILES, PICTURES, POLICY, VERSION, page};
@@ -53,6 +53,7 @@ pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(t
 /// The shoppers' pages as files, without development mode and without anything of a shop, with holes for what they show.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
 const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
+const MISSING_PAGE: &str = include_str!("../../web/shop/missing.html");
 /// The holes.
 const HEAD: &str = "<!--head-->";
 const SHOWN: &str = "<!--shown-->";
@@ -95,6 +96,7 @@ struct Files {
     unread_sales: File,
     unread_sale: File,
     no_sale: File,
+    no_page: File,
 }
 
 impl Pages {
@@ -147,12 +149,14 @@ impl Files {
             page_by_language(&sale, policy, &filled)
         };
         let sales_head = paint::head(language, language.say("sales"), None);
+        let missing_head = paint::head(language, language.say("noPage"), None);
         let empty = [(HEAD, &sales_head), (SHOWN, &nothing), (READING, &nothing)];
         Self {
             language,
             unread_sales: page_by_language(&sales, policy, &empty),
             unread_sale: without("sales", &paint::empty_hero(language, "loading", "")),
             no_sale: without("noSale", &paint::empty_hero(language, "noSale", "noSaleNote")),
+            no_page: page_by_language(&language.translate(MISSING_PAGE), policy, &[(HEAD, &missing_head)]),
             sales,
             sale,
             policy: policy.to_owned(),
@@ -280,6 +284,21 @@ async fn sale_page(
     let pages = &shared.pages;
     let make = async { Arc::new(pages.of(language).showing_sale(&view(app, glance).await)) };
     Ok(Some(pages.shown.get_with((Some(id), language), Box::pin(make)).await))
+}
+
+/// An address that nothing serves: people get a page, programs a problem.
+pub async fn nowhere(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let is_reading = [Method::GET, Method::HEAD].contains(request.method());
+    let accepted = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|accepted| accepted.to_str().ok());
+    let takes_page = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+    if !is_reading || !takes_page || request.path().starts_with("/console/") {
+        return Err(Problem::not_found("such path"));
+    }
+    let page = &api.pages.of(Language::of(&request)).no_page;
+    Ok(page.answer_as(&request, StatusCode::NOT_FOUND))
 }
 
 /// The page without what cannot be read now. Its script goes on asking.
