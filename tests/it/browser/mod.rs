@@ -5,6 +5,7 @@ mod appearance;
 mod attention;
 mod changes;
 mod console;
+mod first_paint;
 mod guards;
 mod limits;
 mod orders;

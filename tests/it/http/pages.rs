@@ -1,7 +1,8 @@
 //! The pages of shoppers and operators as they are served, their words and colours, and development mode.
 
-use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, program, sale};
+use crate::support::app::{Answer, Client, Instance, JWT_SECRET, TestApp, Who, environment, program, sale, sale_with};
 use crate::support::poll;
+use crate::support::servers::{Frozen, database, fresh_redis};
 use crate::support::window::{development, development_key};
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
@@ -10,7 +11,7 @@ use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Ste
 use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
 use flashsale::domain::sale_message::MESSAGE_MAX;
 use flate2::read::GzDecoder;
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,6 +19,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
@@ -48,14 +50,24 @@ fn assets() -> BTreeMap<String, String> {
     files().filter(|(name, _)| !name.ends_with(".html")).collect()
 }
 
-fn is_guarded(answer: &Answer) {
+/// Files of the shop that are parts of others.
+fn is_part(name: &str) -> bool {
+    let is_of_shop = root().join("web/shop").join(name).exists();
+    is_of_shop && !["sale-page.js", "sales-page.js", "proof-worker.js", "shop.css"].contains(&name)
+}
+
+/// How long clients keep a copy: a page of the shop, and all other pages and files, which they ask for again.
+const SECOND: &str = "public, max-age=1";
+const ASK: &str = "no-cache";
+
+fn is_guarded(answer: &Answer, caching: &str) {
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
-        ("cache-control", "no-cache"),
+        ("cache-control", caching),
     ] {
         assert_eq!(answer.header(name), Some(value), "{name}");
     }
@@ -69,9 +81,20 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
     let kinds = [("js", "text/javascript"), ("css", "text/css"), ("svg", "image/svg+xml")];
     for (name, text) in assets() {
         let path = format!("/assets/another/{name}");
+        if is_part(&name) {
+            app.get(Who::Nobody, &path).await.no(404, "not_found");
+            continue;
+        }
         let served = app.get(Who::Nobody, &path).await.ok(200);
-        is_guarded(&served);
+        is_guarded(&served, ASK);
+        let is_bundle = root().join("web/shop").join(&name).exists() && name != "proof-worker.js";
+        let text = if is_bundle { served.text.clone() } else { text };
         assert_eq!(served.text, text, "{name}");
+        let mut lines = text.lines().filter(|_| is_bundle);
+        assert!(
+            lines.all(|line| !line.starts_with("import ") && !line.starts_with("export ")),
+            "{name} is whole"
+        );
         let kind = served.header("content-type").unwrap();
         assert!(
             kinds
@@ -96,7 +119,7 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
                 .header("If-None-Match", known);
             let again = app.send(request).await.ok(status);
             assert_eq!(again.text.is_empty(), status == 304, "{name}");
-            is_guarded(&again);
+            is_guarded(&again, ASK);
         }
         let head = app.send(app.request(Method::HEAD, Who::Nobody, &path)).await.ok(200);
         assert_eq!((head.text.as_str(), head.header("etag")), ("", Some(tag)), "{name}");
@@ -115,9 +138,14 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
 #[tokio::test]
 async fn browsers_keep_the_files_that_a_page_names_and_ask_for_no_other() {
     let app = TestApp::start_api_only().await;
-    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3", "/console"] {
+    let sale = format!("/sales/{}", app.load_sale(&sale()).await);
+    for (path, vary) in [
+        ("/", "Accept-Encoding, Accept-Language"),
+        (&*sale, "Accept-Encoding, Accept-Language"),
+        ("/console", "Accept-Encoding"),
+    ] {
         let page = app.get(Who::Nobody, path).await.ok(200);
-        assert_eq!(page.header("vary"), Some("Accept-Encoding"));
+        assert_eq!(page.header("vary"), Some(vary));
         for rest in page.text.split("\"/assets/").skip(1) {
             let file = rest.split('"').next().unwrap();
             let file = app.get(Who::Nobody, &format!("/assets/{file}")).await.ok(200);
@@ -133,9 +161,10 @@ async fn browsers_keep_the_files_that_a_page_names_and_ask_for_no_other() {
 async fn configured_texts_of_the_shop_are_escaped_in_the_page() {
     let sign_in = "https://shop.example/sign-in?a=1&copy=2&back={return}";
     let app = TestApp::with("api", &[("FLASHSALE_SIGN_IN_URL", sign_in)]).await;
-    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+    let sale = format!("/sales/{}", app.load_sale(&sale()).await);
+    for path in ["/", &sale] {
         let page = app.get(Who::Nobody, path).await.ok(200);
-        is_guarded(&page);
+        is_guarded(&page, SECOND);
         let escaped = "data-sign-in-url=\"https://shop.example/sign-in?a=1&amp;copy=2&amp;back={return}\"";
         assert!(
             page.text.contains(escaped) && !page.text.contains("data-pay-url"),
@@ -159,7 +188,8 @@ async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures(
     let pictures = "img-src 'self' data: https://logos.example https://images.example https://cdn.example:8443;";
     let policy = POLICY.replace("img-src 'self' data:;", pictures);
     let app = TestApp::with("api", &look).await;
-    for path in ["/", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+    let sale = format!("/sales/{}", app.load_sale(&sale()).await);
+    for path in ["/", &sale] {
         let page = app.get(Who::Nobody, path).await.ok(200);
         assert_eq!(page.header("content-security-policy"), Some(policy.as_str()));
         for part in [
@@ -170,11 +200,11 @@ async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures(
             assert!(page.text.contains(part), "{part}: {}", page.text);
         }
     }
-    is_guarded(&app.get(Who::Nobody, "/console").await.ok(200));
+    is_guarded(&app.get(Who::Nobody, "/console").await.ok(200), ASK);
 
     let plain = TestApp::start_api_only().await;
     let page = plain.get(Who::Nobody, "/").await.ok(200);
-    is_guarded(&page);
+    is_guarded(&page, SECOND);
     assert!(page.text.contains("data-shop-name=\"Flashsale\""), "{}", page.text);
     for part in ["data-shop-logo-url", "data-shop-accent"] {
         assert!(!page.text.contains(part), "{}", page.text);
@@ -198,18 +228,26 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
     ];
     let (attention, report) = (format!("{console}/attention"), format!("{console}/report"));
     let of_sales = ["/console/sales/new", &console, &draft, &attention, &report];
-    let of_shop = ["/", &sale_path, "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"];
+    let of_shop = ["/", &sale_path];
+    app.buy("ada-lovelace", &id, "k", 1).await.ok(201);
     for path in of_shop.into_iter().chain(of_console).chain(of_sales) {
-        let page = app.get(Who::Nobody, path).await.ok(200);
-        is_guarded(&page);
+        let page = app.get(Who::Shopper("ada-lovelace"), path).await.ok(200);
+        is_guarded(&page, if of_shop.contains(&path) { SECOND } else { ASK });
+        assert!(!page.text.contains("ada-lovelace"), "{path}");
         assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
         assert!(page.text.contains("data-development=\"no\""), "{path}");
-        let tag = page.header("etag").unwrap();
-        let request = app.request(Method::GET, Who::Nobody, path).header("If-None-Match", tag);
-        app.send(request).await.ok(304);
+        if !of_shop.contains(&path) {
+            let tag = page.header("etag").unwrap();
+            let request = app.request(Method::GET, Who::Nobody, path).header("If-None-Match", tag);
+            app.send(request).await.ok(304);
+        }
         for (at, _) in page.text.match_indices("<script") {
             let tag = &page.text[at..at + page.text[at..].find("</script>").unwrap()];
-            assert!(tag.ends_with("\">") && tag.contains(" src=\"/assets/"), "{tag}");
+            let is_data = tag.starts_with("<script id=\"reading\" type=\"application/json\">{");
+            assert!(
+                is_data || tag.ends_with("\">") && tag.contains(" src=\"/assets/"),
+                "{tag}"
+            );
         }
         for word in ["style=", "<style", "javascript:", "http:", "https:", "//"] {
             assert!(!page.text.contains(word), "{path} has {word}");
@@ -262,29 +300,134 @@ fn pages_and_scripts_name_only_files_that_there_are_and_load_all_that_they_need(
     }
     let all: BTreeSet<String> = assets.keys().cloned().collect();
     assert_eq!(named, all, "files that nobody needs");
-    for page in ["console.html", "sale.html", "sales.html"] {
-        let text = pages().remove(page).unwrap();
-        let entry = text
-            .split("module\" src=\"/assets/")
-            .nth(1)
-            .unwrap()
-            .split('"')
-            .next()
-            .unwrap();
-        let (mut needed, mut left) = (BTreeSet::new(), vec![entry.to_owned()]);
-        while let Some(file) = left.pop() {
-            let imports = assets[&file]
-                .split("from './")
-                .skip(1)
-                .map(|rest| rest.split('\'').next().unwrap().to_owned());
-            left.extend(imports.filter(|import| needed.insert(import.clone())));
-        }
-        let preloaded = text.split("modulepreload\" href=\"/assets/").skip(1);
-        let preloaded: BTreeSet<_> = preloaded
-            .map(|rest| rest.split('"').next().unwrap().to_owned())
-            .collect();
-        assert_eq!(preloaded, needed, "{page} loads beforehand");
+    let console = pages().remove("console.html").unwrap();
+    let (mut needed, mut left) = (BTreeSet::new(), vec!["console.js".to_owned()]);
+    while let Some(file) = left.pop() {
+        let imports = assets[&file]
+            .split("from './")
+            .skip(1)
+            .map(|rest| rest.split('\'').next().unwrap().to_owned());
+        left.extend(imports.filter(|import| needed.insert(import.clone())));
     }
+    let preloaded = console.split("modulepreload\" href=\"/assets/").skip(1);
+    let preloaded: BTreeSet<_> = preloaded
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(preloaded, needed, "the console loads beforehand");
+}
+
+/// Asks as a browser does.
+fn asking(client: &Client, language: &str, path: &str) -> RequestBuilder {
+    let request = client.request(Method::GET, Who::Nobody, path);
+    let request = request.header("Accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    request.header("Accept-Language", language)
+}
+
+async fn page_in(client: &Client, language: &str, path: &str) -> Answer {
+    client.send(asking(client, language, path)).await
+}
+
+/// The text of a page that says that something is not there.
+async fn missing_page(client: &Client, language: &str, path: &str) -> String {
+    let page = asking(client, language, path).send().await.unwrap();
+    assert_eq!(page.status().as_u16(), 404, "{path}");
+    for (name, value) in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-security-policy", POLICY),
+        ("cache-control", ASK),
+    ] {
+        assert_eq!(page.headers()[name], value, "{path}");
+    }
+    page.text().await.unwrap()
+}
+
+/// The reading in a page.
+fn reading(page: &Answer) -> Value {
+    let rest = page
+        .text
+        .split("<script id=\"reading\" type=\"application/json\">")
+        .nth(1);
+    serde_json::from_str(rest.unwrap().split("</script>").next().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
+    let app = TestApp::start().await;
+    let hostile = "Drop </script><!--items--> &";
+    let id = app.load_sale(&sale_with(&json!({"name": hostile}))).await;
+    let path = format!("/sales/{id}");
+    let escaped = "Drop &lt;/script&gt;&lt;!--items--&gt; &amp;";
+    for (language, words) in [
+        (
+            "en-US,en;q=0.9",
+            ["lang=\"en\"", "On sale", "Available", "€499.00", "All sales"],
+        ),
+        (
+            "zh-CN,zh;q=0.9",
+            ["lang=\"zh-CN\"", "抢购中", "有货", "€499.00", "全部活动"],
+        ),
+    ] {
+        let page = page_in(&app, language, &path).await.ok(200);
+        let title = format!("<meta property=\"og:title\" content=\"{escaped}\">");
+        let heading = format!("<h1 id=\"name\">{escaped}</h1>");
+        for text in [&*title, &heading, "A phone", "og:description"].iter().chain(&words) {
+            assert!(page.text.contains(text), "no {text} in {}", page.text);
+        }
+        let mut shown = reading(&page);
+        let mut sale = app.get(Who::Nobody, &format!("/v1{path}")).await.ok(200).body;
+        for one in [&mut shown, &mut sale] {
+            assert!(one.as_object_mut().unwrap().remove("server_time").is_some());
+        }
+        assert_eq!(shown, sale);
+    }
+    let list = page_in(&app, "en", "/").await.ok(200);
+    let link = format!("<a href=\"{path}\">{escaped}</a>");
+    for text in [&*link, "On sale", "€499.00", "Ends in 59:"] {
+        assert!(list.text.contains(text), "no {text} in {}", list.text);
+    }
+    assert_eq!(reading(&list)["data"][0]["id"], json!(id));
+    app.operate(&id, "pause").await.ok(200);
+    poll::answer("the page shows that it is paused", || async {
+        let page = page_in(&app, "en", &path).await.ok(200);
+        page.text.contains("Nobody can buy now").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_address_is_a_page_for_people_and_a_problem_for_programs() {
+    let app = TestApp::start_api_only().await;
+    for (language, words) in [("en", "There is no such page."), ("zh", "没有这个页面。")] {
+        let page = missing_page(&app, language, "/nothing/here").await;
+        assert!(page.contains(words), "{page}");
+    }
+    for sale in ["/sales/nonsense", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
+        let page = missing_page(&app, "en", sale).await;
+        assert!(page.contains("There is no such sale."), "{page}");
+    }
+    for path in ["/v1/nothing", "/console/no/such/view"] {
+        page_in(&app, "en", path).await.no(404, "not_found");
+    }
+    app.get(Who::Nobody, "/nothing").await.no(404, "not_found");
+    app.post(Who::Nobody, "/nothing").await.no(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_redis_hangs_a_page_shows_the_last_reading() {
+    let redis = fresh_redis();
+    let environment = environment(&redis.server.url(), &database().await);
+    let app = Instance::start(&environment, "all").may_log_errors();
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/sales/{id}");
+    page_in(&app, "en", &path).await.ok(200);
+    let frozen = Frozen::one(redis.server.pid());
+    // Longer than a reading stays in memory.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        let page = page_in(&app, "en", &path).await.ok(200);
+        assert!(page.text.contains("<h1 id=\"name\">A sale</h1>"), "{}", page.text);
+    }
+    drop(frozen);
 }
 
 /// The number that a line of a file ends with.

@@ -206,6 +206,8 @@ impl Window {
     pub async fn goto_sale(&self, sale: &str) {
         self.goto(&format!("/sales/{sale}")).await;
         self.sees("#countdown .part", "").await;
+        // The buttons of the HTML do nothing until the script has replaced them.
+        self.sees("#items .buy:not([disabled])", "").await;
     }
 
     /// Opens the link of development mode, on the page that is open.
