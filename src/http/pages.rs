@@ -236,7 +236,8 @@ fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
 
 async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let (shared, language) = (Arc::clone(&api.shared), Language::of(&request));
-    let page = match api.pages.shown.get(&(None, language)).await {
+    let shown: Shown = (None, language);
+    let page = match api.pages.shown.get(&shown).await {
         Some(page) => Ok(page),
         None => api.for_shopper(move |app| list_page(app, shared, language)).await,
     };
@@ -261,7 +262,8 @@ async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let Ok(id) = request.match_info().query("id").parse::<SaleId>() else {
         return files.no_sale.answer_as(&request, StatusCode::NOT_FOUND);
     };
-    let page = match api.pages.shown.get(&(Some(id), language)).await {
+    let shown: Shown = (Some(id), language);
+    let page = match api.pages.shown.get(&shown).await {
         Some(page) => Ok(Some(page)),
         None => api.for_shopper(move |app| sale_page(app, shared, id, language)).await,
     };
