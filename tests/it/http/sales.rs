@@ -267,6 +267,10 @@ async fn shoppers_see_sales_without_a_token_but_no_counts() {
     assert_eq!(shown.body["state"], "open");
     assert_eq!(shown.body["items"][0]["availability"], "available");
     assert!(!shown.text.contains("987654321"), "{shown:?}");
+    assert_eq!(shown.header("cache-control"), Some("public, max-age=1"));
+    assert_eq!(shown.header("vary"), Some("Authorization"));
+    let signed_in = app.get(Who::Shopper("ada"), &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(signed_in.header("cache-control"), Some("no-store"));
     let server_time: DateTime<Utc> = shown.text("server_time").parse().unwrap();
     assert!((Utc::now() - server_time).abs() < TimeDelta::seconds(5));
     assert_eq!(shown.text("server_time"), rfc3339(server_time));
