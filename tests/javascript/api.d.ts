@@ -86,28 +86,28 @@ interface Amendment {
     admissions_per_second?: number;
     guards?: {
         waiting_room?: {
-            value: boolean;
-            percent: number;
+            value?: boolean;
+            percent?: number;
             shadow?: boolean;
         };
         purchase_token?: {
-            value: boolean;
-            percent: number;
+            value?: boolean;
+            percent?: number;
             shadow?: boolean;
         };
         challenge?: {
-            value: ChallengeKind;
-            percent: number;
+            value?: ChallengeKind;
+            percent?: number;
             shadow?: boolean;
         };
         holds_max?: {
-            value: number;
-            percent: number;
+            value?: number;
+            percent?: number;
             shadow?: boolean;
         };
         unpaid_cooldown_seconds?: {
-            value: number;
-            percent: number;
+            value?: number;
+            percent?: number;
             shadow?: boolean;
         };
     };
@@ -152,23 +152,23 @@ interface LiftBody {
 
 interface GuardPatch {
     address_rate?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     account_rate?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     instance_rate?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     shared_rate?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     adaptive_min_rate?: number;
@@ -176,13 +176,13 @@ interface GuardPatch {
     adaptive_latency_ms?: number;
     adaptive_in_flight?: number;
     browsing_alert_above?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     browsing_ban_above?: {
-        value: number;
-        percent: number;
+        value?: number;
+        percent?: number;
         shadow?: boolean;
     } | number;
     browsing_ban_seconds?: number;

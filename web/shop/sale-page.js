@@ -100,11 +100,12 @@ function render() {
         renderMessage();
     }
     if (sale && state) {
+        const shown = { ...sale, state };
         const all = sale.items.map((item) => {
             const card = cards.get(item.sku) ?? itemCard(item, { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink });
             cards.set(item.sku, card);
             const own = phase?.sku === item.sku ? phase : null;
-            const text = card.update(now(), { ...sale, state }, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
+            const text = card.update(now(), shown, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
             if (own && text !== said) {
                 said = text;
                 announce(text);
