@@ -7,13 +7,13 @@
 mod assets;
 mod bundle;
 mod language;
+mod look;
 mod paint;
 
 use crate::domain::fault::Fault;
-use crate::domain::host::Origin;
 use crate::domain::ids::SaleId;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
-use crate::domain::shop_look::{Accent, ShopLook};
+use crate::domain::shop_look::ShopLook;
 use crate::flow::App;
 use crate::flow::sell::glance::quick_glance;
 use crate::http::endpoint::{Endpoint, handler};
@@ -26,7 +26,7 @@ use actix_web::http::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use assets::{FILES, PICTURES, POLICY, VERSION, page};
+use assets::{FILES, POLICY, VERSION, page, versioned};
 use language::Language;
 use maud::{Markup, html};
 use moka::future::Cache;
@@ -50,13 +50,16 @@ pub const CONSOLE_ROUTES: &[Endpoint] = &[
 /// On the operators' address, `/` leads to the console.
 pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];
 
-/// The shoppers' pages as files, without development mode and without anything of a shop, with holes for what they show.
+/// The shoppers' pages as files, without development mode, with holes for what they show and for the shop's look.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
 const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
 const MISSING_PAGE: &str = include_str!("../../web/shop/missing.html");
 /// The holes.
 const HEAD: &str = "<!--head-->";
+const COLOURS: &str = "<!--colours-->";
+const BRAND: &str = "<!--brand-->";
 const SHOWN: &str = "<!--shown-->";
+const MESSAGE: &str = "<!--message-->";
 const ITEMS: &str = "<!--items-->";
 const READING: &str = "<!--reading-->";
 /// The console. Its script shows the view that the address names.
@@ -88,6 +91,8 @@ pub struct Pages {
 /// The shoppers' pages in one language.
 struct Files {
     language: Language,
+    /// The shop's name.
+    shop: String,
     policy: String,
     /// With holes.
     sales: String,
@@ -108,8 +113,6 @@ impl Pages {
             ("sign-in-url", shop.sign_in.as_ref().map(ShopLink::as_str)),
             ("pay-url", shop.pay.as_ref().map(ShopLink::as_str)),
             ("shop-name", Some(look.name.as_str())),
-            ("shop-logo-url", look.logo_url.as_deref()),
-            ("shop-accent", look.accent.as_ref().map(Accent::as_str)),
         ];
         for (name, text) in texts {
             if let Some(text) = text {
@@ -121,9 +124,15 @@ impl Pages {
         } else {
             HIDDEN_NOTE
         };
-        let made = |text: &str| text.replacen(PRODUCTION, &said, 1).replacen(HIDDEN_NOTE, note, 1);
-        let (sales, sale, policy) = (made(SALES_PAGE), made(SALE_PAGE), policy_of(look));
-        let files = |language| Files::new(language, &sales, &sale, &policy);
+        let (colours, brand) = (look::colours(look), look::brand(look));
+        let made = |text: &str| {
+            let text = versioned(text)
+                .replacen(PRODUCTION, &said, 1)
+                .replacen(HIDDEN_NOTE, note, 1);
+            filled(&text, &[(COLOURS, &colours), (BRAND, &brand)])
+        };
+        let templates = [SALES_PAGE, SALE_PAGE, MISSING_PAGE].map(made);
+        let files = |language| Files::new(language, &templates, look);
         Self {
             english: files(Language::English),
             chinese: files(Language::Chinese),
@@ -140,70 +149,73 @@ impl Pages {
 }
 
 impl Files {
-    fn new(language: Language, sales: &str, sale: &str, policy: &str) -> Self {
-        let (sales, sale) = (language.translate(sales), language.translate(sale));
-        let nothing = html! {};
+    fn new(language: Language, templates: &[String; 3], look: &ShopLook) -> Self {
+        let [sales, sale, missing] = templates.each_ref().map(|page| language.translate(page));
+        let (shop, policy, nothing) = (look.name.clone(), look::policy(look), html! {});
+        let head = |title: &str| paint::head(language, &shop, language.say(title));
+        let made = |text: &str, holes: &[(&str, &Markup)]| page_by_language(text, &policy, holes);
         let without = |title: &str, shown: &Markup| {
-            let head = paint::head(language, language.say(title), None);
-            let filled = [(HEAD, &head), (SHOWN, shown), (ITEMS, &nothing), (READING, &nothing)];
-            page_by_language(&sale, policy, &filled)
+            let message = paint::message(language, None);
+            let holes = [
+                (HEAD, &head(title)),
+                (SHOWN, shown),
+                (MESSAGE, &message),
+                (ITEMS, &nothing),
+                (READING, &nothing),
+            ];
+            made(&sale, &holes)
         };
-        let sales_head = paint::head(language, language.say("sales"), None);
-        let missing_head = paint::head(language, language.say("noPage"), None);
-        let empty = [(HEAD, &sales_head), (SHOWN, &nothing), (READING, &nothing)];
         Self {
             language,
-            unread_sales: page_by_language(&sales, policy, &empty),
+            unread_sales: made(
+                &sales,
+                &[(HEAD, &head("sales")), (SHOWN, &nothing), (READING, &nothing)],
+            ),
             unread_sale: without("sales", &paint::empty_hero(language, "loading", "")),
             no_sale: without("noSale", &paint::empty_hero(language, "noSale", "noSaleNote")),
-            no_page: page_by_language(&language.translate(MISSING_PAGE), policy, &[(HEAD, &missing_head)]),
+            no_page: made(&missing, &[(HEAD, &head("noPage"))]),
             sales,
             sale,
-            policy: policy.to_owned(),
+            shop,
+            policy,
         }
     }
 
     fn showing_sale(&self, sale: &PublicSale) -> File {
-        let filled = [
-            (HEAD, &paint::sale_head(self.language, sale)),
+        let holes = [
+            (HEAD, &paint::sale_head(self.language, &self.shop, sale)),
             (SHOWN, &paint::hero(self.language, sale)),
+            (MESSAGE, &paint::message(self.language, Some(sale))),
             (ITEMS, &paint::items(self.language, sale)),
             (READING, &paint::reading(sale)),
         ];
-        page_by_language(&self.sale, &self.policy, &filled)
+        page_by_language(&self.sale, &self.policy, &holes)
     }
 
     fn showing_list(&self, list: &Page<PublicSale>) -> File {
-        let filled = [
-            (HEAD, &paint::head(self.language, self.language.say("sales"), None)),
+        let title = self.language.say("sales");
+        let holes = [
+            (HEAD, &paint::head(self.language, &self.shop, title)),
             (SHOWN, &paint::list(self.language, &list.data)),
             (READING, &paint::reading(list)),
         ];
-        page_by_language(&self.sales, &self.policy, &filled)
+        page_by_language(&self.sales, &self.policy, &holes)
     }
 }
 
-/// The policy of the shop's pages. They also load pictures from the origins that are configured.
-fn policy_of(look: &ShopLook) -> String {
-    let logo = look.logo_url.as_deref().and_then(Origin::of);
-    let logo = logo.map(|origin| origin.to_string());
-    let mut pictures = PICTURES.to_owned();
-    for origin in logo.iter().chain(&look.image_origins) {
-        pictures += &format!(" {origin}");
-    }
-    POLICY.replacen(PICTURES, &pictures, 1)
-}
-
-/// A page with its holes filled. No text fills the next hole: `<` is escaped in all of them.
-fn page_by_language(text: &str, policy: &str, filled: &[(&str, &Markup)]) -> File {
-    let filled = filled.iter();
-    let text = filled.fold(text.to_owned(), |text, (hole, markup)| {
+/// A text with its holes filled. No text fills the next hole: `<` is escaped in all of them.
+fn filled(text: &str, holes: &[(&str, &Markup)]) -> String {
+    let holes = holes.iter();
+    holes.fold(text.to_owned(), |text, (hole, markup)| {
         text.replacen(hole, &markup.0, 1)
-    });
-    page(text, policy.to_owned()).by_language()
+    })
 }
 
-static CONSOLE: LazyLock<File> = LazyLock::new(|| page(CONSOLE_PAGE, POLICY));
+fn page_by_language(text: &str, policy: &str, holes: &[(&str, &Markup)]) -> File {
+    page(filled(text, holes), policy.to_owned()).by_language()
+}
+
+static CONSOLE: LazyLock<File> = LazyLock::new(|| page(versioned(CONSOLE_PAGE), POLICY));
 
 /// The further views of the console, by the last part of their address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];

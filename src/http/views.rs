@@ -149,16 +149,16 @@ pub struct PublicItem {
     pub(super) next_release_at: Option<String>,
     /// What the item is, in plain text with line breaks; absent if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
+    pub(super) description: Option<String>,
     /// The address of the item's picture; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    image_url: Option<String>,
+    pub(super) image_url: Option<String>,
     /// The thing of which the item is a variant; absent if it is none. The variants of one thing have the same group.
     #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
+    pub(super) group: Option<String>,
     /// Which variant of the group it is, such as a size; absent if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    option: Option<String>,
+    pub(super) option: Option<String>,
 }
 
 /// What a purchase in the sale requires.
@@ -194,10 +194,10 @@ pub struct PublicSale {
     pub(super) name: String,
     /// What the sale is about, in plain text with line breaks; absent if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
+    pub(super) description: Option<String>,
     /// The address of the sale's picture; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    image_url: Option<String>,
+    pub(super) image_url: Option<String>,
     /// The sale's state at `server_time`.
     pub(super) state: SaleState,
     /// When the sale starts to sell.
@@ -217,7 +217,7 @@ pub struct PublicSale {
     pub(super) guards: PublicGuards,
     /// What the shop says to the sale's shoppers now; absent if it says nothing.
     #[serde(skip_serializing_if = "SaleMessage::is_empty")]
-    message: SaleMessage,
+    pub(super) message: SaleMessage,
     /// The items for sale.
     pub(super) items: Vec<PublicItem>,
 }

@@ -14,6 +14,7 @@ interface PageElements {
     'at-shop': HTMLElement;
     connection: HTMLElement;
     countdown: HTMLElement;
+    description: HTMLElement;
     'decline-offer': HTMLElement;
     development: HTMLElement;
     empty: HTMLElement;
@@ -34,6 +35,7 @@ interface PageElements {
     'offer-who': HTMLElement;
     'operator-wrong': HTMLElement;
     orders: HTMLElement;
+    picture: HTMLImageElement;
     'orders-section': HTMLElement;
     sales: HTMLElement;
     'sign-in': HTMLElement;
@@ -146,6 +148,13 @@ interface End {
 type Step = Repeat | End;
 type Counted = Record<Repeat['why'], number>;
 type Solution = { id: string; answer: string };
+
+// An item in the card of its group. `hasNews`: there is an attempt at it, or an unpaid order.
+interface Variant {
+    item: PublicItem;
+    card: HTMLElement;
+    hasNews: boolean;
+}
 
 // The phase of an attempt that the shopper sees.
 interface Phase extends Omit<End, 'kind'> {

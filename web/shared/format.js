@@ -13,6 +13,14 @@ export function money(minor, currency) {
     }
 }
 
+// The lowest price of these items.
+/** @param {PublicItem[]} items */
+export function lowestPrice(items) {
+    const [lowest] = [...items].sort((a, b) => a.price_minor - b.price_minor);
+    const amount = money(lowest.price_minor, lowest.currency);
+    return items.every((item) => item.price_minor === lowest.price_minor) ? amount : say('from', { amount });
+}
+
 // With the zone: readers in other zones see these times, too.
 /** @type {Intl.DateTimeFormatOptions} */
 const MOMENT = {

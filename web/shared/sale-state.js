@@ -12,6 +12,13 @@ export function stateAt(sale, now) {
     return sale.state === 'scheduled' && now >= Date.parse(sale.starts_at) ? 'open' : sale.state;
 }
 
+// Whether shoppers get in line before the sale starts.
+/** @type {(sale: Pick<PublicSale, 'state' | 'guards'>) => boolean} */
+export const mayQueue = (sale) => sale.state === 'scheduled' && sale.guards.waiting_room;
+
+/** @type {(sale: Pick<PublicSale, 'state' | 'guards'>) => boolean} */
+export const isOffered = (sale) => sale.state === 'open' || mayQueue(sale);
+
 // The moment to count down to, and the keys for its label and date. There is none for a closed sale. There is none for a
 // draft either, because a draft does not start by itself.
 /**

@@ -1,11 +1,13 @@
-// One item of a sale: description, availability, the buy button and the state of the attempt.
+// One item of a sale: picture, description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
+import { picture, showDescription, showPicture } from './look.js';
 import { payment } from './payment.js';
 import { meaning } from './problem.js';
 import { waitingRoom } from './room.js';
+import { isOffered, mayQueue } from './sale-state.js';
 
 // Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
 const CHOICE_MAX = 10;
@@ -153,10 +155,12 @@ function limitChoice(field, free) {
 /**
  * @param {PublicItem} item
  * @param {import('./payment.js').Act & { buy(sku: string, quantity: number, isTrying: boolean): void, again(): void, stop(): void }} act handles the buttons
+ * @param {boolean} isVariant whether it stands in the card of a group, which has picture and description
  */
-export function itemCard(item, act) {
+export function itemCard(item, act, isVariant) {
     const id = `item-${item.sku}`;
-    const name = element('h3', { id });
+    const image = picture();
+    const name = element(isVariant ? 'h4' : 'h3', { id });
     const price = element('p', { class: 'price' });
     const left = element('span', { class: 'pill' });
     const limit = element('p', { class: 'muted small' });
@@ -178,7 +182,10 @@ export function itemCard(item, act) {
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
-    const card = element('li', { class: 'item', tabindex: '-1' }, head, price, limit, hold, buying, total, wrong, outcome);
+    const description = element('p', { class: 'description' });
+    const parts = [head, price, limit, hold, buying, total, wrong, outcome];
+    const all = isVariant ? parts : [image, ...parts, description];
+    const card = element(isVariant ? 'div' : 'li', { class: 'item', tabindex: '-1' }, ...all);
     let isWrong = false;
     // What the button says.
     let word = 'buy';
@@ -213,6 +220,8 @@ export function itemCard(item, act) {
     function update(now, sale, item, phase, isBusy, has, order) {
         free = Math.max(0, most - has);
         setText(name, item.name);
+        showPicture(image, isVariant ? undefined : item.image_url);
+        showDescription(description, item.description);
         setText(price, money(item.price_minor, item.currency));
         setText(left, say(`left_${item.availability}`));
         setAttribute(left, 'class', `pill is-${item.availability}`);
@@ -231,18 +240,17 @@ export function itemCard(item, act) {
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
-        const mayQueue = sale.state === 'scheduled' && sale.guards.waiting_room;
-        show(left, sale.state === 'open' || mayQueue);
+        show(left, isOffered(sale));
         setText(hold, ['open', 'paused'].includes(sale.state) ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');
         word = 'buy';
         if (isHere) {
             word = BUSY[phase.kind];
-        } else if (sale.state !== 'open' && !mayQueue) {
+        } else if (!isOffered(sale)) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
         } else if (free === 0) {
             word = 'hasAll';
-        } else if (item.availability === 'sold_out' && !mayQueue) {
+        } else if (item.availability === 'sold_out' && !mayQueue(sale)) {
             // What is paid for does not come back by itself.
             word = item.on_hold ? 'keepTrying' : 'left_sold_out';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {

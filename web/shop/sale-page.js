@@ -22,7 +22,9 @@ import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
+import { groupCard, grouped } from './item-group.js';
 import { locale, say, startLanguage } from './language.js';
+import { showDescription, showPicture, titled, watch } from './look.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
@@ -80,6 +82,8 @@ let messageBefore = null;
 
 /** @type {Map<string, ReturnType<typeof itemCard>>} */
 const cards = new Map();
+/** @type {Map<string, ReturnType<typeof groupCard>>} */
+const groups = new Map();
 /** @type {Map<string, ReturnType<typeof orderRow>>} */
 const rows = new Map();
 // The milestone that each unpaid order has passed.
@@ -100,21 +104,42 @@ function render() {
         renderMessage();
     }
     if (sale && state) {
-        const shown = { ...sale, state };
-        const all = sale.items.map((item) => {
-            const card = cards.get(item.sku) ?? itemCard(item, { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink });
-            cards.set(item.sku, card);
-            const own = phase?.sku === item.sku ? phase : null;
-            const text = card.update(now(), shown, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
-            if (own && text !== said) {
-                said = text;
-                announce(text);
-            }
-            return card.card;
-        });
+        const present = { ...sale, state };
+        const parts = grouped(sale.items);
+        const all = parts.map((part) => (part.length > 1 ? renderGroup(present, part) : renderItem(present, part[0], false)));
         setChildren(byId('items'), all);
     }
     renderOrders();
+}
+
+// Returns the item's card.
+/** @type {(present: PublicSale, item: PublicItem, isVariant: boolean) => HTMLElement} */
+function renderItem(present, item, isVariant) {
+    const act = { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink };
+    const card = cards.get(item.sku) ?? itemCard(item, act, isVariant);
+    cards.set(item.sku, card);
+    const own = phase?.sku === item.sku ? phase : null;
+    const text = card.update(now(), present, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
+    if (own && text !== said) {
+        said = text;
+        announce(text);
+    }
+    return card.card;
+}
+
+// Returns the card of items of one group.
+/** @type {(present: PublicSale, items: PublicItem[]) => HTMLElement} */
+function renderGroup(present, items) {
+    const id = `group-${items[0].sku}`;
+    const group = groups.get(id) ?? groupCard(id, render);
+    groups.set(id, group);
+    const variants = items.map((item) => ({
+        item,
+        card: renderItem(present, item, true),
+        hasNews: phase?.sku === item.sku || unpaidOf(item.sku) !== undefined,
+    }));
+    group.update(present, variants);
+    return group.card;
 }
 
 // How many units of an item the shopper holds or has paid for.
@@ -143,7 +168,7 @@ const firstUnpaid = () => reserved().find(isInTime);
 
 // The news comes before the sale's name, so that it shows in a tab's short title.
 function titleOf() {
-    const name = sale ? sale.name : say('noSale');
+    const name = titled(sale ? sale.name : say('noSale'));
     const told = titleNews();
     return told ? `${told} · ${name}` : name;
 }
@@ -190,6 +215,8 @@ function renderHead(state) {
         renderCountdown(secondsLeft(until, now()));
     }
     setText(byId('when'), span(sale.starts_at, sale.ends_at));
+    showPicture(byId('picture'), sale.image_url);
+    showDescription(byId('description'), sale.description);
     const isEarly = state === 'scheduled' && !shopper();
     setText(byId('sign-in-early'), isEarly ? say('signInEarly', { time: momentNear(sale.starts_at, now()) }) : '');
     show(byId('sign-in-early'), isEarly);
@@ -628,6 +655,7 @@ function salePause() {
 }
 
 show(byId('development'), isDevelopment);
+watch(byId('picture'));
 startLanguage(render);
 document.addEventListener('visibilitychange', resync);
 onOtherTab(id, resumeIfOurs);

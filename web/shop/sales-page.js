@@ -4,8 +4,9 @@ import { ask } from './api.js';
 import { hear, hearRoughly, now, resync } from './clock.js';
 import { isDevelopment } from './development.js';
 import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { clockTime, moment, money, secondsLeft } from './format.js';
+import { clockTime, lowestPrice, moment, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
+import { picture, showPicture, titled } from './look.js';
 import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
 import { stateAt, timeOf } from './sale-state.js';
@@ -37,36 +38,31 @@ function timing(sale, state) {
     return left > DAY_SECONDS ? say(date, { time: moment(until) }) : `${say(word)} ${clockTime(left)}`;
 }
 
-/** @param {PublicSale} sale */
-function lowestPrice({ items }) {
-    const [lowest] = [...items].sort((a, b) => a.price_minor - b.price_minor);
-    const amount = money(lowest.price_minor, lowest.currency);
-    return items.every((item) => item.price_minor === lowest.price_minor) ? amount : say('from', { amount });
-}
-
 function card(id) {
+    const image = picture();
     const name = element('a', { href: `/sales/${id}` });
     const state = element('span', { class: 'pill' });
     const time = element('p', { class: 'muted' });
     const price = element('p', { class: 'muted' });
     const head = element('div', { class: 'item-head' }, element('h2', {}, name), state);
-    const row = element('li', { class: 'sale' }, head, time, price);
+    const row = element('li', { class: 'sale' }, image, head, time, price);
     /** @param {PublicSale} sale */
     function update(sale) {
         const at = stateAt(sale, now());
+        showPicture(image, sale.image_url);
         setText(name, sale.name);
         const isSoldOut = at === 'open' && sale.items.every((item) => item.availability === 'sold_out');
         setText(state, say(isSoldOut ? 'left_sold_out' : `state_${at}`));
         setAttribute(state, 'class', isSoldOut ? 'pill' : `pill is-${at}`);
         setText(time, timing(sale, at));
-        setText(price, lowestPrice(sale));
+        setText(price, lowestPrice(sale.items));
     }
     return { row, update };
 }
 
 function render() {
     showConnection();
-    setTitle(say('sales'));
+    setTitle(titled(say('sales')));
     if (sales === null || now() === null) {
         return;
     }

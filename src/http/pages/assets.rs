@@ -14,8 +14,6 @@ use std::sync::LazyLock;
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types proof";
-/// The part of the policy about pictures.
-pub const PICTURES: &str = "img-src 'self' data:";
 
 macro_rules! assets {
     ($($set:ident $folder:literal: $($name:literal)*;)*) => {
@@ -43,6 +41,8 @@ assets! {
         "captcha.js"
         "development.js"
         "item-card.js"
+        "item-group.js"
+        "look.js"
         "order-row.js"
         "payment.js"
         "poll.js"
@@ -131,8 +131,11 @@ pub static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     TEXTS.iter().map(file).collect()
 });
 
-/// A page that loads its files by their present version. Scripts name each other without the folder.
-pub fn page(text: impl Into<String>, policy: impl Into<Cow<'static, str>>) -> File {
-    let text = text.into().replace("\"/assets/", &format!("\"/assets/{}/", *VERSION));
+/// A page that names its files by their present version. Scripts name each other without the folder.
+pub fn versioned(page: &str) -> String {
+    page.replace("\"/assets/", &format!("\"/assets/{}/", *VERSION))
+}
+
+pub fn page(text: String, policy: impl Into<Cow<'static, str>>) -> File {
     File::new(text, "text/html; charset=utf-8", policy)
 }

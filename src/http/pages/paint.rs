@@ -8,6 +8,10 @@ use crate::http::views::{Availability, PublicItem, PublicSale};
 use chrono::{DateTime, Utc};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The most characters that another site gets of a description.
+const QUOTED_MAX: usize = 200;
 
 /// Above this limit, the script shows a field in place of a list of quantities.
 const CHOICE_MAX: u32 = 10;
@@ -39,16 +43,12 @@ pub fn reading(of: &impl Serialize) -> Markup {
 }
 
 /// The title of a page, and what another site shows of a link to it.
-pub fn head(language: Language, title: &str, description: Option<&str>) -> Markup {
+pub fn head(language: Language, shop: &str, title: &str) -> Markup {
     html! {
-        title { (title) }
-        @if let Some(description) = description {
-            meta name="description" content=(description);
-            meta property="og:description" content=(description);
-        }
+        title { (title) " · " (shop) }
         meta property="og:type" content="website";
         meta property="og:title" content=(title);
-        meta property="og:site_name" content="Flashsale";
+        meta property="og:site_name" content=(shop);
         meta property="og:locale" content=(match language {
             Language::English => "en_US",
             Language::Chinese => "zh_CN",
@@ -56,14 +56,50 @@ pub fn head(language: Language, title: &str, description: Option<&str>) -> Marku
     }
 }
 
-pub fn sale_head(language: Language, sale: &PublicSale) -> Markup {
+pub fn sale_head(language: Language, shop: &str, sale: &PublicSale) -> Markup {
     let texts = [
-        language.say(&state_word(sale)).to_owned(),
-        lowest_price(language, sale),
+        match &sale.description {
+            Some(description) => quoted(description),
+            None => language.say(&state_word(sale)).to_owned(),
+        },
+        lowest_price(language, sale.items.iter()),
         span(language, sale.starts_at, sale.ends_at),
     ];
-    let said: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    head(language, &sale.name, Some(&said.join(" · ")))
+    let description = texts.join(" · ");
+    // Other sites want a whole address.
+    let image = sale.image_url.as_deref().filter(|address| !address.starts_with('/'));
+    html! {
+        (head(language, shop, &sale.name))
+        meta name="description" content=(description);
+        meta property="og:description" content=(description);
+        @if let Some(image) = image {
+            meta property="og:image" content=(image);
+        }
+    }
+}
+
+/// The beginning of a text, on one line.
+fn quoted(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = line.char_indices().nth(QUOTED_MAX).map(|(end, _)| end);
+    end.map_or_else(|| line.clone(), |end| format!("{}…", &line[..end]))
+}
+
+/// A picture takes its place before it is loaded.
+fn picture(address: Option<&str>) -> Markup {
+    html! {
+        @if let Some(address) = address {
+            img class="picture" alt="" loading="lazy" decoding="async" src=(address);
+        }
+    }
+}
+
+fn description(text: Option<&str>) -> Markup {
+    html! {
+        @if let Some(text) = text {
+            p class="description" { (text) }
+        }
+    }
 }
 
 /// The upper part of a sale's page.
@@ -89,6 +125,31 @@ pub fn hero(language: Language, sale: &PublicSale) -> Markup {
         }
         p id="when" class="when muted" { (span(language, sale.starts_at, sale.ends_at)) }
         p id="notice" class="note" hidden[!is_paused] { (notice) }
+        (about(sale.image_url.as_deref(), sale.description.as_deref()))
+    }
+}
+
+/// What the sale is about. Its picture is in view at once, so it loads at once.
+fn about(image_url: Option<&str>, description: Option<&str>) -> Markup {
+    html! {
+        img id="picture" class="picture" alt="" fetchpriority="high" src=[image_url] hidden[image_url.is_none()];
+        p id="description" class="description" hidden[description.is_none()] { (description.unwrap_or_default()) }
+    }
+}
+
+/// The shop's message in the reader's language, or else in the other one.
+pub fn message(language: Language, sale: Option<&PublicSale>) -> Markup {
+    let (en, zh) = sale.map_or(("", ""), |sale| (sale.message.en.as_str(), sale.message.zh.as_str()));
+    let (own, other) = match language {
+        Language::English => ((en, Language::English), (zh, Language::Chinese)),
+        Language::Chinese => ((zh, Language::Chinese), (en, Language::English)),
+    };
+    let (text, spoken) = if own.0.is_empty() { other } else { own };
+    html! {
+        aside id="message" class="message" aria-labelledby="message-title" hidden[text.is_empty()] {
+            p id="message-title" class="small" data-word="fromShop" { (language.say("fromShop")) }
+            p id="message-text" lang=(spoken.tag()) { (text) }
+        }
     }
 }
 
@@ -101,15 +162,80 @@ pub fn empty_hero(language: Language, name: &str, notice: &str) -> Markup {
         div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until" hidden {}
         p id="when" class="when muted" {}
         p id="notice" class="note" hidden[notice.is_empty()] { (language.say(notice)) }
+        (about(None, None))
     }
 }
 
+/// The items in their order; those of one group together, at the place of the first.
 pub fn items(language: Language, sale: &PublicSale) -> Markup {
-    html! { @for one in &sale.items { (item(language, sale, one)) } }
+    let mut places = BTreeMap::<&str, usize>::new();
+    let mut parts: Vec<Vec<&PublicItem>> = Vec::new();
+    for one in &sale.items {
+        let place = match &one.group {
+            Some(group) => *places.entry(group).or_insert(parts.len()),
+            None => parts.len(),
+        };
+        match parts.get_mut(place) {
+            Some(part) => part.push(one),
+            None => parts.push(vec![one]),
+        }
+    }
+    html! {
+        @for part in &parts {
+            @match (part.as_slice(), &part[0].group) {
+                ([_, _, ..], Some(name)) => { (group(language, sale, name, part)) }
+                _ => { (item(language, sale, part[0])) }
+            }
+        }
+    }
+}
+
+fn may_queue(sale: &PublicSale) -> bool {
+    sale.state == SaleState::Scheduled && sale.guards.waiting_room
+}
+
+/// Variants of one thing, of which the shopper chooses one.
+fn group(language: Language, sale: &PublicSale, name: &str, items: &[&PublicItem]) -> Markup {
+    let is_selling = sale.state == SaleState::Open || may_queue(sale);
+    let image = items.iter().find_map(|item| item.image_url.as_deref());
+    let text = items.iter().find_map(|item| item.description.as_deref());
+    html! {
+        li class="item group" {
+            (picture(image))
+            h3 { (name) }
+            p class="price" { (lowest_price(language, items.iter().copied())) }
+            fieldset {
+                legend class="muted small" { (language.say("choose")) }
+                div class="options" {
+                    @for item in items {
+                        @let left = left_of(item);
+                        @let is_marked = is_selling && item.availability != Availability::Available;
+                        label class={ "option is-" (left) } {
+                            input type="radio" disabled;
+                            span { (item.option.as_ref().unwrap_or(&item.name)) }
+                            small hidden[!is_marked] {
+                                @if is_marked { (language.say(&format!("left_{left}"))) }
+                            }
+                        }
+                    }
+                }
+            }
+            div class="variants" {}
+            (description(text))
+        }
+    }
+}
+
+const fn left_of(item: &PublicItem) -> &'static str {
+    match item.availability {
+        Availability::Available => "available",
+        Availability::Low => "low",
+        Availability::SoldOut => "sold_out",
+    }
 }
 
 fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
-    let may_queue = sale.state == SaleState::Scheduled && sale.guards.waiting_room;
+    let may_queue = may_queue(sale);
     let is_selling = sale.state == SaleState::Open || may_queue;
     let hold = match sale.state {
         SaleState::Open | SaleState::Paused => hold_words(language, item),
@@ -129,13 +255,10 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
         _ if sale.guards.waiting_room => "enterRoom",
         _ => "buy",
     };
-    let left = match item.availability {
-        Availability::Available => "available",
-        Availability::Low => "low",
-        Availability::SoldOut => "sold_out",
-    };
+    let left = left_of(item);
     html! {
         li class="item" {
+            (picture(item.image_url.as_deref()))
             div class="item-head" {
                 h3 { (item.name) }
                 span class={ "pill is-" (left) } hidden[!is_selling] { (language.say(&format!("left_{left}"))) }
@@ -154,6 +277,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
                 }
                 button class="strong buy" type="button" disabled aria-disabled="true" { (language.say(word)) }
             }
+            (description(item.description.as_deref()))
         }
     }
 }
@@ -181,6 +305,7 @@ pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
         @for sale in sorted {
             @let is_sold_out = is_sold_out(sale);
             li class="sale" {
+                (picture(sale.image_url.as_deref()))
                 div class="item-head" {
                     h2 { a href={ "/sales/" (sale.id) } { (sale.name) } }
                     @if is_sold_out {
@@ -190,7 +315,7 @@ pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
                     }
                 }
                 p class="muted" { (timing(language, sale)) }
-                p class="muted" { (lowest_price(language, sale)) }
+                p class="muted" { (lowest_price(language, sale.items.iter())) }
             }
         }
     }
@@ -254,12 +379,12 @@ fn countdown_parts(seconds: i64) -> Vec<(i64, &'static str)> {
     parts.into_iter().filter(is_shown).collect()
 }
 
-fn lowest_price(language: Language, sale: &PublicSale) -> String {
-    let Some(lowest) = sale.items.iter().min_by_key(|item| item.price_minor) else {
+fn lowest_price<'a>(language: Language, mut items: impl Iterator<Item = &'a PublicItem> + Clone) -> String {
+    let Some(lowest) = items.clone().min_by_key(|item| item.price_minor) else {
         return String::new();
     };
     let amount = money(language, lowest.price_minor, &lowest.currency);
-    if sale.items.iter().all(|item| item.price_minor == lowest.price_minor) {
+    if items.all(|item| item.price_minor == lowest.price_minor) {
         amount
     } else {
         language.say_with("from", "amount", &amount)
@@ -326,7 +451,7 @@ fn span(language: Language, from: DateTime<Utc>, to: DateTime<Utc>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{countdown_parts, money, reading, span};
+    use super::{QUOTED_MAX, countdown_parts, money, quoted, reading, span};
     use crate::domain::time::from_millis;
     use crate::http::pages::language::Language::{Chinese, English};
 
@@ -355,6 +480,14 @@ mod tests {
         );
         assert_eq!(countdown_parts(59), [(0, "hours"), (0, "minutes"), (59, "seconds")]);
         assert_eq!(countdown_parts(90_061)[0], (1, "days"));
+    }
+
+    #[test]
+    fn other_sites_get_the_beginning_of_a_description() {
+        assert_eq!(quoted("Warm things,\n\nonce a year."), "Warm things, once a year.");
+        let long = quoted(&"暖".repeat(QUOTED_MAX + 1));
+        assert_eq!(long.chars().count(), QUOTED_MAX + 1);
+        assert!(long.ends_with("暖…"), "{long}");
     }
 
     #[test]
