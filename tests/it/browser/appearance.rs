@@ -1,7 +1,9 @@
 //! The appearance of pages: names from outside, languages, and the output of a screen reader.
 
 use crate::support::app::{TestApp, sale, sale_with, token};
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, Window, development};
+use flashsale::domain::shop_look::Accent;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +22,7 @@ async fn names_from_outside_are_text() {
     window.sign_in("<b id=hurt>ada</b>").await;
     window.click("#items .buy").await;
     window.sees("#orders h3", hostile).await;
-    let hurt = "return window.hurt ?? document.querySelectorAll('main script, main img, #hurt').length";
+    let hurt = "return window.hurt ?? document.querySelectorAll('main script, main img[src], #hurt').length";
     assert_eq!(window.run(hurt, &[]).await, json!(0));
     window.close().await;
 }
@@ -88,6 +90,46 @@ async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     window.sees("h1", "Sales").await;
     assert_eq!(window.run("return document.documentElement.lang", &[]).await, "en");
     window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pages_have_the_name_logo_and_colour_of_the_shop_in_both_schemes() {
+    let look = [
+        ("FLASHSALE_SHOP_NAME", "Ada & Co"),
+        ("FLASHSALE_SHOP_LOGO_URL", "/assets/-/icon.svg"),
+        ("FLASHSALE_SHOP_ACCENT", "#0a5c36"),
+    ];
+    let app = TestApp::with("all", &look).await;
+    let id = app.load_sale(&sale()).await;
+    let accent = Accent::parse("#0a5c36").unwrap();
+    for (is_dark, tones) in [(false, accent.light()), (true, accent.dark())] {
+        let appearance = Appearance {
+            is_dark,
+            ..Appearance::default()
+        };
+        let window = Window::with(&app, appearance).await;
+        window.goto("/").await;
+        window.has_title("Sales · Ada & Co").await;
+        window.goto_sale(&id).await;
+        window.has_title("A sale · Ada & Co").await;
+        window.sees(".brand", "Ada & Co").await;
+        let logo = "return document.querySelector('.logo').naturalWidth > 0";
+        poll::within(PATIENCE, "the logo is drawn", async || window.run(logo, &[]).await == true).await;
+        // A button changes its colour slowly.
+        let painted = "const probe = document.createElement('i');
+            const { style } = probe;
+            document.body.append(probe);
+            [style.color, style.backgroundColor] = arguments;
+            const { color, backgroundColor } = getComputedStyle(probe);
+            probe.remove();
+            const buy = getComputedStyle(document.querySelector('#items .buy'));
+            return buy.color === color && buy.backgroundColor === backgroundColor";
+        poll::within(PATIENCE, "the button has the shop's colour", async || {
+            window.run(painted, &[&tones.ink, &tones.accent]).await == true
+        })
+        .await;
+        window.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,17 +1,38 @@
 //! What a first visit shows and costs, without a script and with one.
 
-use crate::support::app::{TestApp, rfc3339, sale, sale_with};
+use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, Window, development};
 use chrono::{TimeDelta, Utc};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 const SCRIPTS: &str = "Emulation.setScriptExecutionDisabled";
 
 /// The texts of a page, but for times, and whether they are shown.
 const TEXTS: &str = "const texts = '#name, #state, #until, #notice, #countdown small, #items h3, #items .pill, #items .price, '
-        + '#items .item > .small, #items .choice label, #items .buy, #sales a, #sales .pill, #sales p:last-child';
-    return [...document.querySelectorAll(texts)].map((it) => [it.textContent, it.className.replace(' scripted', ''), it.hidden])";
+        + '#items .item > .small, #items .choice label, #items .buy, #sales a, #sales .pill, #sales p:last-child, .brand, '
+        + '#message p, #items legend, #items .option, .description:not([hidden]), .picture:not([hidden])';
+    const shown = [...document.querySelectorAll(texts)];
+    return [document.title, ...shown.map((it) => [it.textContent, it.className.replace(' scripted', ''), it.hidden])]";
+
+/// What a sale may have on its page besides names: items of one group, texts, and pictures, which every instance has.
+fn described() -> Value {
+    let item = |sku: &str, more: Value| {
+        let mut item = json!({"sku": sku, "name": sku, "price_minor": 1900, "currency": "EUR", "stock": 5,
+            "per_user_limit": 1, "description": format!("The {sku}.\nOne line more."),
+            "image_url": "/assets/-/icon.svg"});
+        item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        item
+    };
+    let items = [
+        item("s", json!({"group": "Shirt", "option": "S"})),
+        item("cap", json!({})),
+        item("m", json!({"group": "Shirt", "option": "M", "price_minor": 2100, "stock": 1})),
+        item("last", json!({"group": "Of one"})),
+    ];
+    json!({"items": items, "description": "Warm things.\nOnce a year.", "image_url": "/assets/-/icon.svg"})
+}
 
 /// Waits until the script has taken the reading, and has replaced the items.
 async fn has_script(window: &Window) {
@@ -61,12 +82,21 @@ async fn the_script_shows_what_the_server_has_written() {
         json!({"name": "Paused"}),
     );
     let mut pages = Vec::new();
-    for changes in [&json!({}), &soon, &room, &low, &paused] {
+    for changes in [&json!({}), &soon, &room, &low, &paused, &described()] {
         let id = app.load_sale(&sale_with(changes)).await;
         pages.push(format!("/sales/{id}"));
     }
     let paused = pages[4].trim_start_matches("/sales/");
     app.operate(paused, "pause").await.ok(200);
+    let message = json!({"zh": "再等十分钟。"});
+    let path = format!("/v1/admin{}/message", pages[5]);
+    let message = app.request(Method::PUT, Who::Operator, &path).json(&message);
+    app.send(message).await.ok(200);
+    poll::answer("the page shows the message", || async {
+        let page = app.get(Who::Nobody, &pages[5]).await.ok(200);
+        page.text.contains("lang=\"zh-CN\">再等").then_some(())
+    })
+    .await;
     let gone = app.load_sale(&sale()).await;
     app.restock(&gone, "k", "phone", -10).await.ok(200);
     pages.extend([format!("/sales/{gone}"), "/".to_owned()]);
@@ -118,7 +148,7 @@ async fn a_first_visit_is_three_requests_of_45_kb_and_the_next_one_is_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_moves_while_a_page_loads() {
     let app = development().await;
-    let id = app.load_sale(&sale()).await;
+    let id = app.load_sale(&sale_with(&described())).await;
     let moved = "let sum = 0;
         const add = (entries) => entries.forEach(({ value }) => { sum += value; });
         const observer = new PerformanceObserver((list) => add(list.getEntries()));

@@ -80,7 +80,9 @@ async fn a_waiting_shopper_sees_the_line_move_and_is_notified_of_the_turn() {
         .await;
     assert_eq!(bar, json!(0.5), "half of the line has gone since it was seen first");
     window.sees("#items .room", "Your turn in about 10 min, at ").await;
-    window.has_title("In the queue: about 620 ahead · A sale").await;
+    window
+        .has_title("In the queue: about 620 ahead · A sale · Flashsale")
+        .await;
     window.click("#items .room button").await;
     window.sees("#items .room", "your browser notifies you").await;
     window.misses("#items .room button").await;
@@ -90,7 +92,9 @@ async fn a_waiting_shopper_sees_the_line_move_and_is_notified_of_the_turn() {
         window.run("return window.notified", &[]).await == json!(["Reserved: about 15 min to pay · A sale"])
     })
     .await;
-    window.has_title("Reserved: about 15 min to pay · A sale").await;
+    window
+        .has_title("Reserved: about 15 min to pay · A sale · Flashsale")
+        .await;
     window.close().await;
 }
 

@@ -16,3 +16,4 @@ mod sale_page;
 mod shopping;
 mod sign_in;
 mod trouble;
+mod variants;

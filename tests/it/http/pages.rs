@@ -4,15 +4,19 @@ use crate::support::app::{Answer, Client, Instance, JWT_SECRET, TestApp, Who, en
 use crate::support::poll;
 use crate::support::servers::{Frozen, database, fresh_redis};
 use crate::support::window::{development, development_key};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
 use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
 use flashsale::domain::sale_message::MESSAGE_MAX;
+use flashsale::domain::shop_look::Accent;
 use flate2::read::GzDecoder;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -175,7 +179,7 @@ async fn configured_texts_of_the_shop_are_escaped_in_the_page() {
 }
 
 #[tokio::test]
-async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures() {
+async fn the_look_of_the_shop_is_on_its_pages_and_their_policy_lets_it_in() {
     let look = [
         ("FLASHSALE_SHOP_NAME", "Ada & \"Co\""),
         ("FLASHSALE_SHOP_LOGO_URL", "https://logos.example/ada.svg?a=1&b=2"),
@@ -186,19 +190,34 @@ async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures(
         ),
     ];
     let pictures = "img-src 'self' data: https://logos.example https://images.example https://cdn.example:8443;";
-    let policy = POLICY.replace("img-src 'self' data:;", pictures);
+    let tones = Accent::parse("#0a5c36").unwrap();
+    let [light, dark] = [tones.light(), tones.dark()].map(|tones| {
+        format!(
+            "html:root{{--accent:{};--accent-deep:{};--on-accent:{}}}",
+            tones.accent, tones.deep, tones.ink
+        )
+    });
+    let style = format!("{light}@media (prefers-color-scheme:dark){{{dark}}}");
+    let hash = STANDARD.encode(Sha256::digest(&style));
+    let policy = POLICY
+        .replace("img-src 'self' data:;", pictures)
+        .replace("style-src 'self'", &format!("style-src 'self' 'sha256-{hash}'"));
     let app = TestApp::with("api", &look).await;
     let sale = format!("/sales/{}", app.load_sale(&sale()).await);
-    for path in ["/", &sale] {
-        let page = app.get(Who::Nobody, path).await.ok(200);
-        assert_eq!(page.header("content-security-policy"), Some(policy.as_str()));
+    let name = "Ada &amp; &quot;Co&quot;";
+    for (path, title) in [("/", "Sales"), (&*sale, "A sale"), ("/nothing", "There is no such page.")] {
+        let page = asking(&app, "en", path).send().await.unwrap();
+        assert_eq!(page.headers()["content-security-policy"], policy.as_str());
+        let page = page.text().await.unwrap();
         for part in [
-            "data-shop-name=\"Ada &amp; &quot;Co&quot;\"",
-            "data-shop-logo-url=\"https://logos.example/ada.svg?a=1&amp;b=2\"",
-            "data-shop-accent=\"#0a5c36\"",
+            &format!("<title>{title} · {name}</title>"),
+            &format!("<meta property=\"og:site_name\" content=\"{name}\">"),
+            &format!("<img class=\"logo\" alt=\"\" src=\"https://logos.example/ada.svg?a=1&amp;b=2\">{name}</a>"),
+            &format!("<style>{style}</style>"),
         ] {
-            assert!(page.text.contains(part), "{part}: {}", page.text);
+            assert!(page.contains(part), "{part}: {page}");
         }
+        assert_eq!(page.contains(&format!("data-shop-name=\"{name}\"")), path != "/nothing");
     }
     is_guarded(&app.get(Who::Nobody, "/console").await.ok(200), ASK);
 
@@ -206,9 +225,59 @@ async fn the_look_of_the_shop_is_on_its_pages_and_names_the_origins_of_pictures(
     let page = plain.get(Who::Nobody, "/").await.ok(200);
     is_guarded(&page, SECOND);
     assert!(page.text.contains("data-shop-name=\"Flashsale\""), "{}", page.text);
-    for part in ["data-shop-logo-url", "data-shop-accent"] {
+    for part in ["class=\"logo\"", "<style"] {
         assert!(!page.text.contains(part), "{}", page.text);
     }
+}
+
+#[tokio::test]
+async fn a_page_shows_texts_pictures_options_and_the_message_of_the_shop_in_its_html() {
+    let app = TestApp::start().await;
+    let item = |option: &str, stock: u32| {
+        json!({"sku": option, "name": format!("Shirt {option}"), "price_minor": 1900, "currency": "EUR", "stock": stock,
+            "per_user_limit": 1, "group": "Shirts", "option": option, "image_url": "/assets/shirt.png"})
+    };
+    let picture = "https://images.example/winter.jpg?a=1&b=2";
+    let long = format!("Warm things,\n\n{}", "once a year ".repeat(20));
+    let changes = json!({"items": [item("S", 1), item("M", 50)], "description": long.trim(), "image_url": picture});
+    let id = app.load_sale(&sale_with(&changes)).await;
+    let path = format!("/v1/admin/sales/{id}/message");
+    let message = json!({"en": "More <b>at</b> 18:00."});
+    let message = app.request(Method::PUT, Who::Operator, &path).json(&message);
+    app.send(message).await.ok(200);
+    for (language, words) in [("en", ["Choose one", "Almost gone"]), ("zh", ["请选择", "即将售罄"])] {
+        let page = poll::answer("the page has the message", || async {
+            let page = page_in(&app, language, &format!("/sales/{id}")).await.ok(200);
+            page.text.contains("at&lt;/b&gt; 18:00").then_some(page)
+        })
+        .await
+        .text;
+        let escaped = "https://images.example/winter.jpg?a=1&amp;b=2";
+        for part in [
+            &*format!("<meta property=\"og:image\" content=\"{escaped}\">"),
+            &format!("fetchpriority=\"high\" src=\"{escaped}\">"),
+            "<meta property=\"og:description\" content=\"Warm things, once a year once",
+            "Warm things,\n\nonce a year",
+            "<h3>Shirts</h3>",
+            "<span>S</span>",
+            // Its address is not that of a file of ours.
+            "loading=\"lazy\" decoding=\"async\" src=\"/assets/shirt.png\">",
+            "<p id=\"message-text\" lang=\"en\">More &lt;b&gt;at",
+        ]
+        .iter()
+        .chain(&words)
+        {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+        assert_eq!(page.matches("class=\"picture\"").count(), 2, "one of the sale, one of the group");
+    }
+    // Other sites want a whole address.
+    let id = app.load_sale(&sale_with(&json!({"image_url": "/winter.jpg"}))).await;
+    let page = page_in(&app, "en", &format!("/sales/{id}")).await.ok(200).text;
+    assert!(
+        page.contains("src=\"/winter.jpg\"") && !page.contains("og:image"),
+        "{page}"
+    );
 }
 
 #[tokio::test]
@@ -728,11 +797,29 @@ fn text_can_be_read_on_every_ground_in_both_schemes() {
     };
     let (base, console) = (schemes("base.css"), schemes("console.css"));
     assert_eq!((base.len(), console.len()), (2, 2));
+    let ratio = |one: &str, other: &str| {
+        let (one, other) = (brightness(one), brightness(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    };
+    // Whatever colour a shop has.
+    for colour in ["#000000", "#767676", "#0000ff", "#b93815", "#0a5c36", "#8a00c2", "#d0021b"] {
+        let accent = Accent::parse(colour).unwrap();
+        for (scheme, tones) in base.iter().zip([accent.light(), accent.dark()]) {
+            let grounds = scheme.iter().filter(|(name, _)| name.ends_with("-soft"));
+            for ground in grounds.map(|(_, ground)| ground).chain([&scheme["--ground"], &scheme["--card"]]) {
+                let ratio = ratio(&tones.accent, ground);
+                assert!(ratio >= 4.5, "{colour} on {ground}: {ratio:.2}");
+            }
+            for ground in [&tones.accent, &tones.deep] {
+                let ratio = ratio(&tones.ink, ground);
+                assert!(ratio >= 4.5, "text on {ground}: {ratio:.2}");
+            }
+        }
+    }
     for (scheme, tones) in base.into_iter().zip(console) {
         let check = |text: &str, ground: &str, least: f64| {
-            let colour = |name: &str| brightness(scheme.get(name).unwrap_or_else(|| &tones[name]));
-            let (one, other) = (colour(text), colour(ground));
-            let ratio = (one.max(other) + 0.05) / (one.min(other) + 0.05);
+            let colour = |name: &str| scheme.get(name).unwrap_or_else(|| &tones[name]);
+            let ratio = ratio(colour(text), colour(ground));
             assert!(ratio >= least, "{text} on {ground}: {ratio:.2}");
         };
         for ground in ["--ground", "--card", "--accent-soft", "--good-soft", "--bad-soft"] {
