@@ -86,7 +86,8 @@ export function reportView(view, id) {
     /** @param {SaleReport} report */
     function queryOf(report) {
         const start = Date.parse(report.starts_at);
-        const end = pointsOf(report).at(-1)?.at ?? Date.parse(report.ends_at);
+        const last = report.course.at(-1);
+        const end = last ? Date.parse(last.at) + 1000 * report.step_seconds : Date.parse(report.ends_at);
         const instants = (...times) => times.map((time) => new Date(time).toISOString());
         /** @type {Record<string, (string | null)[]>} */
         const bounds = {

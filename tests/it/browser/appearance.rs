@@ -114,7 +114,10 @@ async fn the_pages_have_the_name_logo_and_colour_of_the_shop_in_both_schemes() {
         window.has_title("A sale · Ada & Co").await;
         window.sees(".brand", "Ada & Co").await;
         let logo = "return document.querySelector('.logo').naturalWidth > 0";
-        poll::within(PATIENCE, "the logo is drawn", async || window.run(logo, &[]).await == true).await;
+        poll::within(PATIENCE, "the logo is drawn", async || {
+            window.run(logo, &[]).await == true
+        })
+        .await;
         // A button changes its colour slowly.
         let painted = "const probe = document.createElement('i');
             const { style } = probe;

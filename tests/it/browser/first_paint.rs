@@ -28,7 +28,10 @@ fn described() -> Value {
     let items = [
         item("s", json!({"group": "Shirt", "option": "S"})),
         item("cap", json!({})),
-        item("m", json!({"group": "Shirt", "option": "M", "price_minor": 2100, "stock": 1})),
+        item(
+            "m",
+            json!({"group": "Shirt", "option": "M", "price_minor": 2100, "stock": 1}),
+        ),
         item("last", json!({"group": "Of one"})),
     ];
     json!({"items": items, "description": "Warm things.\nOnce a year.", "image_url": "/assets/-/icon.svg"})

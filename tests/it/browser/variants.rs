@@ -47,7 +47,9 @@ async fn a_shopper_chooses_a_size_and_buys_it_and_each_size_keeps_its_own_state(
     window.finds(&format!("{GROUP} .option.is-sold_out"), "Sold out").await;
     window.misses(BUY).await;
     // The arrow keys choose, and the focus stays.
-    window.run("document.querySelector('#items .option input').focus()", &[]).await;
+    window
+        .run("document.querySelector('#items .option input').focus()", &[])
+        .await;
     window.press(Key::Space).await;
     has_open(&window, &["Shirt, S"]).await;
     window.sees(BUY, "Sold out").await;
@@ -55,14 +57,21 @@ async fn a_shopper_chooses_a_size_and_buys_it_and_each_size_keeps_its_own_state(
     has_open(&window, &["Shirt, M"]).await;
     assert!(window.focus().await.starts_with("input#"), "the focus stays");
     window.click(BUY).await;
-    window.sees(&format!("{GROUP} .outcome .note"), "Reserved for you").await;
+    window
+        .sees(&format!("{GROUP} .outcome .note"), "Reserved for you")
+        .await;
     window.sees("#orders h3", "Shirt, M").await;
     // What is unpaid stays in view while the shopper looks at another size.
     window.click(&format!("{GROUP} .option:nth-child(3)")).await;
     has_open(&window, &["Shirt, M", "Shirt, L"]).await;
-    window.click(&format!("{GROUP} .variants .item:nth-child(2) .buy")).await;
     window
-        .sees(&format!("{GROUP} .variants .item:nth-child(2) .note"), "Reserved for you")
+        .click(&format!("{GROUP} .variants .item:nth-child(2) .buy"))
+        .await;
+    window
+        .sees(
+            &format!("{GROUP} .variants .item:nth-child(2) .note"),
+            "Reserved for you",
+        )
         .await;
     let orders = app.orders("ada", &id).await.ok(200).body;
     let mut skus: Vec<&str> = orders["data"]

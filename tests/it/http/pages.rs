@@ -205,7 +205,11 @@ async fn the_look_of_the_shop_is_on_its_pages_and_their_policy_lets_it_in() {
     let app = TestApp::with("api", &look).await;
     let sale = format!("/sales/{}", app.load_sale(&sale()).await);
     let name = "Ada &amp; &quot;Co&quot;";
-    for (path, title) in [("/", "Sales"), (&*sale, "A sale"), ("/nothing", "There is no such page.")] {
+    for (path, title) in [
+        ("/", "Sales"),
+        (&*sale, "A sale"),
+        ("/nothing", "There is no such page."),
+    ] {
         let page = asking(&app, "en", path).send().await.unwrap();
         assert_eq!(page.headers()["content-security-policy"], policy.as_str());
         let page = page.text().await.unwrap();
@@ -269,7 +273,11 @@ async fn a_page_shows_texts_pictures_options_and_the_message_of_the_shop_in_its_
         {
             assert!(page.contains(part), "no {part} in {page}");
         }
-        assert_eq!(page.matches("class=\"picture\"").count(), 2, "one of the sale, one of the group");
+        assert_eq!(
+            page.matches("class=\"picture\"").count(),
+            2,
+            "one of the sale, one of the group"
+        );
     }
     // Other sites want a whole address.
     let id = app.load_sale(&sale_with(&json!({"image_url": "/winter.jpg"}))).await;
@@ -802,11 +810,16 @@ fn text_can_be_read_on_every_ground_in_both_schemes() {
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
     };
     // Whatever colour a shop has.
-    for colour in ["#000000", "#767676", "#0000ff", "#b93815", "#0a5c36", "#8a00c2", "#d0021b"] {
+    for colour in [
+        "#000000", "#767676", "#0000ff", "#b93815", "#0a5c36", "#8a00c2", "#d0021b",
+    ] {
         let accent = Accent::parse(colour).unwrap();
         for (scheme, tones) in base.iter().zip([accent.light(), accent.dark()]) {
             let grounds = scheme.iter().filter(|(name, _)| name.ends_with("-soft"));
-            for ground in grounds.map(|(_, ground)| ground).chain([&scheme["--ground"], &scheme["--card"]]) {
+            for ground in grounds
+                .map(|(_, ground)| ground)
+                .chain([&scheme["--ground"], &scheme["--card"]])
+            {
                 let ratio = ratio(&tones.accent, ground);
                 assert!(ratio >= 4.5, "{colour} on {ground}: {ratio:.2}");
             }
