@@ -7,11 +7,11 @@ use siphasher::sip::SipHasher24;
 use std::cmp::Reverse;
 use std::hash::Hasher as _;
 
-/// The fewest purchases of each bucket of `asks`; buckets count from 1.
-pub const ASKS: [i64; 6] = [1, 2, 3, 6, 11, 51];
-/// The ages of a first look, in milliseconds, at which buckets 2 to 5 of `first_look` begin. Bucket 1 is younger. Bucket
-/// 0 has accounts without a look.
-pub const AGES_MS: [i64; 4] = [1000, 10_000, 60_000, 600_000];
+/// The fewest purchases of each bucket of `attempts`; buckets count from 1.
+pub const ATTEMPTS: [i64; 6] = [1, 2, 3, 6, 11, 51];
+/// How long before its order an account was first seen, in milliseconds, where buckets 2 to 5 of `first_seen` begin.
+/// Bucket 1 is below. Bucket 0 has accounts that were first seen with their order.
+pub const KNOWN_FOR_MS: [i64; 4] = [1000, 10_000, 60_000, 600_000];
 /// Buckets of addresses. About half a million IPv4 addresses share each, so a bucket names nobody. One of so many pairs
 /// of addresses shares a bucket by chance.
 const ADDRESS_BUCKETS: u64 = 8192;
@@ -71,9 +71,9 @@ pub struct BucketUnits {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FairnessReport {
     /// Units by how many purchases the account had sent in this sale, the successful one included.
-    pub asks: AskUnits,
-    /// Units by the age of the account's first page view or purchase in this sale.
-    pub first_look: FirstLookUnits,
+    pub attempts: AttemptUnits,
+    /// Units by the time from the account's first page view or purchase in this sale to its order.
+    pub first_seen: FirstSeenUnits,
     /// How many units went to the same clients: IPv4 addresses, or /64 of IPv6.
     pub clients: AddressShares,
     /// How many units went to the same networks: /24 of IPv4, or /48 of IPv6.
@@ -82,7 +82,7 @@ pub struct FairnessReport {
 
 /// Units by the purchases that the account had sent. Estimated from a sample in a large sale.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct AskUnits {
+pub struct AttemptUnits {
     /// The first purchase succeeded.
     pub one: i64,
     /// The second purchase.
@@ -97,9 +97,9 @@ pub struct AskUnits {
     pub more: i64,
 }
 
-/// Units by the age of the account's first look. Estimated from a sample in a large sale.
+/// Units by how long before its order the account was first seen. Estimated from a sample in a large sale.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct FirstLookUnits {
+pub struct FirstSeenUnits {
     /// No page view with a token and no earlier purchase.
     pub none: i64,
     /// Less than a second before the order.
@@ -128,24 +128,24 @@ pub struct AddressShares {
 impl FairnessReport {
     #[must_use]
     pub fn of(counted: &[BucketUnits]) -> Self {
-        let asks = |bucket| units(counted, "asks", bucket);
-        let looks = |bucket| units(counted, "first_look", bucket);
+        let attempts = |bucket| units(counted, "attempts", bucket);
+        let seen = |bucket| units(counted, "first_seen", bucket);
         Self {
-            asks: AskUnits {
-                one: asks(1),
-                two: asks(2),
-                three_to_five: asks(3),
-                six_to_ten: asks(4),
-                eleven_to_fifty: asks(5),
-                more: asks(6),
+            attempts: AttemptUnits {
+                one: attempts(1),
+                two: attempts(2),
+                three_to_five: attempts(3),
+                six_to_ten: attempts(4),
+                eleven_to_fifty: attempts(5),
+                more: attempts(6),
             },
-            first_look: FirstLookUnits {
-                none: looks(0),
-                under_one_second: looks(1),
-                under_ten_seconds: looks(2),
-                under_one_minute: looks(3),
-                under_ten_minutes: looks(4),
-                longer: looks(5),
+            first_seen: FirstSeenUnits {
+                none: seen(0),
+                under_one_second: seen(1),
+                under_ten_seconds: seen(2),
+                under_one_minute: seen(3),
+                under_ten_minutes: seen(4),
+                longer: seen(5),
             },
             clients: shares(counted, AddressGroup::Client),
             networks: shares(counted, AddressGroup::Network),
@@ -195,22 +195,25 @@ mod tests {
     #[test]
     fn a_report_has_every_bucket_and_the_shares_of_the_largest_addresses() {
         let mut rows: Vec<_> = (1..=6)
-            .map(|bucket| counted("asks", bucket, i64::from(bucket)))
+            .map(|bucket| counted("attempts", bucket, i64::from(bucket)))
             .collect();
-        rows.extend((0..=5).map(|bucket| counted("first_look", bucket, 10 + i64::from(bucket))));
+        rows.extend((0..=5).map(|bucket| counted("first_seen", bucket, 10 + i64::from(bucket))));
         rows.push(counted("client", 77, 9));
         rows.extend((0..11).map(|bucket| counted("client", bucket, 1)));
         let report = FairnessReport::of(&rows);
-        let asks = report.asks;
-        assert_eq!((asks.one, asks.two, asks.three_to_five), (1, 2, 3));
-        assert_eq!((asks.six_to_ten, asks.eleven_to_fifty, asks.more), (4, 5, 6));
-        let looks = report.first_look;
+        let attempts = report.attempts;
+        assert_eq!((attempts.one, attempts.two, attempts.three_to_five), (1, 2, 3));
         assert_eq!(
-            (looks.none, looks.under_one_second, looks.under_ten_seconds),
+            (attempts.six_to_ten, attempts.eleven_to_fifty, attempts.more),
+            (4, 5, 6)
+        );
+        let first = report.first_seen;
+        assert_eq!(
+            (first.none, first.under_one_second, first.under_ten_seconds),
             (10, 11, 12)
         );
         assert_eq!(
-            (looks.under_one_minute, looks.under_ten_minutes, looks.longer),
+            (first.under_one_minute, first.under_ten_minutes, first.longer),
             (13, 14, 15)
         );
         let clients = AddressShares {

@@ -67,7 +67,7 @@ pub fn refused_at_gateway(api: &Api, request: &HttpRequest, layer: Layer, name: 
 pub fn refused_by_account_limit(api: &Api, request: &HttpRequest, user: &UserId) {
     refused_by_guard(api, sale_of(request), Layer::Account);
     if let Some(sale) = sale_of_purchase(api, request) {
-        api.app.fairness.asked(AccountHash::of(sale, user));
+        api.app.fairness.attempted(AccountHash::of(sale, user));
     }
 }
 

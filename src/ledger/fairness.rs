@@ -17,9 +17,9 @@ pub struct Buyer {
     /// Units that the account got at this instance.
     pub units: i64,
     /// Purchases that the account sent to this instance.
-    pub asks: i64,
-    /// How long before its order the account first viewed the page or asked at this instance, if it did.
-    pub look_age_ms: Option<i64>,
+    pub attempts: i64,
+    /// For how long this instance had known the account before its order; none if it had not.
+    pub known_for_ms: Option<i64>,
     /// How long ago it bought.
     pub bought_ago_ms: i64,
 }
@@ -30,7 +30,7 @@ pub struct RecentBuyer {
     pub sale: SaleId,
     pub account: AccountHash,
     pub bought_ago_ms: i64,
-    /// Whether this instance has said what it knows of the account.
+    /// Whether this instance has noted what it knows of the account.
     pub is_known_here: bool,
 }
 
@@ -68,29 +68,29 @@ impl Ledger {
     }
 
     /// Notes what an instance knows of accounts that have bought. No account may come twice in one call. If an account
-    /// has two orders within seconds, the look before the first one counts.
+    /// has two orders within seconds, the time before the first one counts.
     pub async fn add_buyers(&self, instance: Uuid, buyers: &[Buyer]) -> Result<(), Fault> {
         let sales: Vec<Uuid> = buyers.iter().map(|it| it.sale.0).collect();
         let accounts: Vec<i64> = buyers.iter().map(|it| it.account.0).collect();
         let units: Vec<i64> = buyers.iter().map(|it| it.units).collect();
-        let asks: Vec<i64> = buyers.iter().map(|it| it.asks).collect();
+        let attempts: Vec<i64> = buyers.iter().map(|it| it.attempts).collect();
         // No age is negative.
-        let ages: Vec<i64> = buyers.iter().map(|it| it.look_age_ms.unwrap_or(-1)).collect();
+        let ages: Vec<i64> = buyers.iter().map(|it| it.known_for_ms.unwrap_or(-1)).collect();
         let bought: Vec<i64> = buyers.iter().map(|it| it.bought_ago_ms).collect();
         sqlx::query!(
-            "insert into recent_buyers as known (sale_id, account, instance, units, asks, look_age_ms, bought_at) \
-             select n.sale_id, n.account, $1, n.units, n.asks, nullif(n.age_ms, -1), \
+            "insert into recent_buyers as known (sale_id, account, instance, units, attempts, known_for_ms, bought_at) \
+             select n.sale_id, n.account, $1, n.units, n.attempts, nullif(n.age_ms, -1), \
                  now() - n.ago_ms * interval '1 millisecond' \
              from unnest($2::uuid[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[]) \
-                 as n (sale_id, account, units, asks, age_ms, ago_ms) \
+                 as n (sale_id, account, units, attempts, age_ms, ago_ms) \
              join sales s on s.sale_id = n.sale_id \
              on conflict (sale_id, account, instance) do update set units = known.units + excluded.units, \
-                 asks = greatest(known.asks, excluded.asks)",
+                 attempts = greatest(known.attempts, excluded.attempts)",
             instance,
             &sales,
             &accounts,
             &units,
-            &asks,
+            &attempts,
             &ages,
             &bought
         )
@@ -118,9 +118,9 @@ impl Ledger {
         Ok(buyers.collect())
     }
 
-    /// Counts the units of the buyers that were noted five seconds ago, and forgets these buyers. `asks` and `ages_ms`
-    /// are the lower bounds of the buckets. One process at a time does this, so that none waits for another.
-    pub async fn count_buyers(&self, asks: &[i64], ages_ms: &[i64]) -> Result<(), Fault> {
+    /// Counts the units of the buyers that were noted five seconds ago, and forgets these buyers. `attempts` and
+    /// `known_for_ms` are the lower bounds of the buckets. One process at a time does this, so that none waits for another.
+    pub async fn count_buyers(&self, attempts: &[i64], known_for_ms: &[i64]) -> Result<(), Fault> {
         // An instance that says what it knows after the others were counted has no units, so its row counts nothing.
         sqlx::query!(
             "with turn as materialized ( \
@@ -130,22 +130,23 @@ impl Ledger {
                  group by b.sale_id, b.account having min(b.noted_at) < now() - interval '5 seconds' limit 10000 \
              ), gone as ( \
                  delete from recent_buyers b using ripe r where b.sale_id = r.sale_id and b.account = r.account \
-                 returning b.sale_id, b.account, b.units, b.asks, b.look_age_ms \
+                 returning b.sale_id, b.account, b.units, b.attempts, b.known_for_ms \
              ), buyers as ( \
-                 select sale_id, sum(units) as units, sum(asks)::int8 as asks, max(look_age_ms) as look_age_ms \
+                 select sale_id, sum(units) as units, sum(attempts)::int8 as attempts, \
+                     max(known_for_ms) as known_for_ms \
                  from gone group by sale_id, account having sum(units) > 0 \
              ), counted as ( \
-                 select sale_id, units, 'asks' as measure, width_bucket(asks, $1::int8[]) as bucket from buyers \
+                 select sale_id, units, 'attempts' as measure, width_bucket(attempts, $1::int8[]) as bucket from buyers \
                  union all \
-                 select sale_id, units, 'first_look', coalesce(width_bucket(look_age_ms, $2::int8[]) + 1, 0) \
+                 select sale_id, units, 'first_seen', coalesce(width_bucket(known_for_ms, $2::int8[]) + 1, 0) \
                  from buyers \
              ) \
              insert into sale_buyers as known (sale_id, measure, bucket, units) \
              select c.sale_id, c.measure, c.bucket, sum(c.units)::int8 \
              from counted c join sales s on s.sale_id = c.sale_id group by c.sale_id, c.measure, c.bucket \
              on conflict (sale_id, measure, bucket) do update set units = known.units + excluded.units",
-            asks,
-            ages_ms
+            attempts,
+            known_for_ms
         )
         .execute(&self.jobs)
         .await?;

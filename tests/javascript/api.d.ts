@@ -565,13 +565,13 @@ interface ItemReport {
 }
 
 interface FairnessReport {
-    asks: AskUnits;
-    first_look: FirstLookUnits;
+    attempts: AttemptUnits;
+    first_seen: FirstSeenUnits;
     clients: AddressShares;
     networks: AddressShares;
 }
 
-interface AskUnits {
+interface AttemptUnits {
     one: number;
     two: number;
     three_to_five: number;
@@ -580,7 +580,7 @@ interface AskUnits {
     more: number;
 }
 
-interface FirstLookUnits {
+interface FirstSeenUnits {
     none: number;
     under_one_second: number;
     under_ten_seconds: number;

@@ -1,8 +1,8 @@
 //! Fairness: count who gets a sale's units, and add the counts up in the ledger. The report of a sale comes from there.
 //!
-//! Each instance remembers in memory when an account first looked at a sale and how often it asked. For the accounts
-//! that buy, and only for them, instances join their knowledge in the ledger for some seconds. What stays is units by
-//! bucket.
+//! Each instance remembers in memory when it first saw an account in a sale, and how many purchases the account sent.
+//! For the accounts that buy, and only for them, instances join their knowledge in the ledger for some seconds. Only
+//! the units by bucket stay.
 //!
 //! - Exact, if each account stays at one instance and that answers at most [`EXACT_ORDERS`] orders of the sale.
 //! - Later orders are counted by a sample of them. The sample grows with the logarithm of the orders.
@@ -12,7 +12,7 @@
 //! A crash loses what the process remembers and the counts of the last second. While Postgres is away, some counts are
 //! kept. An order whose first answer is lost is not counted.
 
-use crate::domain::fairness::{AGES_MS, ASKS, AccountHash, Address, AddressGroup, address_bucket};
+use crate::domain::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOWN_FOR_MS, address_bucket};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::App;
@@ -46,7 +46,7 @@ struct Contact {
     /// The first page view or purchase, in milliseconds since the process began.
     first_ms: i64,
     /// Purchases.
-    asks: u32,
+    attempts: u32,
 }
 
 /// A part of the memory. When `recent` is full, it becomes `older`, and what was older is forgotten.
@@ -61,9 +61,9 @@ struct Accounts {
 struct Gain {
     units: i64,
     /// Purchases up to the order.
-    asks: u32,
-    /// How long before the order the account first looked, if it did.
-    look_age_ms: Option<i64>,
+    attempts: u32,
+    /// For how long this instance had known the account before the order; none if it had not.
+    known_for_ms: Option<i64>,
     /// When it bought, in milliseconds since the process began.
     bought_ms: i64,
 }
@@ -97,12 +97,12 @@ impl Default for Fairness {
 
 impl Fairness {
     /// Notes a page view.
-    pub fn looked(&self, account: AccountHash) {
+    pub fn viewed(&self, account: AccountHash) {
         self.note(account, 0);
     }
 
     /// Notes a purchase that made no order.
-    pub fn asked(&self, account: AccountHash) {
+    pub fn attempted(&self, account: AccountHash) {
         self.note(account, 1);
     }
 
@@ -112,30 +112,33 @@ impl Fairness {
         let bought_ms = self.now_ms();
         let gain = Gain {
             units: i64::from(units),
-            asks: before.map_or(1, |it| it.asks.saturating_add(1)),
-            look_age_ms: before.map(|it| bought_ms - it.first_ms),
+            attempts: before.map_or(1, |it| it.attempts.saturating_add(1)),
+            known_for_ms: before.map(|it| bought_ms - it.first_ms),
             bought_ms,
         };
         self.gains().count(sale, account, gain, addresses);
     }
 
-    /// Notes so many purchases, or a page view. Returns what was known before.
-    fn note(&self, account: AccountHash, asks: u32) -> Option<Contact> {
+    /// Notes this number of purchases; 0 is a page view. Returns what was known before.
+    fn note(&self, account: AccountHash, attempts: u32) -> Option<Contact> {
         let now = self.now_ms();
         let mut part = self.part(account);
         let Accounts { recent, older } = &mut *part;
         if let Some(contact) = recent.get_mut(&account) {
             let before = *contact;
-            contact.asks = before.asks.saturating_add(asks);
+            contact.attempts = before.attempts.saturating_add(attempts);
             return Some(before);
         }
         let before = older.remove(&account);
         if recent.len() >= RECENT_MAX {
             *older = std::mem::take(recent);
         }
-        let contact = before.unwrap_or(Contact { first_ms: now, asks: 0 });
-        let asks = contact.asks.saturating_add(asks);
-        recent.insert(account, Contact { asks, ..contact });
+        let contact = before.unwrap_or(Contact {
+            first_ms: now,
+            attempts: 0,
+        });
+        let attempts = contact.attempts.saturating_add(attempts);
+        recent.insert(account, Contact { attempts, ..contact });
         before
     }
 
@@ -166,13 +169,13 @@ impl Fairness {
     /// What another instance wants to know of an account that bought so many milliseconds ago.
     fn answer(&self, sale: SaleId, account: AccountHash, bought_ago_ms: i64) -> Option<Buyer> {
         let contact = self.known(account)?;
-        let look_age_ms = self.now_ms() - contact.first_ms - bought_ago_ms;
-        (look_age_ms >= 0).then_some(Buyer {
+        let known_for_ms = self.now_ms() - contact.first_ms - bought_ago_ms;
+        (known_for_ms >= 0).then_some(Buyer {
             sale,
             account,
             units: 0,
-            asks: contact.asks.into(),
-            look_age_ms: Some(look_age_ms),
+            attempts: contact.attempts.into(),
+            known_for_ms: Some(known_for_ms),
             bought_ago_ms,
         })
     }
@@ -185,10 +188,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Gain {
     fn add(&mut self, other: Self) {
         self.units += other.units;
-        self.asks = self.asks.max(other.asks);
-        // The look before the first order counts.
+        self.attempts = self.attempts.max(other.attempts);
+        // The time before the first order counts.
         if other.bought_ms < self.bought_ms {
-            (self.look_age_ms, self.bought_ms) = (other.look_age_ms, other.bought_ms);
+            (self.known_for_ms, self.bought_ms) = (other.known_for_ms, other.bought_ms);
         }
     }
 }
@@ -258,7 +261,7 @@ pub async fn add_up(app: &App) -> Result<(), Fault> {
     if !answers.is_empty() {
         in_time(ADD_MAX, app.ledger.add_buyers(fairness.instance, &answers)).await?;
     }
-    in_time(ADD_MAX, app.ledger.count_buyers(&ASKS, &AGES_MS)).await
+    in_time(ADD_MAX, app.ledger.count_buyers(&ATTEMPTS, &KNOWN_FOR_MS)).await
 }
 
 async fn add_units(app: &App) -> Result<(), Fault> {
@@ -298,8 +301,8 @@ async fn add_buyers(app: &App) -> Result<(), Fault> {
             sale,
             account,
             units: gain.units,
-            asks: gain.asks.into(),
-            look_age_ms: gain.look_age_ms,
+            attempts: gain.attempts.into(),
+            known_for_ms: gain.known_for_ms,
             bought_ago_ms: now - gain.bought_ms,
         })
         .collect();
@@ -322,24 +325,24 @@ mod tests {
     }
 
     fn contact(fairness: &Fairness, account: i64) -> Option<u32> {
-        fairness.known(AccountHash(account)).map(|it| it.asks)
+        fairness.known(AccountHash(account)).map(|it| it.attempts)
     }
 
     #[test]
-    fn an_order_knows_the_purchases_and_the_look_before_it() {
+    fn an_order_knows_the_purchases_and_the_page_view_before_it() {
         let fairness = Fairness::default();
         let (ada, bob) = (AccountHash(1), AccountHash(2));
-        fairness.looked(ada);
-        fairness.asked(ada);
-        fairness.asked(ada);
+        fairness.viewed(ada);
+        fairness.attempted(ada);
+        fairness.attempted(ada);
         fairness.bought(sale(1), ada, 2, None);
         fairness.bought(sale(1), bob, 1, None);
         let gains = fairness.gains();
         let of_ada = gains.buyers[&(sale(1), ada)];
-        assert_eq!((of_ada.units, of_ada.asks), (2, 3));
-        assert!(of_ada.look_age_ms.is_some());
+        assert_eq!((of_ada.units, of_ada.attempts), (2, 3));
+        assert!(of_ada.known_for_ms.is_some());
         let of_bob = gains.buyers[&(sale(1), bob)];
-        assert_eq!((of_bob.units, of_bob.asks, of_bob.look_age_ms), (1, 1, None));
+        assert_eq!((of_bob.units, of_bob.attempts, of_bob.known_for_ms), (1, 1, None));
         assert!(gains.units.is_empty(), "no address is known");
     }
 
@@ -348,10 +351,10 @@ mod tests {
         let fairness = Fairness::default();
         let ada = AccountHash(1);
         assert_eq!(fairness.answer(sale(1), ada, 0), None);
-        fairness.asked(ada);
+        fairness.attempted(ada);
         let answer = fairness.answer(sale(1), ada, 0).unwrap();
-        assert_eq!((answer.units, answer.asks), (0, 1));
-        assert!(answer.look_age_ms.is_some());
+        assert_eq!((answer.units, answer.attempts), (0, 1));
+        assert!(answer.known_for_ms.is_some());
         assert_eq!(fairness.answer(sale(1), ada, 60_000), None, "it came after the order");
     }
 
@@ -360,15 +363,15 @@ mod tests {
         let fairness = Fairness::default();
         let number = |it: usize| i64::try_from(it * 256).unwrap();
         // All of these are in one part.
-        fairness.asked(AccountHash(number(0)));
-        fairness.asked(AccountHash(number(1)));
+        fairness.attempted(AccountHash(number(0)));
+        fairness.attempted(AccountHash(number(1)));
         for it in 2..=RECENT_MAX {
-            fairness.looked(AccountHash(number(it)));
+            fairness.viewed(AccountHash(number(it)));
         }
-        fairness.asked(AccountHash(number(0)));
+        fairness.attempted(AccountHash(number(0)));
         assert_eq!((contact(&fairness, 0), contact(&fairness, 256)), (Some(2), Some(1)));
         for it in RECENT_MAX + 1..RECENT_MAX * 2 {
-            fairness.looked(AccountHash(number(it)));
+            fairness.viewed(AccountHash(number(it)));
         }
         assert_eq!((contact(&fairness, 0), contact(&fairness, 256)), (Some(2), None));
         let part = fairness.part(AccountHash(0));
@@ -379,18 +382,18 @@ mod tests {
     fn a_sample_of_many_orders_counts_for_all_of_them() {
         const ORDERS: u64 = 100_000;
         let mut gains = Gains::default();
-        let (mut questions, mut units) = (0, 0);
+        let (mut noted, mut units) = (0, 0);
         for order in 0..ORDERS {
             let gain = Gain {
                 units: 1,
-                asks: 1,
-                look_age_ms: None,
+                attempts: 1,
+                known_for_ms: None,
                 bought_ms: 0,
             };
             let account = AccountHash(i64::try_from(order).unwrap());
             gains.count(sale(1), account, gain, Some([[1; 16], [2; 16]]));
             let buyers = std::mem::take(&mut gains.buyers);
-            questions += buyers.len();
+            noted += buyers.len();
             units += buyers.values().map(|it| it.units).sum::<i64>();
             if order < EXACT_ORDERS {
                 assert_eq!(
@@ -401,7 +404,7 @@ mod tests {
             }
         }
         assert!((99_000..101_000).contains(&units), "{units}");
-        assert!(questions < 9000, "{questions}");
+        assert!(noted < 9000, "{noted}");
         assert_eq!(gains.units.values().copied().collect::<Vec<_>>(), [100_000, 100_000]);
     }
 }

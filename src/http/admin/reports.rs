@@ -81,8 +81,8 @@ fn example() -> Value {
         "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
         "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12}, "would_stop": {},
         "fairness": {
-            "asks": {"one": 71, "two": 20, "three_to_five": 11, "six_to_ten": 2, "eleven_to_fifty": 0, "more": 0},
-            "first_look": {"none": 3, "under_one_second": 0, "under_ten_seconds": 4, "under_one_minute": 22,
+            "attempts": {"one": 71, "two": 20, "three_to_five": 11, "six_to_ten": 2, "eleven_to_fifty": 0, "more": 0},
+            "first_seen": {"none": 3, "under_one_second": 0, "under_ten_seconds": 4, "under_one_minute": 22,
                 "under_ten_minutes": 51, "longer": 24},
             "clients": {"units": 104, "largest": 0.029, "largest_ten": 0.144},
             "networks": {"units": 104, "largest": 0.048, "largest_ten": 0.212},

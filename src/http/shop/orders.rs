@@ -159,7 +159,7 @@ async fn purchase(
         }
         // A replay asks for no more units. Accounts of invented sales are not remembered.
         Ok(PurchaseOutcome::Replayed(_) | PurchaseOutcome::Refused(Refusal::SaleNotFound)) => {}
-        _ => api.app.fairness.asked(account),
+        _ => api.app.fairness.attempted(account),
     }
     let answer = outcome.and_then(answer);
     counts::answered(&api, sale, answer.as_ref().map(HttpResponse::status), began.elapsed());

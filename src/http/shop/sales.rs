@@ -56,7 +56,7 @@ async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Resul
     let sale = found(sale.await?, "such sale")?;
     let mut answer = HttpResponse::Ok();
     match account {
-        Some(account) => api.app.fairness.looked(account),
+        Some(account) => api.app.fairness.viewed(account),
         // Nothing of a shopper is in it, and nobody's page view is missed.
         None => {
             answer

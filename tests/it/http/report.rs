@@ -110,7 +110,7 @@ async fn a_report_says_who_got_the_units_though_accounts_ask_two_instances() {
     let empty = app.get(Who::Operator, &path).await.ok(200);
     let none = json!({"units": 0, "largest": null, "largest_ten": null});
     assert_eq!(empty.body["fairness"]["clients"], none);
-    assert_eq!(sum(&empty.body["fairness"]["asks"]), 0);
+    assert_eq!(sum(&empty.body["fairness"]["attempts"]), 0);
 
     // Ada asks both instances before her order, and twice after it.
     let ada = "192.0.2.1";
@@ -124,22 +124,22 @@ async fn a_report_says_who_got_the_units_though_accounts_ask_two_instances() {
     buy_from(ada, &app, "ada", &id, "e", 1)
         .await
         .no(409, "purchase_limit_reached");
-    // Bob did not look at the sale, and has a neighbour of Ada's address.
+    // Bob did not view the sale, and has a neighbour of Ada's address.
     buy_from("192.0.2.2", &other, "bob", &id, "k", 1).await.ok(201);
-    // Cyd looked at the other instance alone.
+    // Cyd viewed the sale at the other instance alone.
     let page = format!("/v1/sales/{id}");
     other.get(Who::Shopper("cyd"), &page).await.ok(200);
     buy_from("2001:db8:1:2::3", &app, "cyd", &id, "k", 1).await.ok(201);
 
     let fairness = poll::answer("all buyers are counted", || async {
         let report = app.get(Who::Operator, &path).await.ok(200).body;
-        (sum(&report["fairness"]["asks"]) == 4).then(|| report["fairness"].clone())
+        (sum(&report["fairness"]["attempts"]) == 4).then(|| report["fairness"].clone())
     })
     .await;
-    let asks = json!({"one": 2, "two": 0, "three_to_five": 2, "six_to_ten": 0, "eleven_to_fifty": 0, "more": 0});
-    assert_eq!(fairness["asks"], asks);
+    let attempts = json!({"one": 2, "two": 0, "three_to_five": 2, "six_to_ten": 0, "eleven_to_fifty": 0, "more": 0});
+    assert_eq!(fairness["attempts"], attempts);
     assert_eq!(
-        (&fairness["first_look"]["none"], sum(&fairness["first_look"])),
+        (&fairness["first_seen"]["none"], sum(&fairness["first_seen"])),
         (&json!(1), 4),
         "{fairness}"
     );
