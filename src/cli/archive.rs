@@ -1,4 +1,6 @@
-//! `flashsale sale archive` and `flashsale sale restore`: a sale that is over goes to a file, and comes back.
+//! `flashsale sale archive` and `flashsale sale restore`: move a sale that is over to a file and back.
+//!
+//! A crash leaves the sale in Postgres, in the file, or in both, never in neither.
 
 use super::answer::Form;
 use super::progress::Progress;
@@ -22,11 +24,16 @@ pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
     let archived = server::archive(&url, id, file);
     drop(progress);
     let no = |why: String| {
-        // It has no rows that the ledger lacks.
+        // The ledger still has every row of it.
         let _left_over = fs::remove_file(path);
         Err(Failure::No(why))
     };
-    match archived.with_context(|| format!("if {} is whole, keep it until the sale is found again", path.display()))? {
+    match archived.with_context(|| {
+        format!(
+            "keep {} until `flashsale sale show {id}` finds the sale",
+            path.display()
+        )
+    })? {
         ArchiveOutcome::Archived(rows) => {
             // The folder's entry must survive a power failure, too.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -60,9 +67,9 @@ pub fn restore(path: &Path, form: Form) -> Result<(), Failure> {
     match restored? {
         RestoreOutcome::Restored(id, rows) => match form {
             Form::Json => output::print_json(&json!({"sale_id": id, "rows": rows})),
-            _ => output::print(&format!("sale {id} is back, with {rows} rows\n")),
+            _ => output::print(&format!("sale {id} is restored, with {rows} rows\n")),
         },
-        RestoreOutcome::Exists(id) => Err(Failure::No(format!("sale {id} is there already"))),
+        RestoreOutcome::Exists(id) => Err(Failure::No(format!("sale {id} is not archived: Postgres has it"))),
         RestoreOutcome::Unreadable(why) => Err(Failure::Usage(format!("{}: {why}", path.display()))),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long a shell waits for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// The most sales among which a word is looked for.
+/// How many sales are searched, newest first.
 const SALES_MAX: usize = 1_000;
 
 #[derive(clap::Args)]

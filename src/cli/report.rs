@@ -41,11 +41,12 @@ fn describe(report: &Value) -> String {
     let _ = writeln!(shown, "\nsale {} is {}", cell(report, "name"), cell(report, "state"));
     let _ = writeln!(
         shown,
-        "orders: {}; not paid of those decided: {share}",
+        "orders: {}; unpaid share of ended orders: {share}",
         counts("orders")
     );
     let _ = writeln!(shown, "answers: {}", counts("answers"));
-    let _ = writeln!(shown, "stopped by guards: {}", counts("stopped"));
+    let _ = writeln!(shown, "refused by guards: {}", counts("stopped"));
+    let _ = writeln!(shown, "counted in shadow: {}", counts("would_stop"));
     let _ = writeln!(
         shown,
         "answers within, ms: p50 {}, p95 {}, p99 {}",
@@ -67,16 +68,17 @@ mod tests {
             "name": "Winter drop", "state": "closed", "unpaid_share": 0.115,
             "items": [{"sku": "M", "name": "Shirt", "total": 100, "sold": 92, "held": 0, "money_minor": 230_000,
                 "currency": "EUR", "sold_out_after_seconds": 1.84}],
-            "orders": {"paid": 92}, "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {},
+            "orders": {"paid": 92}, "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {}, "would_stop": {"holds": 3},
             "latency_ms": {"p50": 2.1, "p95": null, "p99": 9.2},
         }));
         for part in [
             "2300.00 EUR",
             "1.84",
             "sale Winter drop is closed",
-            "not paid of those decided: 11.5 %",
+            "unpaid share of ended orders: 11.5 %",
             "answers: reserved 104, sold_out 4210",
-            "stopped by guards: -",
+            "refused by guards: -",
+            "counted in shadow: holds 3",
             "p50 2.1, p95 -, p99 9.2",
         ] {
             assert!(text.contains(part), "{part}: {text}");

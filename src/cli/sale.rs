@@ -187,7 +187,7 @@ Examples:
   flashsale sale report 3f2c…
   flashsale sale report 3f2c… --json | jq '.course[].answers.reserved'")]
     Report(SaleArg),
-    /// Change the name, a later start, a later end or the waiting room's rate of a published sale.
+    /// Amend a published sale: its name, its waiting room's rate, a later start or a later end.
     #[command(after_help = "\
 A start or an end can be moved until five seconds before it, and only to a later time.
 
@@ -200,7 +200,7 @@ Examples:
         #[command(flatten)]
         terms: Amended,
     },
-    /// Say something to a sale's shoppers, on its page and in its waiting room; without a text, say nothing any more.
+    /// Set the message to a sale's shoppers, on its page and in its waiting room; without a text, remove it.
     #[command(after_help = "\
 Examples:
   flashsale sale message 3f2c… --en \"More of size M at 18:00.\"
@@ -217,7 +217,7 @@ Examples:
     },
 }
 
-/// What changes in a published sale.
+/// The new values of a published sale.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct Amended {
@@ -397,9 +397,9 @@ fn message(client: &Client, id: &Uuid, en: &str, zh: &str, form: Form) -> Result
             .map(|(language, said)| format!("{language}: {}", text(said)))
             .collect();
         if texts.is_empty() {
-            format!("sale {id} says nothing to its shoppers\n")
+            format!("sale {id} has no message to its shoppers\n")
         } else {
-            format!("sale {id} says to its shoppers: {}\n", texts.join("; "))
+            format!("the message of sale {id} to its shoppers: {}\n", texts.join("; "))
         }
     })
 }

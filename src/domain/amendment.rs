@@ -1,4 +1,5 @@
-//! Changes of a sale whose preload has begun: only what no shopper can have relied on, or what favours them.
+//! Amendments: changes of a published sale, whose preload has begun. They change only what no shopper can have relied on,
+//! or what favours shoppers.
 
 use super::ids::Sku;
 use super::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 /// shard must not begin or stop to sell before it has the new time.
 const MARGIN: Millis = 5_000;
 
-/// New values of a sale whose preload has begun. An absent member stays.
+/// New values of a published sale. An absent member stays.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Amendment {
@@ -61,9 +62,9 @@ pub struct ItemAmendment {
     pub image_url: Option<String>,
 }
 
-/// Why a sale cannot be changed as asked.
+/// Why a published sale stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfit {
+pub enum CannotAmend {
     /// A value is out of its bounds.
     Invalid(InvalidSale),
     /// The sale is in this state: a draft is replaced as a whole, and a closed sale stays as it was.
@@ -77,17 +78,14 @@ pub enum Unfit {
 }
 
 impl Amendment {
-    /// Changes the sale as asked.
-    ///
-    /// # Errors
-    /// Why it cannot be changed so; then nothing is to be stored.
-    pub fn apply(&self, sale: &mut Sale, now: Millis) -> Result<(), Unfit> {
+    /// Changes the sale. After an error, the sale may be half changed: store nothing.
+    pub fn apply(&self, sale: &mut Sale, now: Millis) -> Result<(), CannotAmend> {
         let state = sale.state_at(now);
         if sale.lifecycle == Lifecycle::Loading || matches!(state, SaleState::Draft | SaleState::Closed) {
-            return Err(Unfit::State(state));
+            return Err(CannotAmend::State(state));
         }
         if let Some(name) = &self.name {
-            sale.name = text("name", name).map_err(Unfit::Invalid)?;
+            sale.name = text("name", name).map_err(CannotAmend::Invalid)?;
         }
         replace(&mut sale.description, &self.description, |it| {
             description("description", it)
@@ -95,11 +93,11 @@ impl Amendment {
         replace(&mut sale.image_url, &self.image_url, |it| picture("image_url", it))?;
         if self.items.len() > ITEMS_MAX {
             let wrong = format!("items must be at most {ITEMS_MAX}, not {}", self.items.len());
-            return Err(Unfit::Invalid(InvalidSale(wrong)));
+            return Err(CannotAmend::Invalid(InvalidSale(wrong)));
         }
         for (position, new) in self.items.iter().enumerate() {
             let item = sale.items.iter_mut().find(|item| item.sku == new.sku);
-            let item = item.ok_or(Unfit::NoItem)?;
+            let item = item.ok_or(CannotAmend::NoItem)?;
             let at = |member: &str| format!("items[{position}].{member}");
             replace(&mut item.description, &new.description, |it| {
                 description(&at("description"), it)
@@ -109,7 +107,7 @@ impl Amendment {
         sale.starts_at = moved("starts_at", sale.starts_at, self.starts_at, now)?;
         sale.ends_at = moved("ends_at", sale.ends_at, self.ends_at, now)?;
         if sale.ends_at <= sale.starts_at {
-            return Err(Unfit::Invalid(InvalidSale(
+            return Err(CannotAmend::Invalid(InvalidSale(
                 "ends_at must be after starts_at".to_owned(),
             )));
         }
@@ -120,12 +118,13 @@ impl Amendment {
             };
             guards
                 .check()
-                .map_err(|wrong| Unfit::Invalid(InvalidSale(wrong.to_string())))?;
+                .map_err(|wrong| CannotAmend::Invalid(InvalidSale(wrong.to_string())))?;
             sale.guards = guards;
         }
         if let Some(patch) = &self.guards {
             let stages = sale.staged_guards.with(patch, &sale.guards);
-            sale.staged_guards = stages.map_err(|wrong| Unfit::Invalid(InvalidSale(format!("guards: {wrong}"))))?;
+            sale.staged_guards =
+                stages.map_err(|wrong| CannotAmend::Invalid(InvalidSale(format!("guards: {wrong}"))))?;
         }
         Ok(())
     }
@@ -142,9 +141,9 @@ fn replace(
     present: &mut Option<String>,
     new: &Option<String>,
     check: impl FnOnce(Option<&str>) -> Result<Option<String>, InvalidSale>,
-) -> Result<(), Unfit> {
+) -> Result<(), CannotAmend> {
     if new.is_some() {
-        *present = check(new.as_deref()).map_err(Unfit::Invalid)?;
+        *present = check(new.as_deref()).map_err(CannotAmend::Invalid)?;
     }
     Ok(())
 }
@@ -155,15 +154,15 @@ fn moved(
     from: DateTime<Utc>,
     to: Option<DateTime<Utc>>,
     now: Millis,
-) -> Result<DateTime<Utc>, Unfit> {
+) -> Result<DateTime<Utc>, CannotAmend> {
     let Some(to) = to else { return Ok(from) };
-    let to = instant(field, to).map_err(Unfit::Invalid)?;
+    let to = instant(field, to).map_err(CannotAmend::Invalid)?;
     if to == from {
         Ok(from)
     } else if to < from {
-        Err(Unfit::NotLater(field))
+        Err(CannotAmend::NotLater(field))
     } else if from.timestamp_millis() < now + MARGIN {
-        Err(Unfit::TooLate(field))
+        Err(CannotAmend::TooLate(field))
     } else {
         Ok(to)
     }
@@ -179,7 +178,7 @@ mod tests {
     const START: Millis = 1_000_000;
     const END: Millis = 2_000_000;
 
-    fn amended(amendment: &Amendment, now: Millis) -> Result<Sale, Unfit> {
+    fn amended(amendment: &Amendment, now: Millis) -> Result<Sale, CannotAmend> {
         let items = ["a", "b"].map(|sku| Item::plain(sku.parse().unwrap(), 10, 1));
         let mut sale = NewSale::plain(items.to_vec(), from_millis(START), from_millis(END)).unstored();
         sale.items[1].description = Some("As before".to_owned());
@@ -202,19 +201,26 @@ mod tests {
             (from_millis(START + 1), from_millis(END + 1))
         );
         for (amendment, now, wrong) in [
-            (times(Some(START - 1), None), 0, Unfit::NotLater("starts_at")),
-            (times(None, Some(END - 1)), 0, Unfit::NotLater("ends_at")),
+            (times(Some(START - 1), None), 0, CannotAmend::NotLater("starts_at")),
+            (times(None, Some(END - 1)), 0, CannotAmend::NotLater("ends_at")),
             (
                 times(Some(START + 1), None),
                 START - MARGIN + 1,
-                Unfit::TooLate("starts_at"),
+                CannotAmend::TooLate("starts_at"),
             ),
-            (times(None, Some(END + 1)), END - MARGIN + 1, Unfit::TooLate("ends_at")),
-            (times(None, Some(END + 1)), END, Unfit::State(SaleState::Closed)),
+            (
+                times(None, Some(END + 1)),
+                END - MARGIN + 1,
+                CannotAmend::TooLate("ends_at"),
+            ),
+            (times(None, Some(END + 1)), END, CannotAmend::State(SaleState::Closed)),
         ] {
             assert_eq!(amended(&amendment, now).unwrap_err(), wrong);
         }
-        assert!(matches!(amended(&times(Some(END), None), 0), Err(Unfit::Invalid(_))));
+        assert!(matches!(
+            amended(&times(Some(END), None), 0),
+            Err(CannotAmend::Invalid(_))
+        ));
         let same = amended(&times(Some(START), Some(END + 1)), START + 1).unwrap();
         assert_eq!(same.starts_at, from_millis(START), "the time that it has is no change");
     }
@@ -230,7 +236,7 @@ mod tests {
         assert!(sale.staged_guards.purchase_token.is_some_and(|stage| stage.shadow));
         assert!(!sale.guards.purchase_token, "the others have what they had");
         let wrong = amendment(json!({"purchase_token": true}));
-        assert!(matches!(amended(&wrong, START), Err(Unfit::Invalid(_))));
+        assert!(matches!(amended(&wrong, START), Err(CannotAmend::Invalid(_))));
     }
 
     #[test]
@@ -243,7 +249,10 @@ mod tests {
         let sale = amended(&amendment(Some("Winter"), Some(7)), START).unwrap();
         assert_eq!((sale.name.as_str(), sale.guards.admissions_per_second), ("Winter", 7));
         for wrong in [amendment(Some(" "), None), amendment(None, Some(0))] {
-            assert!(matches!(amended(&wrong, START), Err(Unfit::Invalid(_))), "{wrong:?}");
+            assert!(
+                matches!(amended(&wrong, START), Err(CannotAmend::Invalid(_))),
+                "{wrong:?}"
+            );
         }
     }
 
@@ -286,12 +295,12 @@ mod tests {
             ),
             (json!({ "items": items }), "items must be at most 1000, not 1001"),
         ] {
-            let unfit = of(wrong).unwrap_err();
+            let refused = of(wrong).unwrap_err();
             assert!(
-                matches!(&unfit, Unfit::Invalid(it) if it.0.starts_with(said)),
-                "{unfit:?}"
+                matches!(&refused, CannotAmend::Invalid(it) if it.0.starts_with(said)),
+                "{refused:?}"
             );
         }
-        assert_eq!(of(json!({"items": [{"sku": "c"}]})).unwrap_err(), Unfit::NoItem);
+        assert_eq!(of(json!({"items": [{"sku": "c"}]})).unwrap_err(), CannotAmend::NoItem);
     }
 }

@@ -306,7 +306,7 @@ pub struct Sale {
     pub staged_guards: SaleStages,
     /// The items for sale.
     pub items: Vec<Item>,
-    /// What operators say to its shoppers: no term of the sale.
+    /// The message to its shoppers: no term of the sale.
     #[serde(skip)]
     pub message: SaleMessage,
     /// The key of the shoppers' home shards and the orders' ids.

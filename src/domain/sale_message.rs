@@ -1,4 +1,4 @@
-//! What an operator says to the shoppers of a sale, in the languages of the pages.
+//! The message of operators to the shoppers of a sale, in the languages of the pages.
 
 use super::plain::{NotPlain, PLAIN_PATTERN, or_empty, plain};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};

@@ -35,8 +35,7 @@ pub struct SaleReport {
     pub items: Vec<ItemReport>,
     /// Orders in Postgres, by state.
     pub orders: OrderCounts,
-    /// The share of the orders that were cancelled or expired, of all that are not reserved any more; null without
-    /// such orders.
+    /// Of the orders that were paid, cancelled or expired, the share that was not paid; null without such orders.
     pub unpaid_share: Option<f64>,
     /// Purchases by their answer: `reserved`, `replayed`, or the code of a problem.
     pub answers: BTreeMap<String, u64>,

@@ -14,7 +14,6 @@ use tracing::Instrument as _;
 /// The output of a flow, or the panic that ended it.
 type Ended<T> = Result<T, Box<dyn Any + Send>>;
 
-/// See the module.
 pub(super) struct Outliving<T: Send + 'static> {
     /// None once it has ended.
     flow: Option<BoxFuture<'static, Ended<T>>>,

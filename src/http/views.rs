@@ -91,7 +91,7 @@ impl<T> Page<T> {
 pub struct AdminSale {
     #[serde(flatten)]
     sale: Sale,
-    /// What operators say to the sale's shoppers.
+    /// The message to the sale's shoppers.
     message: SaleMessage,
     /// The sale's state at `server_time`.
     state: SaleState,
@@ -215,7 +215,7 @@ pub struct PublicSale {
     purchase_rate: PurchaseRate,
     /// What a purchase in the sale requires.
     pub(super) guards: PublicGuards,
-    /// What the shop says to the sale's shoppers now; absent if it says nothing.
+    /// The message to the sale's shoppers; absent if there is none.
     #[serde(skip_serializing_if = "SaleMessage::is_empty")]
     pub(super) message: SaleMessage,
     /// The items for sale.

@@ -32,8 +32,8 @@ const TABLES: [(&str, &str); 12] = [
     ("sale_buyers", OF_SALE),
 ];
 const OF_SALE: &str = "sale_id = '$id'";
-/// The form of the file; another form gets another number.
-const FORM: u32 = 1;
+/// The version of the file's format.
+const FORMAT: u32 = 1;
 /// Ends the rows of a table, as in Postgres's own dumps.
 const END: &[u8] = b"\\.\n";
 /// The longest line of a file, in bytes: longer than any row.
@@ -46,7 +46,7 @@ const CHUNK: usize = 64 * 1024;
 pub enum ArchiveOutcome {
     /// The file has so many rows, and the ledger has none of them any more.
     Archived(u64),
-    /// The sale is not over, or Redis still has it: a repeated key gets its first answer until a day after the end.
+    /// The sale is not retired: a repeated key gets its first answer until a day after the end.
     NotOver,
     /// Money is owed back, or a dead letter is not settled.
     Unsettled,
@@ -137,7 +137,7 @@ async fn copy_out(tx: &mut Tx, id: SaleId, file: File) -> Result<io::Result<u64>
     let mut file = BufWriter::new(file);
     let mut rows = 0;
     let head = Head {
-        flashsale_archive: FORM,
+        flashsale_archive: FORMAT,
         sale_id: id,
     };
     if let Err(error) = writeln!(file, "{}", json!(head)) {
@@ -217,9 +217,9 @@ impl From<sqlx::Error> for Unrestored {
 async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unrestored> {
     let mut lines = Lines(BufReader::new(file));
     let head: Head = lines.json("an archive of a sale")?;
-    if head.flashsale_archive != FORM {
+    if head.flashsale_archive != FORMAT {
         return Err(Unrestored::File(format!(
-            "the archive has form {}, and this version reads form {FORM}",
+            "the archive has format {}, and this version reads format {FORMAT}",
             head.flashsale_archive
         )));
     }
@@ -267,7 +267,7 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
     let foot: Foot = lines.json("the number of its rows")?;
     if foot.rows != rows {
         return Err(Unrestored::File(format!(
-            "the archive names {} rows and has {rows}",
+            "the archive should have {} rows and has {rows}",
             foot.rows
         )));
     }

@@ -5,7 +5,7 @@ use super::ban::lock_changes;
 use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
-use crate::domain::amendment::{Amendment, Unfit};
+use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
@@ -454,20 +454,19 @@ impl Ledger {
         Ok(sale.map_or(TransitionOutcome::NotFound, TransitionOutcome::Done))
     }
 
-    /// Changes a sale whose preload has begun, if it can be changed so at `now` by Redis's clock. `None` if there is no
-    /// such sale.
+    /// Amends a published sale, if that is possible at `now` by Redis's clock. `None` if there is no such sale.
     pub async fn amend(
         &self,
         id: SaleId,
         amendment: &Amendment,
         now: Millis,
-    ) -> Result<Option<Result<Sale, Unfit>>, Fault> {
+    ) -> Result<Option<Result<Sale, CannotAmend>>, Fault> {
         let mut tx = begin(&self.api).await?;
         let Some(mut sale) = self.lock(&mut tx, id).await? else {
             return Ok(None);
         };
-        if let Err(unfit) = amendment.apply(&mut sale, now) {
-            return Ok(Some(Err(unfit)));
+        if let Err(refused) = amendment.apply(&mut sale, now) {
+            return Ok(Some(Err(refused)));
         }
         sqlx::query!(
             "update sales set name = $2, starts_at = $3, ends_at = $4, guards = $5, description = $6, image_url = $7, \

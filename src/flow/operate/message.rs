@@ -1,5 +1,5 @@
-//! Message: an operator speaks to the shoppers of a sale. One transaction of the ledger; a crash leaves the message
-//! before or after it.
+//! Message: an operator sets the message to the shoppers of a sale. One transaction of the ledger: a crash leaves the old
+//! message or the new one.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;

@@ -4,7 +4,7 @@
 //! the operator is answered. A crash in between leaves the messages.
 
 use crate::crash;
-use crate::domain::amendment::{Amendment, Unfit};
+use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Sale, Transition};
@@ -36,11 +36,11 @@ pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result
     Ok(outcome)
 }
 
-/// Changes a sale whose preload has begun, by Redis's clock; `None` if there is no such sale.
+/// Amends a published sale, by Redis's clock; `None` if there is no such sale.
 ///
 /// # Errors
 /// As [`transition`].
-pub async fn amend(app: &App, id: SaleId, amendment: &Amendment) -> Result<Option<Result<Sale, Unfit>>, Fault> {
+pub async fn amend(app: &App, id: SaleId, amendment: &Amendment) -> Result<Option<Result<Sale, CannotAmend>>, Fault> {
     let now = app.stock.slowest_clock().await?;
     let outcome = app.ledger.amend(id, amendment, now).await?;
     if let Some(Ok(sale)) = &outcome {

@@ -1,4 +1,4 @@
-//! What operators say to the shoppers of a sale.
+//! The message of operators to the shoppers of a sale.
 
 use crate::domain::sale_message::SaleMessage;
 use crate::flow::operate::message;
@@ -16,10 +16,10 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::put("/v1/admin/sales/{id}/message", 
     let message = json!({"en": "More of size M at 18:00.", "zh": "M 码 18:00 补货。"});
     let mut sale = example("open");
     sale["message"] = message.clone();
-    it.of_operators("setMessage", "Speak to a sale's shoppers")
+    it.of_operators("setMessage", "Set the message to a sale's shoppers")
         .says(
-            "The sale's page and its waiting room show the message within a second, in the reader's language if it \
-             has that. It replaces the one before; an empty one takes it away.",
+            "The sale's page and its waiting room show the message within seconds, in the reader's language if it has \
+             that. It replaces the present one; an empty one removes it.",
         )
         .reads::<SaleMessage>(message)
         .answers::<AdminSale>(200, "The sale with its message.", sale)

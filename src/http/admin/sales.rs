@@ -1,6 +1,6 @@
 //! Sales: drafts, and the transitions of a sale, its preload among them.
 
-use crate::domain::amendment::{Amendment, Unfit};
+use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
 use crate::domain::report::ShardStats;
@@ -80,12 +80,12 @@ pub const ROUTES: &[Endpoint] = &[
             .refuses(&[Code::InvalidTransition])
     }),
     Endpoint::patch("/v1/admin/sales/{id}", handler!(amend_sale), |it| {
-        it.of_operators("amendSale", "Change a sale whose preload has begun")
+        it.of_operators("amendSale", "Amend a published sale")
             .says(
-                "Its name, its descriptions and pictures, the rate of its waiting room, and its start and end, which \
-                 can only become later, until five seconds before them. `guards` stages guards: a value for a part of \
-                 the shoppers, the same ones at every instance. An absent member stays; an empty text is removed. \
-                 Every instance follows within a second. Change a draft with `PUT`.",
+                "Changes its name, descriptions, pictures, its waiting room's rate, its start and end. Start and end can \
+                 only become later, until five seconds before them. `guards` stages guards: a value for a part of the \
+                 shoppers, the same ones at every instance. An absent member stays; an empty text is removed. Every \
+                 instance follows within a second. Change a draft with `PUT`.",
             )
             .reads::<Amendment>(json!({
                 "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",
@@ -228,21 +228,21 @@ async fn amend_sale(
     let amended = api.for_operator(move |app| async move { transition::amend(&app, id, &amendment).await });
     match found(amended.await?, "such sale")? {
         Ok(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
-        Err(Unfit::Invalid(wrong)) => Err(Problem::invalid(wrong.to_string())),
-        Err(Unfit::State(SaleState::Draft)) => Err(Problem::new(
+        Err(CannotAmend::Invalid(wrong)) => Err(Problem::invalid(wrong.to_string())),
+        Err(CannotAmend::State(SaleState::Draft)) => Err(Problem::new(
             Code::InvalidTransition,
             "the sale is a draft: replace it with PUT",
         )),
-        Err(Unfit::State(state)) => Err(Problem::invalid_transition(state)),
-        Err(Unfit::NotLater(field)) => Err(Problem::new(
+        Err(CannotAmend::State(state)) => Err(Problem::invalid_transition(state)),
+        Err(CannotAmend::NotLater(field)) => Err(Problem::new(
             Code::InvalidTransition,
             format!("{field} can only become later"),
         )),
-        Err(Unfit::TooLate(field)) => Err(Problem::new(
+        Err(CannotAmend::TooLate(field)) => Err(Problem::new(
             Code::InvalidTransition,
             format!("{field} can be moved until five seconds before it"),
         )),
-        Err(Unfit::NoItem) => Err(Problem::not_found("such item")),
+        Err(CannotAmend::NoItem) => Err(Problem::not_found("such item")),
     }
 }
 

@@ -1,4 +1,4 @@
--- What an operator says to the shoppers of a sale, by language. Not a column of `sales`: it is no term of the sale.
+-- The message to the shoppers of a sale, by language. Not a column of `sales`: it is no term of the sale.
 
 create table sale_messages (
     sale_id uuid primary key references sales (sale_id) on delete cascade,
