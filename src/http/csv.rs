@@ -1,16 +1,10 @@
 //! Tables as CSV (RFC 4180), for spreadsheets.
 
-use actix_web::http::header::{ACCEPT, CONTENT_DISPOSITION};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::http::header::CONTENT_DISPOSITION;
+use actix_web::{HttpResponse, HttpResponseBuilder};
 
 /// The content type of a table.
 pub const CSV: &str = "text/csv";
-
-/// Whether the client asks for a table.
-pub fn is_wanted(request: &HttpRequest) -> bool {
-    let mut accepted = request.headers().get_all(ACCEPT);
-    accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains(CSV)))
-}
 
 /// An answer without its table, which browsers save under this name.
 pub fn answer(name: &str) -> HttpResponseBuilder {
@@ -50,7 +44,6 @@ fn add_cell(table: &mut String, cell: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::test::TestRequest;
 
     #[test]
     fn a_cell_is_quoted_where_it_must_be_and_never_a_formula() {
@@ -61,17 +54,5 @@ mod tests {
             table,
             "plain,\"a,b\",\"say \"\"a\"\"\",\"two\r\nlines\",,名字\r\n'=1+1,'+49,'-1,'@a,'\tx,\"'=a,b\",a=b\r\n"
         );
-    }
-
-    #[test]
-    fn a_table_is_wanted_if_any_accept_header_names_it() {
-        let wants = |accepted: &[&'static str]| {
-            let request = accepted
-                .iter()
-                .fold(TestRequest::get(), |it, kinds| it.append_header((ACCEPT, *kinds)));
-            is_wanted(&request.to_http_request())
-        };
-        assert!(wants(&["text/csv"]) && wants(&["application/json", "text/html, text/csv;q=0.5"]));
-        assert!(!wants(&[]) && !wants(&["application/json", "*/*"]));
     }
 }

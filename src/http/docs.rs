@@ -57,7 +57,7 @@ pub const PROBLEM_ROUTES: &[Endpoint] = &[
 ];
 
 /// The content security policy: the pages load only their own style sheet and script, which makes no markup of text.
-pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 static PAGE: LazyLock<File> = LazyLock::new(|| html_file(render(&REFERENCE)));
@@ -86,7 +86,7 @@ static PROBLEM: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     pages.collect()
 });
 
-fn html_file(page: Markup) -> File {
+pub(super) fn html_file(page: Markup) -> File {
     File::new(page.into_string(), "text/html; charset=utf-8", POLICY)
 }
 

@@ -11,7 +11,8 @@ use crate::http::{Api, found, gateway};
 use actix_web::dev::Payload;
 use actix_web::http::Method;
 use actix_web::http::header::{
-    AUTHORIZATION, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, HeaderName, IF_MATCH, IfMatch,
+    ACCEPT, AUTHORIZATION, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, HeaderName, IF_MATCH,
+    IfMatch,
 };
 use actix_web::web::{Bytes, BytesMut, Data};
 use actix_web::{FromRequest, HttpRequest};
@@ -422,6 +423,12 @@ impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Json<T> {
     }
 }
 
+/// Whether a request names this content type in `Accept`. A wildcard names none.
+pub fn accepts(request: &HttpRequest, kind: &str) -> bool {
+    let mut accepted = request.headers().get_all(ACCEPT);
+    accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains(kind)))
+}
+
 /// Whether a content type is that of JSON, with any parameters.
 fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default();
@@ -438,7 +445,9 @@ impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Query<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GOOD_LENGTH_MAX, Tokens};
+    use super::{GOOD_LENGTH_MAX, Tokens, accepts};
+    use actix_web::http::header::ACCEPT;
+    use actix_web::test::TestRequest;
     use chrono::Utc;
     use jsonwebtoken::{EncodingKey, Header};
     use serde_json::json;
@@ -446,6 +455,18 @@ mod tests {
     fn signed(user: &str, expires_in: i64) -> String {
         let claims = json!({"sub": user, "exp": Utc::now().timestamp() + expires_in});
         jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(b"secret")).unwrap()
+    }
+
+    #[test]
+    fn a_content_type_is_accepted_if_any_header_names_it() {
+        let accepts_csv = |accepted: &[&'static str]| {
+            let request = accepted
+                .iter()
+                .fold(TestRequest::get(), |it, kinds| it.append_header((ACCEPT, *kinds)));
+            accepts(&request.to_http_request(), "text/csv")
+        };
+        assert!(accepts_csv(&["text/csv"]) && accepts_csv(&["application/json", "text/html, text/csv;q=0.5"]));
+        assert!(!accepts_csv(&[]) && !accepts_csv(&["application/json", "*/*"]));
     }
 
     #[test]

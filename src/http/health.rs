@@ -4,9 +4,9 @@ use crate::domain::code::Code;
 use crate::flow::{self, App};
 use crate::http::admin::operator;
 use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::accepts;
 use crate::http::problem::Problem;
 use crate::metrics;
-use actix_web::http::header::ACCEPT;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use schemars::JsonSchema;
@@ -90,9 +90,8 @@ async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Pr
 }
 
 async fn metrics(request: HttpRequest, app: Data<App>) -> HttpResponse {
-    let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     // Prometheus asks for OpenMetrics. Browsers and curl do not know it and get the classic format.
-    let is_open = accepted.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let is_open = accepts(&request, "application/openmetrics-text");
     let text = if is_open {
         metrics::OPEN_METRICS
     } else {

@@ -17,12 +17,13 @@ use crate::domain::shop_look::ShopLook;
 use crate::flow::App;
 use crate::flow::sell::glance::quick_glance;
 use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::accepts;
 use crate::http::file::File;
 use crate::http::problem::Problem;
 use crate::http::shop::sales::{newest, view};
 use crate::http::views::{Page, PublicSale};
 use crate::http::{Api, Shared, found};
-use actix_web::http::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -303,12 +304,7 @@ async fn sale_page(
 /// An address that nothing serves: people get a page, programs a problem.
 pub async fn nowhere(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let is_reading = [Method::GET, Method::HEAD].contains(request.method());
-    let accepted = request
-        .headers()
-        .get(ACCEPT)
-        .and_then(|accepted| accepted.to_str().ok());
-    let takes_page = accepted.is_some_and(|accepted| accepted.contains("text/html"));
-    if !is_reading || !takes_page || request.path().starts_with("/console/") {
+    if !is_reading || !accepts(&request, "text/html") || request.path().starts_with("/console/") {
         return Err(Problem::not_found("such path"));
     }
     let page = &api.pages.of(Language::of(&request)).no_page;

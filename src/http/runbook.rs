@@ -1,6 +1,6 @@
 //! The runbook: `docs/alerts.md` as a page. The console links each trouble of a sale to its paragraph.
 
-use crate::http::docs::{POLICY, anchor, page_of};
+use crate::http::docs::{anchor, html_file, page_of};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use actix_web::{HttpRequest, HttpResponse};
@@ -15,8 +15,8 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
     let names = headings(text);
     let header = html! { h1 { "Alerts" } p { "What to check, and what to do." } };
     let contents = html! { @for name in &names { li { a href={ "#" (anchor(name)) } { (name) } } } };
-    let page = page_of("Alerts", &header, &contents, &PreEscaped(rendered(text, &names)));
-    File::new(page.into_string(), "text/html; charset=utf-8", POLICY)
+    let text = PreEscaped(rendered(text, &names));
+    html_file(page_of("Alerts", &header, &contents, &text))
 });
 
 async fn page(request: HttpRequest) -> HttpResponse {

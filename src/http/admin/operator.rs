@@ -19,7 +19,7 @@ use crate::http::admin::audit_log::{
     DONE, SESSION_PATH, SHOPPERS_DATA, STOPS, action, asked, before_it_began, begin_action, code, created, note,
     note_refusal, outcome, sale_of,
 };
-use crate::http::extract::{Body, OpenSession, Operator, api, bearer, single, unauthenticated};
+use crate::http::extract::{Body, OpenSession, Operator, accepts, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
 use crate::http::{Api, csv, found, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
@@ -242,7 +242,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     };
     let mut detail = asked(request.path(), request.query_string());
     // An export shows more than a page of the same query.
-    if is_read && csv::is_wanted(request.request()) {
+    if is_read && accepts(request.request(), csv::CSV) {
         detail.insert("accept".to_owned(), csv::CSV.into());
     }
     if !is_read {

@@ -9,7 +9,7 @@ use crate::flow::settle::order;
 use crate::http::admin::bans::user;
 use crate::http::admin::payments;
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Operator, OrderPath, Query, parsed};
+use crate::http::extract::{Operator, OrderPath, Query, accepts, parsed};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::shop;
@@ -128,7 +128,7 @@ async fn list_orders(
         before: query.to.map(bound).map(start_of),
     };
     let (limit, after) = (query.limit.get(), query.starting_after);
-    if csv::is_wanted(&request) {
+    if accepts(&request, csv::CSV) {
         return export(&api, wanted, after, request.method()).await;
     }
     let orders =

@@ -4,7 +4,7 @@ use crate::domain::sale_report::SaleReport;
 use crate::domain::time;
 use crate::flow::watch::history;
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Operator, Query, SalePath};
+use crate::http::extract::{Operator, Query, SalePath, accepts};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::{Api, csv, found};
@@ -46,7 +46,7 @@ async fn report(
 ) -> Result<HttpResponse, Problem> {
     let report = api.for_operator(move |app| async move { history::report(&app, id, from, to).await });
     let report = found(report.await?, "such sale")?;
-    if csv::is_wanted(&request) {
+    if accepts(&request, csv::CSV) {
         return Ok(csv::answer(&format!("sale-{id}")).body(table(&report)));
     }
     Ok(HttpResponse::Ok().json(report))
