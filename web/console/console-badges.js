@@ -2,6 +2,7 @@
 
 import { call, isSignedIn } from './console-api.js';
 import { byId } from './dom.js';
+import { say } from './language.js';
 
 const EVERY_MS = 30_000;
 const MAX = 100;
@@ -23,8 +24,11 @@ export async function readBadges() {
     const link = byId('nav').querySelector('a[href="/console/money"]');
     if (link && count > 0) {
         link.dataset.badge = count < MAX ? String(count) : `${MAX - 1}+`;
+        // What the number counts.
+        link.title = say('refundsDue');
     } else {
         delete link?.dataset.badge;
+        link?.removeAttribute('title');
     }
 }
 

@@ -1,4 +1,5 @@
-// What operators change of a published sale: its message to shoppers, its name, its times and the rate of its waiting room.
+// What operators set of a published sale: its message to shoppers, and by amendment its name, its times and the rate of its
+// waiting room.
 // A dialog begins with the present values. A value that the API refuses stays in the dialog, and an unsent one in the tab.
 
 import { now } from './clock.js';
@@ -76,7 +77,7 @@ export function changesOf(id, path, result, done) {
     }
 
     /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
-    function change(button, { name, starts_at: starts, ends_at: ends, guards }) {
+    function amend(button, { name, starts_at: starts, ends_at: ends, guards }) {
         /** @type {Record<string, string>} */
         const present = { name, ends_at: localTime(ends) };
         if (Date.parse(starts) > (now() ?? Date.now())) {
@@ -89,9 +90,9 @@ export function changesOf(id, path, result, done) {
         /** @type {Record<string, Field>} */
         const fields = {};
         for (const definition of definitions) {
-            fields[definition.name] = fieldOf({ ...definition, id: `change-${definition.name}`, mayLack: false });
+            fields[definition.name] = fieldOf({ ...definition, id: `amend-${definition.name}`, mayLack: false });
         }
-        const question = { action: 'change', name, text: say('about_change'), yes: say('doChange') };
+        const question = { action: 'amend', name, text: say('about_amend'), yes: say('doAmend') };
         return ask(button, question, fields, present, (values) => {
             // A time in a field has no milliseconds, so an untouched one would be an earlier time.
             const changed = Object.entries(values).filter(([member]) => fields[member].text() !== present[member]);
@@ -99,5 +100,5 @@ export function changesOf(id, path, result, done) {
         });
     }
 
-    return { message, change };
+    return { message, amend };
 }

@@ -4,9 +4,8 @@ import { now } from './clock.js';
 import { call } from './console-api.js';
 import { guardsText } from './console-guards.js';
 import { word } from './console-table.js';
-import { momentWithZone } from './console-time.js';
 import { element } from './dom.js';
-import { clockTime, money } from './format.js';
+import { clockTime, moment, money } from './format.js';
 import { say } from './language.js';
 
 // The most items that are listed. Those with a mark come first.
@@ -65,7 +64,7 @@ export async function contractOf(sale) {
     const marked = sale.items.map((item) => ({ item, marks: marksOf(item, sale, earlier ?? new Map()) }));
     const listed = marked.sort((a, b) => b.marks.length - a.marks.length).slice(0, LISTED_MAX);
     const further = sale.items.length - listed.length;
-    const [from, to] = [sale.starts_at, sale.ends_at].map(momentWithZone);
+    const [from, to] = [sale.starts_at, sale.ends_at].map(moment);
     const startsAtOnce = Date.parse(sale.starts_at) <= (now() ?? Date.now());
     return element(
         'div',

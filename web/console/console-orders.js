@@ -7,7 +7,8 @@ import { choiceOf, fieldOf, localTime } from './console-fields.js';
 import { itemName, saleLink } from './console-names.js';
 import { button, code, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
-import { announce, element, setAttribute, show } from './dom.js';
+import { copy, mayCopy } from './copy.js';
+import { element, setAttribute, show } from './dom.js';
 import { money } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
@@ -28,12 +29,10 @@ export function orderLink(id) {
     return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(short));
 }
 
-// The link, and a button that copies the whole number. Browsers have no clipboard for pages without HTTPS.
+// The link, and a button that copies the whole number.
 function orderCell(id) {
-    const copy = rowButton('copy', say('copyOrder', { order: id }), () =>
-        navigator.clipboard.writeText(id).then(() => announce(say('numberCopied')), () => announce(say('notCopied'))),
-    );
-    return element('span', { class: 'field' }, orderLink(id), ...('clipboard' in navigator ? [copy] : []));
+    const copyIt = rowButton('copy', say('copyOrder', { order: id }), () => copy(id));
+    return element('span', { class: 'field' }, orderLink(id), ...(mayCopy() ? [copyIt] : []));
 }
 
 // The address of a sale's orders in one state.

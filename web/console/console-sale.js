@@ -1,5 +1,5 @@
 // One sale, live: the verdict on it, the actions, its items and money, the plots, which begin with the sale's history, and
-// the machinery, folded while it is well.
+// the system, folded while it is well.
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';
@@ -18,7 +18,7 @@ import { button, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
-import { isOfMachinery, observed, troublesOf, verdictPart } from './console-verdict.js';
+import { isOfSystem, observed, troublesOf, verdictPart } from './console-verdict.js';
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft } from './format.js';
 import { apart, plainly, say } from './language.js';
@@ -95,8 +95,8 @@ export function saleView(view, id) {
             await dialog(button, found);
         }
     };
-    const speak = button('do_message', { id: 'do-message' }, () => openDialog(speak, changes.message));
-    const change = button('do_change', { id: 'do-change' }, () => openDialog(change, changes.change));
+    const message = button('do_message', { id: 'do-message' }, () => openDialog(message, changes.message));
+    const amend = button('do_amend', { id: 'do-amend' }, () => openDialog(amend, changes.amend));
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
     );
@@ -130,19 +130,19 @@ export function saleView(view, id) {
     // Stays in view, so that a sale can be paused from anywhere on its page.
     const bar = element('div', { class: 'sticky' }, state, element('div', {}, until, countdown), actions);
     const above = [bar, stream, verdict.node];
-    const machineryTitle = element('summary');
+    const systemTitle = element('summary');
     const faults = element('p', { class: 'warning small' });
-    const machinery = element(
+    const system = element(
         'details',
-        { class: 'panel', id: 'machinery' },
-        machineryTitle,
+        { class: 'panel', id: 'system' },
+        systemTitle,
         element('div', { class: 'list' }, inside.node, faults, instances, units.shards),
     );
     const between = [
         units.node,
         numbers.node,
         element('section', { class: 'list' }, element('div', { class: 'head' }, word('h2', 'course'), report), plots.node),
-        machinery,
+        system,
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
         accounts.node,
@@ -243,11 +243,11 @@ export function saleView(view, id) {
         const troubles = troublesOf(live, points, silent);
         const name = (sku) => sale.items.find((item) => item.sku === sku)?.name ?? sku;
         verdict.update({ sale, state, live, points, isConnected, now: now(), pausedAt, name }, seen, troubles);
-        const unwell = troubles.filter(isOfMachinery).length + (live?.fault && troubles.length === 0 ? 1 : 0);
-        setText(machineryTitle, unwell > 0 ? say('machineryUnwell', { n: unwell }) : say('machineryWell'));
+        const unwell = troubles.filter(isOfSystem).length + (live?.fault && troubles.length === 0 ? 1 : 0);
+        setText(systemTitle, unwell > 0 ? say('systemUnwell', { n: unwell }) : say('systemWell'));
         // Only the change opens it: the operator may close it again.
         if (isWell && unwell > 0) {
-            machinery.open = true;
+            system.open = true;
         }
         isWell = unwell === 0;
     }
@@ -275,7 +275,7 @@ export function saleView(view, id) {
         const allowed = ACTIONS[at] ?? [];
         const main = allowed.filter((action) => !RARE.includes(action)).map(buttonOf);
         const rareActions = allowed.filter((action) => RARE.includes(action)).map(buttonOf);
-        setChildren(rare, [speak, ...(at === 'closed' ? [] : [change]), ...rareActions, rebuild]);
+        setChildren(rare, [message, ...(at === 'closed' ? [] : [amend]), ...rareActions, rebuild]);
         setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
     }
 
@@ -423,7 +423,7 @@ export function saleView(view, id) {
         inside.update('undrained', String(events), events > 10_000 ? 'is-bad' : '');
     }
 
-    // The texts of faults are the program's own, so they stand with the machinery.
+    // The texts of faults are the program's own, so they stand with the system.
     /** @param {LiveSample} sample */
     function renderHealth({ health, fault: lack }) {
         write(faults, ...[health.redis.fault, health.postgres.fault, lack].map((more) => ({ text: '', more: more ?? '' })));

@@ -2,9 +2,8 @@
 // the runbook's paragraph.
 
 import { word } from './console-table.js';
-import { timeOfDay } from './console-time.js';
 import { announce, element, setAttribute, setChildren, setText, show } from './dom.js';
-import { about, clockTime, secondsLeft } from './format.js';
+import { about, clockTime, secondsLeft, timeExact } from './format.js';
 import { say } from './language.js';
 
 const RUNBOOK = '/docs/alerts';
@@ -38,7 +37,7 @@ const PARAGRAPHS = {
     refunds: 'flashsalerefundsdue',
     unmatched: 'flashsaleunmatchedpayments',
 };
-// Troubles of shoppers and money. The others are of the machinery.
+// Troubles of shoppers and money. The others are of the system.
 const OF_MONEY = ['refunds', 'unmatched'];
 
 /** @typedef {Partial<LiveSale> & Pick<LiveSample, 'health' | 'fault'>} Live */
@@ -130,7 +129,7 @@ export function troublesOf(live, points, silent) {
 }
 
 /** @param {[string, number]} trouble */
-export const isOfMachinery = ([key]) => !OF_MONEY.includes(key);
+export const isOfSystem = ([key]) => !OF_MONEY.includes(key);
 
 /**
  * What the verdict is about. `name` gives an item's name; `pausedAt` is null if it is not known.
@@ -148,13 +147,12 @@ export const isOfMachinery = ([key]) => !OF_MONEY.includes(key);
 // The sentence's key, its values, and how it looks.
 /** @type {(facts: Facts, seen: ReturnType<typeof observed>) => { key: string, tone: string, values?: Record<string, string> }} */
 function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen) {
-    const clock = (at) => timeOfDay(new Date(at));
     if (isConnected === false && seen.lastAt() > 0) {
-        return { key: 'disconnected', tone: 'is-bad', values: { time: clock(seen.lastAt()) } };
+        return { key: 'disconnected', tone: 'is-bad', values: { time: timeExact(seen.lastAt()) } };
     }
     const sells = state === 'open' || state === 'paused' || state === 'scheduled';
     if (sells && seen.since.has('redis')) {
-        return { key: 'redis', tone: 'is-bad', values: { time: clock(seen.since.get('redis')) } };
+        return { key: 'redis', tone: 'is-bad', values: { time: timeExact(seen.since.get('redis')) } };
     }
     if (state === 'paused') {
         const seconds = pausedAt === null || now === null ? null : secondsLeft(now, pausedAt);
@@ -174,11 +172,11 @@ function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen)
     }
     if (seen.since.has('postgres')) {
         const key = sale.durability === 'postgres' ? 'postgres_strict' : 'postgres';
-        return { key, tone: 'is-bad', values: { time: clock(seen.since.get('postgres')) } };
+        return { key, tone: 'is-bad', values: { time: timeExact(seen.since.get('postgres')) } };
     }
     if (live.fault) {
         return seen.lastGoodAt() > 0
-            ? { key: 'blind_since', tone: 'is-bad', values: { time: clock(seen.lastGoodAt()) } }
+            ? { key: 'blind_since', tone: 'is-bad', values: { time: timeExact(seen.lastGoodAt()) } }
             : { key: 'blind', tone: 'is-bad' };
     }
     if (seen.soldOut.size > 0 && seen.soldOut.size === sale.items.length) {
@@ -197,7 +195,7 @@ function itemsText({ sale, state, live, name }, seen) {
     }
     const gone = [...seen.soldOut];
     const texts = gone.slice(0, NAMED_MAX).map(([sku, at]) =>
-        at === null ? say('itemSoldOut', { name: name(sku) }) : say('itemSoldOutAt', { name: name(sku), time: timeOfDay(at) }),
+        at === null ? say('itemSoldOut', { name: name(sku) }) : say('itemSoldOutAt', { name: name(sku), time: timeExact(at) }),
     );
     if (gone.length > NAMED_MAX) {
         texts.push(say('itemsSoldOut', { n: gone.length - NAMED_MAX }));

@@ -39,12 +39,14 @@ export const moment = (time) => moments().format(new Date(time));
 /** The time on the clock, such as 17:28. @param {string | number} time */
 export const timeOfDay = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'short' }).format(new Date(time));
 
-/** The time on the clock with seconds. @param {number} time */
+/** The time on the clock with seconds. @param {string | number} time */
 export const timeExact = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'medium' }).format(new Date(time));
 
+/** @type {(time: number | string, now: number | null) => boolean} */
+export const isToday = (time, now) => now !== null && new Date(time).toDateString() === new Date(now).toDateString();
+
 /** The time on the clock; on another day than now, with its date. @type {(time: number | string, now: number | null) => string} */
-export const momentNear = (time, now) =>
-    now !== null && new Date(time).toDateString() === new Date(now).toDateString() ? timeOfDay(time) : moment(time);
+export const momentNear = (time, now) => (isToday(time, now) ? timeOfDay(time) : moment(time));
 
 const exact = () => new Intl.DateTimeFormat(form(), { dateStyle: 'medium', timeStyle: 'medium' });
 

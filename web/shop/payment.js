@@ -1,5 +1,6 @@
 // The actions for an unpaid order, and the time left for them: pay, or give it back.
 
+import { copy, mayCopy } from './copy.js';
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
@@ -24,9 +25,9 @@ export function payment(id, act, lostFocus) {
     const cancel = element('button', { class: 'quiet', type: 'button' });
     const sure = element('button', { type: 'button' });
     const keep = element('button', { class: 'quiet', type: 'button' });
-    const copy = element('button', { class: 'quiet', type: 'button' });
+    const copyIt = element('button', { class: 'quiet', type: 'button' });
     const wrong = element('p', { class: 'warning', role: 'alert' });
-    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep, copy);
+    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep, copyIt);
     const node = element('div', { class: 'payment' }, note, timer, actions, wrong);
     let isAsked = false;
     let isBusy = false;
@@ -55,9 +56,8 @@ export function payment(id, act, lostFocus) {
         show(cancel, true);
         cancel.focus();
     });
-    onPress(copy, async () => {
-        await navigator.clipboard.writeText(id);
-        isCopied = true;
+    onPress(copyIt, async () => {
+        isCopied = await copy(id);
     });
 
     /** @type {(now: number | null, order: Order) => void} */
@@ -82,9 +82,8 @@ export function payment(id, act, lostFocus) {
         show(sure, isOpen && isAsked);
         setText(keep, say('cancelNot'));
         show(keep, isOpen && isAsked);
-        setText(copy, say(isCopied ? 'copied' : 'copyNumber'));
-        // Only pages from a secure origin have the clipboard.
-        show(copy, isOpen && !mayPay && Boolean(navigator.clipboard));
+        setText(copyIt, say(isCopied ? 'copied' : 'copyNumber'));
+        show(copyIt, isOpen && !mayPay && mayCopy());
         for (const button of [pay, cancel, sure, keep]) {
             setPressable(button, !isBusy);
         }

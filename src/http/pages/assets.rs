@@ -27,6 +27,7 @@ assets! {
         "api.js"
         "base.css"
         "clock.js"
+        "copy.js"
         "dom.js"
         "format.js"
         "icon.svg"

@@ -146,7 +146,7 @@ pub fn message(language: Language, sale: Option<&PublicSale>) -> Markup {
     };
     let (text, spoken) = if own.0.is_empty() { other } else { own };
     html! {
-        aside id="message" class="message" aria-labelledby="message-title" hidden[text.is_empty()] {
+        section id="message" class="message" aria-labelledby="message-title" hidden[text.is_empty()] {
             p id="message-title" class="small" data-word="fromShop" { (language.say("fromShop")) }
             p id="message-text" lang=(spoken.tag()) { (text) }
         }

@@ -1,4 +1,4 @@
-//! Operators change a published sale, and speak to its shoppers.
+//! Operators amend a published sale, and set the message to its shoppers.
 
 use crate::support::app::{Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
@@ -62,7 +62,9 @@ async fn an_operator_speaks_to_the_shoppers_of_a_sale() {
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
     window.click("#do-message").await;
-    window.sees("dialog h2", "Speak to the shoppers of “A sale”?").await;
+    window
+        .sees("dialog h2", "Set the message to the shoppers of “A sale”?")
+        .await;
     window.fill("#message-en", "More at 18:00.").await;
     // What is wrong is said beside its field, also if only the server finds it.
     for (wrong, said) in [
@@ -109,27 +111,27 @@ async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_ear
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
-    window.click("#do-change").await;
-    window.holds("change-name", "A sale").await;
-    window.holds("change-admissions_per_second", "7").await;
+    window.click("#do-amend").await;
+    window.holds("amend-name", "A sale").await;
+    window.holds("amend-admissions_per_second", "7").await;
     // It has started.
-    window.misses("#change-starts_at").await;
+    window.misses("#amend-starts_at").await;
     window.click("dialog .strong").await;
-    window.sees("#change-name-wrong", "Nothing is changed").await;
-    window.types("change-ends_at", "2020-01-01T00:00:00").await;
+    window.sees("#amend-name-wrong", "Nothing is changed").await;
+    window.types("amend-ends_at", "2020-01-01T00:00:00").await;
     window.click("dialog .strong").await;
-    window.sees("#change-ends_at-wrong", "can only become later").await;
-    window.misses("#change-name-wrong").await;
+    window.sees("#amend-ends_at-wrong", "can only become later").await;
+    window.misses("#amend-name-wrong").await;
     assert_eq!(
         window.run("return document.activeElement.id", &[]).await,
-        "change-ends_at"
+        "amend-ends_at"
     );
-    window.types("change-ends_at", "2037-11-22T12:00:00").await;
-    window.types("change-name", "Longer").await;
-    window.types("change-admissions_per_second", "9").await;
+    window.types("amend-ends_at", "2037-11-22T12:00:00").await;
+    window.types("amend-name", "Longer").await;
+    window.types("amend-admissions_per_second", "9").await;
     window.click("dialog .strong").await;
     window.misses("dialog").await;
-    window.sees(RESULT, "The sale is changed").await;
+    window.sees(RESULT, "The sale is amended").await;
     window.sees("#sale-name", "Longer").await;
     for text in ["Change sale", "Name: Longer", "Admissions a second: 9"] {
         window.sees(NEWEST_ACTION, text).await;

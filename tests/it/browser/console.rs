@@ -273,8 +273,8 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(STATE, "Open").await;
 
     window.sees(VERDICT, "Nobody is buying now").await;
-    window.sees("#machinery summary", "all well").await;
-    window.misses("#machinery .tiles").await;
+    window.sees("#system summary", "all well").await;
+    window.misses("#system .tiles").await;
 
     let stop = Arc::new(AtomicBool::new(false));
     let shoppers = crowd(&app, &id, &stop);
@@ -746,7 +746,7 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     window.sees("#ban-reason-wrong [lang=en]", "reason must have").await;
     window.goto(&format!("/console/sales/{id}")).await;
     window.sees(STATE, "进行中").await;
-    window.click("#machinery summary").await;
+    window.click("#system summary").await;
     window.sees("#instances", "1 / 1").await;
     window.fill("#restock-quantity", "-11").await;
     window.does(RESTOCK).await;

@@ -26,7 +26,7 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     window
         .sees("#verdict a[href='/docs/alerts#flashsalepostgresdown']", "What to do")
         .await;
-    window.sees("#machinery .tile.is-bad", "no answer").await;
+    window.sees("#system .tile.is-bad", "no answer").await;
     // An operator who has read it goes on.
     window.click(".result button").await;
     window.misses(RESULT).await;
@@ -80,16 +80,16 @@ async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees("#verdict", "Nobody is buying now").await;
     let frozen = servers::Frozen::one(redis.server.pid());
-    window.sees("#verdict", "Redis does not answer since").await;
+    window.sees("#verdict", "Redis has not answered since").await;
     window.sees("#verdict", "nobody can buy, nothing is lost").await;
     window
         .sees("#verdict a[href='/docs/alerts#flashsaleredisdown']", "What to do")
         .await;
     // What is not well is unfolded; the program's own text stands there.
-    window.sees("#machinery summary", "not well").await;
-    window.sees("#machinery .tile.is-bad", "no answer").await;
+    window.sees("#system summary", "not well").await;
+    window.sees("#system .tile.is-bad", "no answer").await;
     drop(frozen);
     window.sees("#verdict", "Nobody is buying now").await;
-    window.sees("#machinery summary", "all well").await;
+    window.sees("#system summary", "all well").await;
     window.close().await;
 }
