@@ -96,8 +96,8 @@ impl Endpoint {
     }
 }
 
-/// Serves tables of routes in a scope, whose prefix all their paths have, in the order of the tables: a request is
-/// compared with one path after the other. Other methods of a path get 405 with `Allow`.
+/// Serves tables of routes in a scope, whose prefix all their paths have. A request is compared with one path after the
+/// other, in the order of the tables. Other methods of a path get 405 with `Allow`.
 pub fn serve(prefix: &'static str, tables: Tables) -> impl FnOnce(&mut ServiceConfig) {
     move |config| {
         let mut by_path = Vec::<(&str, Vec<&Endpoint>)>::new();

@@ -1,5 +1,5 @@
-//! A flow outlives its request: if the client hangs up, or the wait for its answer is over, it goes on in a task of its
-//! own until its time ends. Before that it needs no task: its request polls it. A crash ends it at any step.
+//! A flow outlives its request. While the request waits, it polls the flow, which needs no task. If the client hangs up,
+//! or the wait is over, the flow goes on in a task of its own until its time ends. A crash ends it at any step.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

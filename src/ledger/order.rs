@@ -327,7 +327,7 @@ async fn newest(connection: &mut PgConnection, wanted: &WantedOrders, max: i64) 
     let (before, before_id) = before.map(|(at, id)| (at, id.0)).unzip();
     let rows = match of {
         // The newest of each state, as the index `orders_decided_by_time` has them, and of each shard's reserved ones,
-        // as `orders_due` has them: a sale's holds all last equally long, so their deadlines are in the same order. An
+        // as `orders_due` has them. A sale's holds all last equally long, so their deadlines are in the same order. An
         // array, because a join with so many could read all orders.
         OrdersOf::Sale(sale) => {
             let states = OrderState::ALL

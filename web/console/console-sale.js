@@ -1,5 +1,5 @@
-// One sale, live: the verdict on it, the actions, its items and money, the plots, which begin with the sale's history, and
-// the system, folded while it is well.
+// One sale, live: the verdict on it, the actions, its items and money, the plots, and the system. The plots begin with the
+// sale's history. The system is folded while it is well.
 
 import { ask } from './api.js';
 import { hear, now } from './clock.js';

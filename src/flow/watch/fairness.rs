@@ -238,8 +238,8 @@ fn weight_of(orders: u64) -> u64 {
     (orders / EXACT_ORDERS + 1).next_power_of_two()
 }
 
-/// Adds up who bought: what this process knows of its own buyers and of those of others, and the buyers of whom all
-/// instances have had the time to say what they know.
+/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. Then counts the
+/// buyers that all instances have had time to note.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
