@@ -86,7 +86,7 @@ Its orders, payments and report are there again; it sells no more. Needs FLASHSA
 Example:
   gunzip winter.archive.gz && flashsale sale restore winter.archive")]
     Restore {
-        /// The file.
+        /// The file that `archive` wrote.
         file: PathBuf,
     },
 }
@@ -221,7 +221,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct Amended {
-    /// Its name.
+    /// The new name.
     #[arg(long)]
     name: Option<String>,
     /// A later start, as 2026-11-28T09:00:00Z.

@@ -9,7 +9,7 @@ import { meaning } from './problem.js';
 export const GOOD = ['reserved', 'replayed'];
 
 // The latency of a step without purchases.
-const UNANSWERED = { p50: null, p95: null, p99: null };
+const NO_LATENCY = { p50: null, p95: null, p99: null };
 
 // An answer's code in short.
 export function codeName(code) {
@@ -31,7 +31,7 @@ export function pointsOf({ course, step_seconds: seconds }, from, to) {
         const one = steps.get(at);
         /** @type {Record<string, number>} */
         const answers = one?.answers ?? {};
-        points.push({ at, seconds, accepted: answers.reserved ?? 0, answers, ...(one?.latency_ms ?? UNANSWERED) });
+        points.push({ at, seconds, accepted: answers.reserved ?? 0, answers, ...(one?.latency_ms ?? NO_LATENCY) });
     }
     return points;
 }

@@ -10,7 +10,7 @@ const TABLE_MS = 600_000;
 // How long the browser may take to begin the file.
 const KEPT_MS = 60_000;
 
-// `result` shows what comes of the press of `button`. `name` is the file's.
+// `button` is busy meanwhile, `result` shows the outcome, and `name` is the file's.
 export async function saveTable(button, result, path, name) {
     result.busy();
     const headers = { Accept: 'text/csv' };

@@ -7,7 +7,7 @@ import { resultLine, wordsOf } from './console-dialog.js';
 import { saveTable } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
-import { button, code, tilesOf, wideTableOf, word } from './console-table.js';
+import { button, code, percent, tilesOf, wideTableOf, word } from './console-table.js';
 import { element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, money, momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
@@ -17,9 +17,6 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 // Points are joined over one step that has none.
 const GAP_STEPS = 2;
-
-/** @type {(part: number, whole: number) => string} */
-const percent = (part, whole) => (whole > 0 ? `${Math.round((1000 * part) / whole) / 10} %` : '–');
 
 /** @param {number | null} milliseconds */
 const inMilliseconds = (milliseconds) => (milliseconds === null ? '–' : `${Math.round(milliseconds * 10) / 10} ms`);
@@ -159,7 +156,7 @@ export function reportView(view, id) {
         orders.update('paid', String(paid));
         orders.update('reserved', String(reserved));
         orders.update('returned', String(cancelled + expired));
-        orders.update('unpaid', report.unpaid_share === null ? '–' : percent(report.unpaid_share, 1));
+        orders.update('unpaid', report.unpaid_share === null ? '–' : percent(report.unpaid_share, 1, 1));
         orders.update('revoked', String(revoked), revoked > 0 ? 'is-bad' : '');
         setChildren(
             items.body,
@@ -167,7 +164,7 @@ export function reportView(view, id) {
                 rowOf([
                     element('bdi', {}, plainly(item.name)),
                     code(item.sku),
-                    `${item.sold} (${percent(item.sold, item.total)})`,
+                    `${item.sold} (${percent(item.sold, item.total, 1)})`,
                     String(item.held),
                     String(item.total),
                     element('span', { class: 'whole' }, money(item.money_minor, item.currency)),
@@ -188,7 +185,7 @@ export function reportView(view, id) {
         latency.update('p99', inMilliseconds(p99));
         setChildren(
             answers.body,
-            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum)])),
+            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum, 1)])),
         );
         const points = pointsOf(report);
         const isEmpty = points.length === 0;

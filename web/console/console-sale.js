@@ -380,7 +380,7 @@ export function saleView(view, id) {
         plots.update(points);
     }
 
-    // Adds the sale's history where no sample tells: from before the page was opened, and while the connection was lost.
+    // Adds the sale's history where there are no samples: from before the page was opened, and while the connection was lost.
     async function readHistory() {
         const to = now();
         if (to === null || sale === null || sale.state === 'draft') {

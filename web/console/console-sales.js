@@ -3,7 +3,7 @@
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
-import { listTable, word } from './console-table.js';
+import { listTable, percent, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element, setAttribute, setText } from './dom.js';
 import { clockTime, secondsLeft } from './format.js';
@@ -11,7 +11,7 @@ import { plainly, say } from './language.js';
 import { stateAt, timeOf } from './sale-state.js';
 
 const EVERY_MS = 5000;
-// The most sales whose numbers are read. Each costs a look at all of its shards.
+// The most sales whose numbers are read. Each costs a read of all its shards.
 const NUMBERS_MAX = 12;
 const GROUPS = ['now', 'next', 'drafts', 'over'];
 const GROUP_OF = { open: 'now', paused: 'now', scheduled: 'next', draft: 'drafts', closed: 'over' };
@@ -109,7 +109,7 @@ export function salesView(view) {
         const { left, pace, alerts: attention, due } = ofSale(id);
         const sum = (part) => items.reduce((all, item) => all + item[part], 0);
         const free = sum('available') + sum('in_transit');
-        setText(left, `${Math.round((100 * free) / Math.max(1, sum('total')))} %`);
+        setText(left, percent(free, sum('total')));
         const count = orders.reserved + orders.paid + orders.cancelled + orders.expired + orders.revoked + undrained;
         const before = counted.get(id);
         counted.set(id, { count, received });

@@ -66,6 +66,12 @@ export function tilesOf() {
     return { node: list, update };
 }
 
+/** A share of a whole. @type {(part: number, whole: number, digits?: number) => string} */
+export function percent(part, whole, digits = 0) {
+    const step = 10 ** digits;
+    return whole > 0 ? `${Math.round((100 * step * part) / whole) / step} %` : '–';
+}
+
 // Lists that a view reads together.
 export const listsOf = (...lists) => ({
     read: () => Promise.all(lists.map((list) => list.read())),

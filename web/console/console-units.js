@@ -2,7 +2,7 @@
 // A column's height is the shard's own units, with its units in transit on top, so an uneven distribution stands out.
 // A mark above a column shows that the shard has borrowed units.
 
-import { button, tableOf, word } from './console-table.js';
+import { button, percent, tableOf, word } from './console-table.js';
 import { drawn, element, setAttribute, setChildren, setText, show } from './dom.js';
 import { money } from './format.js';
 import { plainly, say } from './language.js';
@@ -36,8 +36,6 @@ function onTheirWay(shards) {
     const list = [...named, ...(sending.length > NAMED_MAX ? ['…'] : [])].join(', ');
     return say('onTheirWay', { list });
 }
-
-const percent = (part, whole) => `${Math.round((100 * part) / Math.max(1, whole))} %`;
 
 // One item: its numbers, its money and its bar.
 function itemRow(sku) {

@@ -48,7 +48,7 @@ export function observed() {
     /** @type {Map<string, number | null>} */
     const soldOut = new Map();
     /** @type {{ at: number, free: Record<string, number> }[]} */
-    let course = [];
+    let readings = [];
     let lastAt = 0;
     let lastGoodAt = 0;
 
@@ -72,7 +72,7 @@ export function observed() {
     function seeItems(at, items) {
         const free = Object.fromEntries(items.map((item) => [item.sku, item.available + item.in_transit]));
         /** @type {Record<string, number>} */
-        const before = course.at(-1)?.free ?? {};
+        const before = readings.at(-1)?.free ?? {};
         for (const [sku, left] of Object.entries(free)) {
             if (left > 0) {
                 soldOut.delete(sku);
@@ -81,12 +81,12 @@ export function observed() {
                 soldOut.set(sku, before[sku] > 0 ? at : null);
             }
         }
-        course = [...course.filter((it) => at - it.at <= PACE_MS), { at, free }];
+        readings = [...readings.filter((it) => at - it.at <= PACE_MS), { at, free }];
     }
 
     // For how many seconds an item lasts at the pace of the last minute; null if that is not known.
     function lasts(sku) {
-        const [first, last] = [course[0], course.at(-1)];
+        const [first, last] = [readings[0], readings.at(-1)];
         if (!first || !last || last.at - first.at < PACE_MIN_MS) {
             return null;
         }

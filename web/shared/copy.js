@@ -5,7 +5,7 @@ import { say } from './language.js';
 
 export const mayCopy = () => 'clipboard' in navigator;
 
-// Says what came of it, and resolves to whether it worked.
+// Announces the outcome, and resolves to whether it worked.
 /** @type {(text: string) => Promise<boolean>} */
 export async function copy(text) {
     const isCopied = await navigator.clipboard.writeText(text).then(() => true, () => false);

@@ -11,7 +11,7 @@ use thirtyfour::Key;
 const RESULT: &str = ".result";
 const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
 
-async fn speak(app: &Client, sale: &str, message: &Value) {
+async fn set_message(app: &Client, sale: &str, message: &Value) {
     let path = format!("/v1/admin/sales/{sale}/message");
     let request = app.request(Method::PUT, Who::Operator, &path).json(message);
     app.send(request).await.ok(200);
@@ -29,7 +29,7 @@ async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_t
     window
         .sees("#items .outcome .note", "You are in the waiting room")
         .await;
-    speak(&app, &id, &json!({"en": "More <b>at</b> 18:00.", "zh": "18:00 补货。"})).await;
+    set_message(&app, &id, &json!({"en": "More <b>at</b> 18:00.", "zh": "18:00 补货。"})).await;
     window.finds("#message", "From the shop").await;
     window.sees("#message-text", "More <b>at</b> 18:00.").await;
     let live = "return document.getElementById('live').textContent";
@@ -40,10 +40,10 @@ async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_t
     window.click("#language").await;
     window.sees("#message-text[lang=zh-CN]", "18:00 补货。").await;
     // A reader of the other language gets the text that there is.
-    speak(&app, &id, &json!({"en": "Ten more minutes."})).await;
+    set_message(&app, &id, &json!({"en": "Ten more minutes."})).await;
     window.finds("#message-text[lang=en]", "Ten more minutes.").await;
     window.sees("#message", "商店消息").await;
-    speak(&app, &id, &json!({})).await;
+    set_message(&app, &id, &json!({})).await;
     let refresh = "document.dispatchEvent(new Event('visibilitychange'))";
     poll::within(PATIENCE, "the message is gone", async || {
         window.run(refresh, &[]).await;
@@ -54,7 +54,7 @@ async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_speaks_to_the_shoppers_of_a_sale() {
+async fn an_operator_sets_the_message_to_the_shoppers_of_a_sale() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["400"]);
@@ -87,7 +87,7 @@ async fn an_operator_speaks_to_the_shoppers_of_a_sale() {
     let message = async || app.admin(&id, "").await.ok(200).body["message"].clone();
     assert_eq!(message().await, json!({"en": "More at 18:00.", "zh": "18:00 补货。"}));
 
-    // The dialog begins with the present message, and two empty texts take it away.
+    // The dialog begins with the present message, and two empty texts remove it.
     window.click("#do-message").await;
     window.sees("#sure-text", "Now: More at 18:00.").await;
     window.holds("message-en", "More at 18:00.").await;

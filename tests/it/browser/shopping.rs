@@ -85,7 +85,7 @@ const IN_VIEW: &str = "const node = document.querySelector(arguments[0]);
         && node.contains(document.elementFromPoint(left + width / 2, top + height / 2))";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_look_at_a_telephone_shows_the_time_to_pay_and_how() {
+async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     let pay = "https://shop.example/pay/{order}";
     let settings = [("FLASHSALE_DEVELOPMENT", "true"), ("FLASHSALE_PAY_URL", pay)];
     let app = TestApp::with("all", &settings).await;
