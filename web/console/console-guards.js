@@ -70,9 +70,12 @@ export function guardsText(guards) {
     return texts.length > 0 ? texts.join(', ') : say('on_none');
 }
 
-/** The refusals of each guard as the entries of a list. @param {Record<string, number>} counts */
-export function stoppedEntries(counts) {
-    const entries = Object.entries(counts);
-    const rows = entries.map(([layer, count]) => element('li', {}, `${say(`layer_${layer}`)} `, element('b', {}, String(count))));
-    return rows.length > 0 ? rows : [word('li', 'noneRefused')];
+// The refusals of each guard as the entries of a list, and what guards in shadow would have refused.
+/** @type {(stopped: Record<string, number>, wouldStop?: Record<string, number>) => HTMLElement[]} */
+export function stoppedEntries(stopped, wouldStop = {}) {
+    const rowOf = (name, count) => element('li', {}, `${name} `, element('b', {}, String(count)));
+    const rows = Object.entries(stopped).map(([layer, count]) => rowOf(say(`layer_${layer}`), count));
+    const shadows = Object.entries(wouldStop).map(([layer, count]) => rowOf(say('inShadow', { layer: say(`layer_${layer}`) }), count));
+    const all = [...rows, ...shadows];
+    return all.length > 0 ? all : [word('li', 'noneRefused')];
 }

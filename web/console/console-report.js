@@ -172,7 +172,7 @@ export function reportView(view, id) {
                 ]),
             ),
         );
-        stopped.replaceChildren(...stoppedEntries(report.stopped));
+        stopped.replaceChildren(...stoppedEntries(report.stopped, report.would_stop));
     }
 
     /** @param {SaleReport} report */
