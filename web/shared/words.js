@@ -15,7 +15,7 @@ export const WORDS = {
         fromShop: 'From the shop',
         from: 'from {amount}',
         more: 'More',
-        needsScript: 'Buying needs JavaScript. Load this page again to see how it stands.',
+        needsScript: 'Buying needs JavaScript. Reload this page for the latest state.',
         loading: 'Loading…',
         lost: 'The shop does not answer. We keep trying; nothing is lost.',
         busy: 'The shop is very busy. We keep asking, less often; nothing is lost.',
