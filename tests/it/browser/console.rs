@@ -1108,7 +1108,9 @@ async fn an_operator_gives_a_name_once_and_the_audit_log_shows_it() {
         .await;
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
-    window.sees("#operator-wrong", "no characters that change the text direction").await;
+    window
+        .sees("#operator-wrong", "no characters that change the text direction")
+        .await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "operator");
     let invalid = "return document.getElementById('operator').ariaInvalid";
     assert_eq!(window.run(invalid, &[]).await, "true");
