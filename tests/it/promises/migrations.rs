@@ -82,3 +82,33 @@ async fn an_index_whose_build_broke_off_is_built_by_the_next_migration() {
     ledger::migrate(&world.database).await.unwrap();
     assert!(is_there(&world).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_whose_drop_broke_off_is_dropped_by_the_next_migration() {
+    let world = World::new().await;
+    for undo in [
+        "create index orders_decided on orders (sale_id, state) where state <> 'reserved'",
+        "delete from _sqlx_migrations where version = 20261127000060",
+    ] {
+        sqlx::query(undo).execute(&world.pool).await.unwrap();
+    }
+    // The drop waits for this transaction.
+    let mut old = world.pool.begin().await.unwrap();
+    let orders = "lock table orders in row exclusive mode";
+    sqlx::query(orders).execute(&mut *old).await.unwrap();
+    let ended = within(PATIENCE, "the drop waits and is ended", async || {
+        let end = "select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity \
+             where datname = current_database() and wait_event_type = 'Lock' \
+             and query ilike '%drop index concurrently%orders_decided%' and pid <> pg_backend_pid()";
+        sqlx::query_scalar(end).fetch_one(&world.pool).await.unwrap()
+    });
+    let (migrated, ()) = tokio::join!(ledger::migrate(&world.database), ended);
+    migrated.unwrap_err();
+    old.rollback().await.unwrap();
+    let state = "select bool_or(indisvalid) from pg_index where indexrelid = to_regclass('orders_decided')";
+    let is_valid: Option<bool> = sqlx::query_scalar(state).fetch_one(&world.pool).await.unwrap();
+    assert_eq!(is_valid, Some(false), "it is there, and unfinished");
+    ledger::migrate(&world.database).await.unwrap();
+    let is_valid: Option<bool> = sqlx::query_scalar(state).fetch_one(&world.pool).await.unwrap();
+    assert_eq!(is_valid, None);
+}
