@@ -19,6 +19,3 @@ create function add_counts(one jsonb, other jsonb) returns jsonb language sql im
         group by key
     ) as sums
 $$;
-
--- The sums of many.
-create aggregate sum_counts(jsonb) (sfunc = add_counts, stype = jsonb, initcond = '{}');

@@ -59,11 +59,25 @@ impl Ledger {
         to: Option<DateTime<Utc>>,
         step_seconds: i64,
     ) -> Result<Vec<(DateTime<Utc>, Counts)>, Fault> {
+        // A sale of a day has two million counts. An aggregate over objects would make a new object for each second.
         let rows = sqlx::query!(
-            "select to_timestamp(floor(extract(epoch from at) / $4::int8) * $4::int8) as \"began!\", \
-                 sum_counts(answers) as \"answers!\", sum_counts(latency) as \"latency!\" \
-             from sale_history where sale_id = $1 \
-             and at >= coalesce($2::timestamptz, '-infinity') and at < coalesce($3::timestamptz, 'infinity') group by 1 order by 1",
+            "with seconds as materialized ( \
+                 select floor(extract(epoch from at) / $4::int8) * $4::int8 as began, answers, latency \
+                 from sale_history where sale_id = $1 \
+                 and at >= coalesce($2::timestamptz, '-infinity') and at < coalesce($3::timestamptz, 'infinity') \
+             ), sums as ( \
+                 select c.began, c.is_answer, c.key, sum(c.value::int8) as total from ( \
+                     select s.began, true as is_answer, a.key, a.value \
+                     from seconds s cross join lateral jsonb_each_text(s.answers) a \
+                     union all \
+                     select s.began, false, l.key, l.value \
+                     from seconds s cross join lateral jsonb_each_text(s.latency) l \
+                 ) c group by c.began, c.is_answer, c.key \
+             ) \
+             select to_timestamp(began) as \"began!\", \
+                 coalesce(jsonb_object_agg(key, total) filter (where is_answer), '{}') as \"answers!\", \
+                 coalesce(jsonb_object_agg(key, total) filter (where not is_answer), '{}') as \"latency!\" \
+             from sums group by began order by began",
             sale.0,
             from,
             to,
