@@ -104,12 +104,14 @@ impl Ledger {
              ), taken as ( \
                  select sku, at, sum(units) over (partition by sku order by at, units rows unbounded preceding) as units \
                  from moves \
+             ), sold_out as ( \
+                 select t.sku, min(t.at) as at from taken t join items i on i.sale_id = $1 and i.sku = t.sku \
+                 where t.units >= i.stock group by t.sku \
              ) \
-             select i.sku, i.stock, \
-                 (select min(t.at) from taken t where t.sku = i.sku and t.units >= i.stock) as sold_out_at, \
+             select i.sku, i.stock, s.at as sold_out_at, \
                  coalesce(o.sold, 0)::int8 as \"sold!\", coalesce(o.held, 0)::int8 as \"held!\", \
                  coalesce(o.money, 0)::int8 as \"money!\" \
-             from items i left join ( \
+             from items i left join sold_out s on s.sku = i.sku left join ( \
                  select sku, sum(quantity) filter (where state = 'paid') as sold, \
                      sum(quantity) filter (where state = 'reserved') as held, \
                      sum(amount_minor) filter (where state = 'paid') as money \
