@@ -12,13 +12,19 @@ use crate::server;
 use anyhow::Context as _;
 use serde_json::json;
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Writes a sale into a new file, and deletes it from Postgres.
 pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
     let url = database_url()?;
-    // An earlier archive is not overwritten: it may be the only copy.
-    let file = File::create_new(path)
+    // An earlier archive is not overwritten: it may be the only copy. It names shoppers, so it is for its owner alone.
+    let mut options = File::options();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
         .map_err(|error| Failure::Usage(format!("cannot create {}: {error}; name a new file", path.display())))?;
     let progress = Progress::of("writing the sale's rows");
     let archived = server::archive(&url, id, file);

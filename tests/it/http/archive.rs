@@ -3,6 +3,7 @@
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::poll;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 #[tokio::test]
 async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
@@ -59,6 +60,8 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     };
     let before = of_sale().await;
     app.run(&["sale", "archive", &id, path]).ended(0);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it names shoppers");
     app.admin(&id, "").await.no(404, "not_found");
     for table in ["orders", "items", "sale_history", "sale_buyers", "grants"] {
         assert_eq!(rows(table).await, 0, "{table}");
