@@ -13,7 +13,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -408,9 +408,9 @@ impl SaleBook {
     /// Notes sales that an operator has amended, and those that leave Redis or have left it: the only changes of their
     /// fixed parts.
     fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
-        let versions = before.iter().flat_map(|before| before.iter());
-        let versions: HashMap<SaleId, i64> = versions.map(|sale| (sale.id, sale.state_version)).collect();
-        let has_changed = |sale: &&Arc<Sale>| versions.get(&sale.id).is_some_and(|it| *it < sale.state_version);
+        // Compared with what is remembered, not with the list before: two reads may have ended in the wrong order.
+        let known = |sale: &Arc<Sale>| self.loaded.peek(&sale.id);
+        let has_changed = |sale: &&Arc<Sale>| known(sale).is_some_and(|it| it.state_version < sale.state_version);
         for sale in live.iter().filter(|sale| sale.leaving || has_changed(sale)) {
             self.remember(sale);
         }
