@@ -337,7 +337,13 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
 /// Releases decisions for as long as the process runs, whenever it is woken and at intervals.
 async fn keep_released(app: Arc<App>, lease: Arc<JobLease>, stop: CancellationToken) {
     loop {
-        lease.run(Box::pin(flow::settle::release::release_waiting(&app))).await;
+        let (released, run) = (Arc::clone(&app), Arc::clone(&lease));
+        // A task of its own, as each run of the other jobs is: a panic ends one run, not the job.
+        let run = tokio::spawn(async move {
+            run.run(Box::pin(flow::settle::release::release_waiting(&released)))
+                .await
+        });
+        let _ended = run.await;
         let next = timeout(RELEASE_EVERY, app.releases_wanted.notified());
         if stop.run_until_cancelled(next).await.is_none() {
             break;
