@@ -44,6 +44,8 @@ async fn report(
     Query(ReportQuery { from, to }): Query<ReportQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
+    // Postgres has no time long before the first sale.
+    let [from, to] = [from, to].map(|bound| bound.map(|at| at.max(DateTime::<Utc>::UNIX_EPOCH)));
     let report = api.for_operator(move |app| async move { history::report(&app, id, from, to).await });
     let report = found(report.await?, "such sale")?;
     if accepts(&request, csv::CSV) {
