@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn pools_that_are_left_out_have_their_defaults() {
         let few_jobs = ConnectionPools {
-            jobs: 2,
+            jobs: 3,
             ..ConnectionPools::default()
         };
         assert_eq!(connection_pools("{}"), Ok(ConnectionPools::default()));
-        assert_eq!(connection_pools(r#"{"jobs": 2}"#), Ok(few_jobs));
+        assert_eq!(connection_pools(r#"{"jobs": 3}"#), Ok(few_jobs));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use serde::Deserialize;
 
 /// The fewest connections of a pool: some work holds one and asks for another.
 const LEAST: u32 = 2;
+/// The fewest of `jobs`: those that await deadlines and rebalance hold one each, and the drain needs another.
+const JOBS_LEAST: u32 = 3;
 /// The most connections of a pool.
 const MOST: u32 = 1000;
 
@@ -49,11 +51,11 @@ impl ConnectionPools {
             self.reports,
             self.upkeep,
         ];
-        if all.iter().all(|it| (LEAST..=MOST).contains(it)) {
+        if all.iter().all(|it| (LEAST..=MOST).contains(it)) && self.jobs >= JOBS_LEAST {
             Ok(self)
         } else {
             Err(format!(
-                "has a pool with fewer than {LEAST} or more than {MOST} connections"
+                "has a pool with fewer than {LEAST} (`jobs`: {JOBS_LEAST}) or more than {MOST} connections"
             ))
         }
     }
