@@ -75,6 +75,8 @@ pub enum CannotAmend {
     TooLate(&'static str),
     /// The sale has no item with one of the SKUs.
     NoItem,
+    /// The sale has none of the versions that the client accepts.
+    Stale,
 }
 
 impl Amendment {

@@ -454,17 +454,22 @@ impl Ledger {
         Ok(sale.map_or(TransitionOutcome::NotFound, TransitionOutcome::Done))
     }
 
-    /// Amends a published sale, if that is possible at `now` by Redis's clock. `None` if there is no such sale.
+    /// Amends a published sale, if that is possible at `now` by Redis's clock. With `versions`, the
+    /// sale must have one of them. `None` if there is no such sale.
     pub async fn amend(
         &self,
         id: SaleId,
         amendment: &Amendment,
+        versions: Option<&[String]>,
         now: Millis,
     ) -> Result<Option<Result<Sale, CannotAmend>>, Fault> {
         let mut tx = begin(&self.api).await?;
         let Some(mut sale) = self.lock(&mut tx, id).await? else {
             return Ok(None);
         };
+        if versions.is_some_and(|versions| !versions.contains(&sale.version())) {
+            return Ok(Some(Err(CannotAmend::Stale)));
+        }
         if let Err(refused) = amendment.apply(&mut sale, now) {
             return Ok(Some(Err(refused)));
         }

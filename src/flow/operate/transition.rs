@@ -36,13 +36,19 @@ pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result
     Ok(outcome)
 }
 
-/// Amends a published sale, by Redis's clock; `None` if there is no such sale.
+/// Amends a published sale, by Redis's clock. With `versions`, the sale must have one of them. `None` if
+/// there is no such sale.
 ///
 /// # Errors
 /// As [`transition`].
-pub async fn amend(app: &App, id: SaleId, amendment: &Amendment) -> Result<Option<Result<Sale, CannotAmend>>, Fault> {
+pub async fn amend(
+    app: &App,
+    id: SaleId,
+    amendment: &Amendment,
+    versions: Option<&[String]>,
+) -> Result<Option<Result<Sale, CannotAmend>>, Fault> {
     let now = app.stock.slowest_clock().await?;
-    let outcome = app.ledger.amend(id, amendment, now).await?;
+    let outcome = app.ledger.amend(id, amendment, versions, now).await?;
     if let Some(Ok(sale)) = &outcome {
         deliver(app, sale).await?;
     }

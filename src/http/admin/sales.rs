@@ -23,6 +23,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
+/// The pattern of a sale's `ETag`.
+const TAG_PATTERN: &str = "^\"[A-Za-z0-9_-]{22}\"$";
+
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::post("/v1/admin/sales", handler!(create_sale), |it| {
         it.of_operators("createSale", "Create a sale")
@@ -71,7 +74,7 @@ pub const ROUTES: &[Endpoint] = &[
                 "If-Match",
                 "The `ETag` of the draft to change.",
                 false,
-                json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"}),
+                json!({"type": "string", "pattern": TAG_PATTERN}),
                 None,
             )
             .reads::<SaleRequest>(example_terms())
@@ -85,7 +88,16 @@ pub const ROUTES: &[Endpoint] = &[
                 "Changes its name, descriptions, pictures, its waiting room's rate, its start and end. Start and end can \
                  only become later, until five seconds before them. `guards` stages guards: a value for a part of the \
                  shoppers, the same ones at every instance. An absent member stays; an empty text is removed. Every \
-                 instance follows within a second. Change a draft with `PUT`.",
+                 instance follows within a second. With `If-Match`, only if the sale has not changed since, else 409. \
+                 Change a draft with `PUT`.",
+            )
+            .takes(
+                "header",
+                "If-Match",
+                "The `ETag` of the sale to amend.",
+                false,
+                json!({"type": "string", "pattern": TAG_PATTERN}),
+                None,
             )
             .reads::<Amendment>(json!({
                 "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",
@@ -223,11 +235,17 @@ async fn amend_sale(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
+    Versions(versions): Versions,
     Json(amendment): Json<Amendment>,
 ) -> Result<HttpResponse, Problem> {
-    let amended = api.for_operator(move |app| async move { transition::amend(&app, id, &amendment).await });
+    let amended =
+        api.for_operator(move |app| async move { transition::amend(&app, id, &amendment, versions.as_deref()).await });
     match found(amended.await?, "such sale")? {
         Ok(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
+        Err(CannotAmend::Stale) => Err(Problem::new(
+            Code::InvalidTransition,
+            "the sale has changed since the ETag in If-Match: read it again, then amend it",
+        )),
         Err(CannotAmend::Invalid(wrong)) => Err(Problem::invalid(wrong.to_string())),
         Err(CannotAmend::State(SaleState::Draft)) => Err(Problem::new(
             Code::InvalidTransition,

@@ -506,7 +506,16 @@ async fn a_published_sale_gets_another_name_and_later_times_at_every_instance() 
         instance.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
     }
     let body = json!({"name": "Winter", "starts_at": rfc3339(start + later), "ends_at": rfc3339(end + later)});
+    let before = app.admin(&id, "").await.ok(200);
     let amended = amend(&id, body.clone()).await.ok(200);
+    let amend_version = |version: &str| {
+        let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+        app.send(request.header("If-Match", version).json(&json!({"name": "Winter"})))
+    };
+    let stale = amend_version(before.header("etag").unwrap()).await;
+    let refused = stale.no(409, "invalid_transition");
+    assert!(refused.text("detail").contains("read it again"), "{refused:?}");
+    amend_version(amended.header("etag").unwrap()).await.ok(200);
     let is_so = |shown: &Value| ["name", "starts_at", "ends_at"].iter().all(|it| shown[it] == body[it]);
     assert!(is_so(&amended.body), "{amended:?}");
     poll::within(poll::PATIENCE, "the other instance shows it", async || {
