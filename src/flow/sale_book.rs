@@ -409,8 +409,10 @@ impl SaleBook {
     /// fixed parts.
     fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
         // Compared with what is remembered, not with the list before: two reads may have ended in the wrong order.
-        let known = |sale: &Arc<Sale>| self.loaded.peek(&sale.id);
-        let has_changed = |sale: &&Arc<Sale>| known(sale).is_some_and(|it| it.state_version < sale.state_version);
+        let has_changed = |sale: &&Arc<Sale>| {
+            let known = self.loaded.peek(&sale.id);
+            known.is_some_and(|known| known.state_version < sale.state_version)
+        };
         for sale in live.iter().filter(|sale| sale.leaving || has_changed(sale)) {
             self.remember(sale);
         }
