@@ -41,14 +41,23 @@ impl File {
     /// A file with this content, content type and content security policy.
     #[must_use]
     pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: impl Into<Cow<'static, str>>) -> Self {
-        let text = text.into();
+        Self::made(text.into(), kind, policy.into(), Compression::best())
+    }
+
+    /// The same for a file that is made several times a second, while other requests wait. It may have a megabyte.
+    #[must_use]
+    pub fn brief(text: impl Into<Bytes>, kind: &'static str, policy: impl Into<Cow<'static, str>>) -> Self {
+        Self::made(text.into(), kind, policy.into(), Compression::fast())
+    }
+
+    fn made(text: Bytes, kind: &'static str, policy: Cow<'static, str>, compression: Compression) -> Self {
         Self {
             // Compressed and not, it is the same file.
             tag: EntityTag::new_weak(version([text.as_ref()])),
-            compressed: gzip(&text),
+            compressed: gzip(&text, compression),
             text,
             kind,
-            policy: policy.into(),
+            policy,
             vary: "Accept-Encoding",
         }
     }
@@ -133,9 +142,8 @@ pub fn version<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> String {
     URL_SAFE_NO_PAD.encode(&digest.finalize()[..16])
 }
 
-/// Once for each file, so it may take a millisecond.
-fn gzip(text: &[u8]) -> Bytes {
-    let mut into = GzEncoder::new(Vec::new(), Compression::best());
+fn gzip(text: &[u8], compression: Compression) -> Bytes {
+    let mut into = GzEncoder::new(Vec::new(), compression);
     // A vector takes all that is written.
     let written = into.write_all(text).and_then(|()| into.finish());
     written.unwrap_or_default().into()

@@ -27,7 +27,7 @@ use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use assets::{FILES, POLICY, VERSION, page, versioned};
+use assets::{FILES, POLICY, VERSION, versioned};
 use language::Language;
 use maud::{Markup, html};
 use moka::future::Cache;
@@ -50,6 +50,9 @@ pub const CONSOLE_ROUTES: &[Endpoint] = &[
 ];
 /// On the operators' address, `/` leads to the console.
 pub const CONSOLE_ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/", handler!(to_console))];
+
+/// The content type of a page.
+const HTML: &str = "text/html; charset=utf-8";
 
 /// The shoppers' pages as files, without development mode, with holes for what they show and for the shop's look.
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
@@ -213,10 +216,10 @@ fn filled(text: &str, holes: &[(&str, &Markup)]) -> String {
 }
 
 fn page_by_language(text: &str, policy: &str, holes: &[(&str, &Markup)]) -> File {
-    page(filled(text, holes), policy.to_owned()).by_language()
+    File::brief(filled(text, holes), HTML, policy.to_owned()).by_language()
 }
 
-static CONSOLE: LazyLock<File> = LazyLock::new(|| page(versioned(CONSOLE_PAGE), POLICY));
+static CONSOLE: LazyLock<File> = LazyLock::new(|| File::new(versioned(CONSOLE_PAGE), HTML, POLICY));
 
 /// The further views of the console, by the last part of their address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];

@@ -5,7 +5,6 @@
 
 use crate::http::file::{File, version};
 use crate::http::pages::bundle::bundle;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -135,8 +134,4 @@ pub static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
 /// A page that names its files by their present version. Scripts name each other without the folder.
 pub fn versioned(page: &str) -> String {
     page.replace("\"/assets/", &format!("\"/assets/{}/", *VERSION))
-}
-
-pub fn page(text: String, policy: impl Into<Cow<'static, str>>) -> File {
-    File::new(text, "text/html; charset=utf-8", policy)
 }
