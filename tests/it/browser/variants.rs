@@ -128,8 +128,9 @@ async fn pictures_and_descriptions_are_shown_and_a_picture_that_does_not_load_is
     lost["sku"] = json!("lost");
     lost["group"] = json!("Lost");
     lost["image_url"] = json!("/lost.png");
-    let texts = json!({"items": [lost, s, m], "image_url": DRAWN, "description": "First line.\nSecond line."});
-    let id = app.load_sale(&sale_with(&texts)).await;
+    let mut request = sale_with(&json!({"items": [lost, s, m]}));
+    (request["description"], request["image_url"]) = (json!("First line.\nSecond line."), json!(DRAWN));
+    let id = app.load_sale(&request).await;
     let window = Window::open(&app).await.expect(&["404"]);
     // Whether a picture is drawn, or hidden.
     let shows = async |selector: &str, wanted: bool| {

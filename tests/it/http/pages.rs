@@ -243,8 +243,9 @@ async fn a_page_shows_texts_pictures_options_and_the_message_of_the_shop_in_its_
     };
     let picture = "https://images.example/winter.jpg?a=1&b=2";
     let long = format!("Warm things,\n\n{}", "once a year ".repeat(20));
-    let changes = json!({"items": [item("S", 1), item("M", 50)], "description": long.trim(), "image_url": picture});
-    let id = app.load_sale(&sale_with(&changes)).await;
+    let mut request = sale_with(&json!({"items": [item("S", 1), item("M", 50)]}));
+    (request["description"], request["image_url"]) = (json!(long.trim()), json!(picture));
+    let id = app.load_sale(&request).await;
     let path = format!("/v1/admin/sales/{id}/message");
     let message = json!({"en": "More <b>at</b> 18:00."});
     let message = app.request(Method::PUT, Who::Operator, &path).json(&message);
@@ -459,7 +460,7 @@ async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
     }
     let list = page_in(&app, "en", "/").await.ok(200);
     let link = format!("<a href=\"{path}\">{escaped}</a>");
-    for text in [&*link, "On sale", "€499.00", "Ends in 59:"] {
+    for text in [&*link, "On sale", "€499.00", "Ends in "] {
         assert!(list.text.contains(text), "no {text} in {}", list.text);
     }
     assert_eq!(reading(&list)["data"][0]["id"], json!(id));
