@@ -436,17 +436,17 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
         .await;
     };
     window.goto_sale(&id).await;
-    titled("A sale").await;
+    titled("A sale · Flashsale").await;
     window.sign_in("ada").await;
     window.click(BUY).await;
-    titled("In the queue: among the next · A sale").await;
+    titled("In the queue: among the next · A sale · Flashsale").await;
     app.operate(&id, "open").await.ok(200);
-    titled("Reserved: about 10 min to pay · A sale").await;
+    titled("Reserved: about 10 min to pay · A sale · Flashsale").await;
     window.click("#language").await;
-    titled("已保留：付款时间剩余约 10 分钟 · A sale").await;
+    titled("已保留：付款时间剩余约 10 分钟 · A sale · Flashsale").await;
     let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
     assert_eq!(app.pay("pay_by_title", &order).await, "applied");
     window.finds(ORDER, "已付款").await;
-    titled("A sale").await;
+    titled("A sale · Flashsale").await;
     window.close().await;
 }

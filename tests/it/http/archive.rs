@@ -19,7 +19,7 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     let report = format!("/v1/admin/sales/{id}/report");
     poll::answer("the report has both purchases and who bought", || async {
         let report = app.get(Who::Operator, &report).await.ok(200).body;
-        (report["answers"]["reserved"] == 2 && report["fairness"]["asks"]["one"] == 3).then_some(())
+        (report["answers"]["reserved"] == 2 && report["fairness"]["attempts"]["one"] == 3).then_some(())
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
