@@ -309,7 +309,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
     move |config| {
         // The payments webhook is in every part: `flashsale pay`, which plays the provider, sends to the operators'
         // address.
-        config.configure(serve("", &[shop::webhooks::ROUTES]));
+        config.configure(serve("", &[health::ROUTES, shop::webhooks::ROUTES]));
         if part != Part::Shop {
             operators(config);
         }
@@ -318,7 +318,6 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
         }
         config
             .configure(serve("", &[pages::ASSET_ROUTES]))
-            .configure(serve("", &[health::ROUTES]))
             .configure(serve("", &[docs::PROBLEM_ROUTES]))
             .configure(serve("", &[openapi::ROUTES, docs::ROUTES, runbook::ROUTES]))
             .default_service(nowhere());
