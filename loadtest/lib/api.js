@@ -147,6 +147,17 @@ export function stats(id) {
   return demand(admin('stats', 'GET', `/sales/${id}/stats`), 'reading the stats');
 }
 
+/** @type {() => Guards} */
+export function showGuards() {
+  return demand(admin('show_guards', 'GET', '/guards'), 'reading the guards');
+}
+
+// Changes the guards of all instances by a merge patch.
+/** @type {(patch: object) => Guards} */
+export function changeGuards(patch) {
+  return demand(admin('change_guards', 'PATCH', '/guards', patch), 'changing the guards');
+}
+
 /** @type {(id: string) => AuditPage} */
 export function audit(id) {
   return demand(admin('audit', 'GET', `/sales/${id}/audit`), 'auditing the sale');
