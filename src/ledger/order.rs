@@ -244,23 +244,31 @@ impl Ledger {
         shards.collect()
     }
 
-    /// When the first hold of each item of a sale ends. It reads the 100 holds of each shard that end first; items that
-    /// have none among them are left out.
-    pub async fn next_releases(&self, sale: SaleId) -> Result<BTreeMap<Sku, DateTime<Utc>>, Fault> {
+    /// When the first hold of each item of these sales ends. It reads the 100 holds of each shard that end first; items
+    /// that have none among them are left out, and so are sales without such an item.
+    pub async fn next_releases(
+        &self,
+        sales: &[SaleId],
+    ) -> Result<BTreeMap<SaleId, BTreeMap<Sku, DateTime<Utc>>>, Fault> {
+        let ids: Vec<Uuid> = sales.iter().map(|sale| sale.0).collect();
         let rows = sqlx::query!(
-            "select held.sku as \"sku!\", min(held.expires_at + coalesce( \
+            "select s.sale_id, held.sku as \"sku!\", min(held.expires_at + coalesce( \
                  (select sum(o.until - greatest(o.since, held.created_at)) from outages o \
                   where o.until > held.created_at), interval '0')) as \"ends_at!\" \
              from shards s cross join lateral \
                  (select o.sku, o.created_at, o.expires_at from orders o where o.sale_id = s.sale_id \
                   and o.shard = s.shard and o.state = 'reserved' order by o.expires_at limit 100) held \
-             where s.sale_id = $1 group by held.sku",
-            sale.0
+             where s.sale_id = any($1) group by s.sale_id, held.sku",
+            &ids
         )
         .fetch_all(&self.api)
         .await?;
-        let releases = rows.into_iter().map(|row| Ok((word(&row.sku)?, row.ends_at)));
-        releases.collect()
+        let mut releases = BTreeMap::<SaleId, BTreeMap<Sku, DateTime<Utc>>>::new();
+        for row in rows {
+            let of_sale = releases.entry(SaleId(row.sale_id)).or_default();
+            of_sale.insert(word(&row.sku)?, row.ends_at);
+        }
+        Ok(releases)
     }
 
     /// Expires up to `max` orders of a shard; returns how many. Their deadline without outages is at or before `due`,

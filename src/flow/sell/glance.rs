@@ -29,7 +29,7 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// How long the times of the next releases are served from memory, also if Postgres did not answer.
 const RELEASES_FRESH: Duration = Duration::from_secs(2);
 
-/// No page view waits longer for Postgres to answer when the next units may come back.
+/// No page view waits longer for Postgres to answer when the next units may come back, nor for its turn to ask.
 const RELEASES_MAX: Duration = Duration::from_millis(200);
 
 /// No page waits longer for a reading before it shows the last good one.
@@ -58,6 +58,13 @@ impl Glance {
         self.free.values().all(|units| *units <= 0)
     }
 
+    /// Whether unpaid orders hold units of a sold-out item.
+    fn awaits_release(&self) -> bool {
+        self.free
+            .iter()
+            .any(|(sku, free)| *free <= 0 && self.on_hold.contains(sku))
+    }
+
     /// Redis's clock at this moment.
     #[must_use]
     pub fn now(&self) -> Millis {
@@ -70,12 +77,28 @@ impl Glance {
 /// - the last good ones, for callers to whom an old one is better than none,
 /// - readings for callers that need one that begins after they ask,
 /// - when the next units may come back.
+///
+/// Lists take turns at the lock to read the last for their sales.
 pub struct Glances(
     Cache<SaleId, Option<Arc<Glance>>>,
     Cache<SaleId, Arc<Glance>>,
     Cache<SaleId, Arc<Rereadings>>,
     Cache<SaleId, Arc<Releases>>,
+    Mutex<()>,
 );
+
+impl Glances {
+    /// What is in memory of the next releases of these sales.
+    async fn known_releases(&self, sales: &[SaleId]) -> BTreeMap<SaleId, Arc<Releases>> {
+        let mut known = BTreeMap::new();
+        for sale in sales {
+            if let Some(releases) = self.3.get(sale).await {
+                known.insert(*sale, releases);
+            }
+        }
+        known
+    }
+}
 
 impl Default for Glances {
     fn default() -> Self {
@@ -83,7 +106,13 @@ impl Default for Glances {
         let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
         let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
         let releases = Cache::builder().max_capacity(10_000).time_to_live(RELEASES_FRESH);
-        Self(fresh.build(), remembered.build(), rereadings.build(), releases.build())
+        Self(
+            fresh.build(),
+            remembered.build(),
+            rereadings.build(),
+            releases.build(),
+            Mutex::default(),
+        )
     }
 }
 
@@ -221,16 +250,47 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
 /// When the first held unit of each sold-out item may come back. Items for which that is not known are left out, as all
 /// are while Postgres does not answer.
 pub async fn next_releases(app: &App, glance: &Glance) -> Arc<Releases> {
-    let is_wanted = |(sku, free): (&Sku, &i64)| *free <= 0 && glance.on_hold.contains(sku);
-    if !glance.free.iter().any(is_wanted) {
+    if !glance.awaits_release() {
         return Arc::default();
     }
     let sale = glance.sale.id;
     let read = Box::pin(async {
-        let answer = timeout(RELEASES_MAX, app.ledger.next_releases(sale)).await;
-        Arc::new(answer.ok().and_then(Result::ok).unwrap_or_default())
+        let mut read = read_releases(app, &[sale]).await;
+        Arc::new(read.remove(&sale).unwrap_or_default())
     });
     app.glances.3.get_with(sale, read).await
+}
+
+/// [`next_releases`] of each sale of a list. One query reads all sales that are not in memory, and one list asks at a
+/// time. Sales without an entry have no known release.
+pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<SaleId, Arc<Releases>> {
+    let awaiting = glances.iter().filter(|glance| glance.awaits_release());
+    let mut wanted: Vec<SaleId> = awaiting.map(|glance| glance.sale.id).collect();
+    let mut known = app.glances.known_releases(&wanted).await;
+    if known.len() == wanted.len() {
+        return known;
+    }
+    let Ok(_turn) = timeout(RELEASES_MAX, app.glances.4.lock()).await else {
+        return known;
+    };
+    // The list before may have read them.
+    known = app.glances.known_releases(&wanted).await;
+    wanted.retain(|sale| !known.contains_key(sale));
+    if wanted.is_empty() {
+        return known;
+    }
+    let mut read = Box::pin(read_releases(app, &wanted)).await;
+    for sale in wanted {
+        let releases = Arc::new(read.remove(&sale).unwrap_or_default());
+        app.glances.3.insert(sale, Arc::clone(&releases)).await;
+        known.insert(sale, releases);
+    }
+    known
+}
+
+async fn read_releases(app: &App, sales: &[SaleId]) -> BTreeMap<SaleId, Releases> {
+    let answer = timeout(RELEASES_MAX, app.ledger.next_releases(sales)).await;
+    answer.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed

@@ -6,7 +6,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale_guards::SaleGuards;
 use crate::flow::App;
 use crate::flow::sell::browse::count_page_view;
-use crate::flow::sell::glance::{Glance, glance, glances, next_releases};
+use crate::flow::sell::glance::{Glance, glance, glances, next_releases, next_releases_each};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Browser, Query, SalePath, Shopper};
 use crate::http::openapi::{SALE_ID, Who};
@@ -16,7 +16,6 @@ use crate::http::{Api, found};
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, VARY};
 use actix_web::web::Data;
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -70,8 +69,12 @@ async fn show(api: Data<Api>, browser: Browser, SalePath(id): SalePath) -> Resul
 /// A page of the list.
 pub async fn newest(app: Arc<App>, max: usize, after: Option<SaleId>) -> Result<(Vec<PublicSale>, bool), Fault> {
     let (sales, has_more) = glances(&app, max, after).await?;
-    let views = sales.into_iter().map(|sale| view(Arc::clone(&app), sale));
-    Ok((join_all(views).await, has_more))
+    let releases = next_releases_each(&app, &sales).await;
+    let none = Arc::default();
+    let views = sales
+        .iter()
+        .map(|sale| PublicSale::of(sale, releases.get(&sale.sale.id).unwrap_or(&none)));
+    Ok((views.collect(), has_more))
 }
 
 async fn one(app: Arc<App>, id: SaleId) -> Result<Option<PublicSale>, Fault> {

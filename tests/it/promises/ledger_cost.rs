@@ -5,7 +5,7 @@
 use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
-use flashsale::domain::ids::OrderId;
+use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::payment::PaymentOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
@@ -307,4 +307,28 @@ async fn recent_bans_are_asked_for_once_a_sale_and_cost_the_same_however_many_ol
     assert_eq!(counting.calls_of(RECENT).await, 1);
     let pages = counting.pages_of(RECENT).await;
     assert!(pages < 20, "{pages} pages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_ask_once_when_the_held_units_of_all_their_sales_may_come_back() {
+    let mut counting = Counting::start().await;
+    let mut sales = Vec::new();
+    for _ in 0..3 {
+        let sale = counting.world.sale(&Terms::of(1, 1)).await;
+        orders(&counting.world, &sale, 1).await;
+        sales.push(sale);
+    }
+    counting.world.end_keeper().await;
+    let app = Arc::clone(&counting.world.app);
+    for sale in &sales {
+        Box::pin(flow::settle::drain::drain_batch(&app, sale, 0)).await.unwrap();
+    }
+    let ids: Vec<SaleId> = sales.iter().map(|sale| sale.id).collect();
+    let releases = app.ledger.next_releases(&ids).await.unwrap();
+    assert!(ids.iter().all(|id| releases[id].len() == 1), "{releases:?}");
+    let (glances, _) = Box::pin(flow::sell::glance::glances(&app, 10, None)).await.unwrap();
+    assert_eq!(glances.len(), 3);
+    let lists = join_all((0..10).map(|_| flow::sell::glance::next_releases_each(&app, &glances)));
+    counting.statements(lists).await;
+    assert_eq!(counting.calls_of("select s.sale_id, held.sku%").await, 1);
 }
