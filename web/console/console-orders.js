@@ -9,7 +9,7 @@ import { button, code, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { copy, mayCopy } from './copy.js';
 import { element, setAttribute, show } from './dom.js';
-import { money } from './format.js';
+import { money, shortNumber } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
 
@@ -25,8 +25,7 @@ export function orderLink(id) {
     if (!ORDER.test(id)) {
         return code(id);
     }
-    const short = `${id.slice(0, 8)}…${id.slice(-4)}`;
-    return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(short));
+    return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(shortNumber(id)));
 }
 
 // The link, and a button that copies the whole number.

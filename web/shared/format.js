@@ -54,6 +54,10 @@ export const momentExact = (time) => exact().format(new Date(time));
 
 export const span = (from, to) => moments().formatRange(new Date(from), new Date(to));
 
+// An order's number in short: the last eight characters, which are random. The first name the sale.
+/** @type {(id: string) => string} */
+export const shortNumber = (id) => `…${id.slice(-8)}`;
+
 const two = (number) => String(number).padStart(2, '0');
 
 // Whole seconds until a time, rounded up: a countdown shows 0 only when it is over.

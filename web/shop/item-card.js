@@ -4,6 +4,7 @@ import { element, onPress, setAttribute, setPressable, setText, show } from './d
 import { clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
 import { picture, showDescription, showPicture } from './look.js';
+import { orderNumber } from './order-number.js';
 import { payment } from './payment.js';
 import { meaning } from './problem.js';
 import { waitingRoom } from './room.js';
@@ -191,7 +192,7 @@ export function itemCard(item, act, isVariant) {
     let word = 'buy';
     // How many more the shopper may have.
     let free = most;
-    /** @type {{ id: string, paying: ReturnType<typeof payment> } | null} */
+    /** @type {{ id: string, paying: ReturnType<typeof payment>, number: ReturnType<typeof orderNumber> } | null} */
     let unpaid = null;
     // The wanted quantity; null if it is not a valid number.
     const wanted = () => {
@@ -271,12 +272,15 @@ export function itemCard(item, act, isVariant) {
         setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
         show(outcome, text !== '' || order !== undefined);
         if (order && unpaid?.id !== order.id) {
-            unpaid = { id: order.id, paying: payment(order.id, act, () => card.focus()) };
-            due.replaceChildren(unpaid.paying.node);
+            unpaid = { id: order.id, paying: payment(order.id, act, () => card.focus()), number: orderNumber(order.id) };
+            due.replaceChildren(unpaid.paying.node, unpaid.number.node);
         }
         show(due, order !== undefined);
-        if (order) {
-            unpaid?.paying.update(now, order);
+        if (order && unpaid) {
+            unpaid.paying.update(now, order);
+            unpaid.number.update();
+            // The shop asks for the number of an order that is paid there without a link.
+            show(unpaid.number.node, !act.mayPay() && act.payLink(order.id) === null);
         }
         const isQueued = phase?.kind === 'queued';
         card.toggleAttribute('data-queued', isQueued);

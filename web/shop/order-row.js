@@ -3,6 +3,7 @@
 import { element, setAttribute, setText, show } from './dom.js';
 import { money, secondsLeft } from './format.js';
 import { say } from './language.js';
+import { orderNumber } from './order-number.js';
 import { payment } from './payment.js';
 
 const TONES = { reserved: 'is-due', paid: 'is-available' };
@@ -16,10 +17,10 @@ export function orderRow(id, act) {
     const state = element('span', { class: 'pill' });
     const amount = element('p', { class: 'price' });
     const note = element('p', { class: 'note' });
-    const number = element('p', { class: 'muted small number' });
+    const number = orderNumber(id);
     const paying = payment(id, act, () => row.focus());
     const head = element('div', { class: 'item-head' }, name, state);
-    const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, paying.node, number);
+    const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, paying.node, number.node);
     /** @type {OrderState | null} */
     let seen = null;
 
@@ -36,7 +37,7 @@ export function orderRow(id, act) {
         setText(note, isOpen ? '' : say(`order_${order.state}_note`));
         show(note, !isOpen);
         paying.update(now, order);
-        setText(number, say('orderNumber', { id: order.id }));
+        number.update();
         const isNews = seen !== null && seen !== order.state;
         seen = order.state;
         return isNews ? `${itemName}: ${state.textContent}. ${note.textContent}` : '';

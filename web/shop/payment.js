@@ -1,6 +1,5 @@
 // The actions for an unpaid order, and the time left for them: pay, or give it back.
 
-import { copy, mayCopy } from './copy.js';
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, secondsLeft, timeOfDay } from './format.js';
 import { say } from './language.js';
@@ -25,13 +24,11 @@ export function payment(id, act, lostFocus) {
     const cancel = element('button', { class: 'quiet', type: 'button' });
     const sure = element('button', { type: 'button' });
     const keep = element('button', { class: 'quiet', type: 'button' });
-    const copyIt = element('button', { class: 'quiet', type: 'button' });
     const wrong = element('p', { class: 'warning', role: 'alert' });
-    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep, copyIt);
+    const actions = element('div', { class: 'actions' }, ...(link === null ? [] : [payAtShop]), pay, cancel, sure, keep);
     const node = element('div', { class: 'payment' }, note, timer, actions, wrong);
     let isAsked = false;
     let isBusy = false;
-    let isCopied = false;
     let wrongWord = '';
 
     async function run(what) {
@@ -56,9 +53,6 @@ export function payment(id, act, lostFocus) {
         show(cancel, true);
         cancel.focus();
     });
-    onPress(copyIt, async () => {
-        isCopied = await copy(id);
-    });
 
     /** @type {(now: number | null, order: Order) => void} */
     function update(now, order) {
@@ -82,8 +76,6 @@ export function payment(id, act, lostFocus) {
         show(sure, isOpen && isAsked);
         setText(keep, say('cancelNot'));
         show(keep, isOpen && isAsked);
-        setText(copyIt, say(isCopied ? 'copied' : 'copyNumber'));
-        show(copyIt, isOpen && !mayPay && mayCopy());
         for (const button of [pay, cancel, sure, keep]) {
             setPressable(button, !isBusy);
         }

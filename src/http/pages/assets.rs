@@ -43,6 +43,7 @@ assets! {
         "item-card.js"
         "item-group.js"
         "look.js"
+        "order-number.js"
         "order-row.js"
         "payment.js"
         "poll.js"

@@ -62,7 +62,19 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.click("#by-token button").await;
     window.click("#items .buy").await;
     window.sees("#orders .payment .note", "Pay in the shop by").await;
-    window.sees("#orders .actions", "Copy order number").await;
+    // The shop asks for the number, so it stands beside the time to pay, too.
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0]["id"].clone();
+    let order = order.as_str().unwrap();
+    let short = format!("Order …{}", &order[order.len() - 8..]);
+    window.sees("#items .number", &short).await;
+    window.sees("#orders .number", &short).await;
+    // A browser under test has no clipboard of its own.
+    let clipboard = "navigator.clipboard.writeText = async (text) => { window.copied = text; }";
+    window.run(clipboard, &[]).await;
+    window.sees("#orders .order-number button", "Copy").await;
+    window.click("#orders .order-number button").await;
+    window.sees("#orders .order-number button", "Copied").await;
+    assert_eq!(window.run("return window.copied", &[]).await, order);
     window.misses("#orders button.strong").await;
     window.close().await;
 }

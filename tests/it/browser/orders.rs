@@ -9,7 +9,7 @@ const ORDERS: &str = "[aria-labelledby=table-orders] tbody";
 
 /// An order's number as tables show it.
 fn short(order: &str) -> String {
-    format!("{}…{}", &order[..8], &order[order.len() - 4..])
+    format!("…{}", &order[order.len() - 8..])
 }
 
 /// The parts of a table whose text takes more than one line.
