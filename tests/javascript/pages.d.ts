@@ -12,6 +12,7 @@ interface PageElements {
     'as-anybody': HTMLFormElement;
     acting: HTMLElement;
     'at-shop': HTMLElement;
+    calendar: HTMLElement;
     connection: HTMLElement;
     countdown: HTMLElement;
     description: HTMLElement;

@@ -2,13 +2,11 @@
 
 import { call } from './console-api.js';
 import { busyWhile, wordsOf } from './console-dialog.js';
-import { element } from './dom.js';
 import { say } from './language.js';
+import { save } from './save.js';
 
 // The server allows an export ten minutes.
 const TABLE_MS = 600_000;
-// How long the browser may take to begin the file.
-const KEPT_MS = 60_000;
 
 // `button` is busy meanwhile, `result` shows the outcome, and `name` is the file's.
 export async function saveTable(button, result, path, name) {
@@ -19,8 +17,6 @@ export async function saveTable(button, result, path, name) {
         result.wrong(wordsOf(answer, 'noAnswerConsole'));
         return;
     }
-    const address = URL.createObjectURL(answer.body);
-    element('a', { href: address, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(address), KEPT_MS);
+    save(answer.body, name);
     result.good(say('didDownload', { name }));
 }

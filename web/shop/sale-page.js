@@ -16,6 +16,7 @@ import {
     sleepWatch,
     takeWish,
 } from './attempt-store.js';
+import { addToCalendar } from './calendar.js';
 import { readLetters } from './captcha.js';
 import { hear, hearRoughly, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
@@ -215,6 +216,8 @@ function renderHead(state) {
         renderCountdown(secondsLeft(until, now()));
     }
     setText(byId('when'), span(sale.starts_at, sale.ends_at));
+    setText(byId('calendar'), say('addToCalendar'));
+    show(byId('calendar'), state === 'scheduled' && !isMissing);
     showPicture(byId('picture'), sale.image_url);
     showDescription(byId('description'), sale.description);
     const isEarly = state === 'scheduled' && !shopper();
@@ -656,6 +659,7 @@ function salePause() {
 
 show(byId('development'), isDevelopment);
 watch(byId('picture'));
+byId('calendar').addEventListener('click', () => sale && addToCalendar(sale));
 startLanguage(render);
 document.addEventListener('visibilitychange', resync);
 onOtherTab(id, resumeIfOurs);

@@ -33,11 +33,13 @@ assets! {
         "language.js"
         "problem.js"
         "sale-state.js"
+        "save.js"
         "storage.js"
         "words.js";
     SHOP "shop":
         "attempt-store.js"
         "attempt.js"
+        "calendar.js"
         "captcha.js"
         "development.js"
         "item-card.js"

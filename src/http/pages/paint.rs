@@ -123,9 +123,23 @@ pub fn hero(language: Language, sale: &PublicSale) -> Markup {
                 span class="part" { b { (format!("{number:02}")) } small { (language.say(word)) } }
             }
         }
-        p id="when" class="when muted" { (span(language, sale.starts_at, sale.ends_at)) }
+        (when(language, Some(sale)))
         p id="notice" class="note" hidden[!is_paused] { (notice) }
         (about(sale.image_url.as_deref(), sale.description.as_deref()))
+    }
+}
+
+/// When the sale sells, and before it does, the button that adds it to a calendar.
+fn when(language: Language, sale: Option<&PublicSale>) -> Markup {
+    let text = sale.map(|sale| span(language, sale.starts_at, sale.ends_at));
+    let is_ahead = sale.is_some_and(|sale| sale.state == SaleState::Scheduled);
+    html! {
+        div class="when" {
+            p id="when" class="muted" { (text.unwrap_or_default()) }
+            button id="calendar" class="quiet scripted" type="button" hidden[!is_ahead] {
+                (language.say("addToCalendar"))
+            }
+        }
     }
 }
 
@@ -160,7 +174,7 @@ pub fn empty_hero(language: Language, name: &str, notice: &str) -> Markup {
         h1 id="name" { (language.say(name)) }
         p id="until" class="until" {}
         div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until" hidden {}
-        p id="when" class="when muted" {}
+        (when(language, None))
         p id="notice" class="note" hidden[notice.is_empty()] { (language.say(notice)) }
         (about(None, None))
     }

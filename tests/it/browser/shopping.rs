@@ -450,3 +450,34 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     titled("A sale · Flashsale").await;
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
+    let app = development().await;
+    let (starts_at, ends_at) = (Utc::now() + TimeDelta::days(3), Utc::now() + TimeDelta::days(4));
+    let name = "双十一, autumn launch; phones \\ headphones, the last ones of the year 2026";
+    let changes = json!({"name": name, "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at)});
+    let id = app.load_sale(&sale_with(&changes)).await;
+    let window = Window::open(&app).await;
+    window.goto_sale(&id).await;
+    window.sees("#calendar", "Add to calendar").await;
+    let file = window.saves("#calendar", "sale.ics").await;
+    assert!(file.split("\r\n").all(|line| line.len() <= 75), "{file}");
+    let lines = file.replace("\r\n ", "");
+    let address = window.run("return location.origin + location.pathname", &[]).await;
+    let stamp = "%Y%m%dT%H%M%SZ";
+    for line in [
+        format!("DTSTART:{}", starts_at.format(stamp)),
+        format!("DTEND:{}", ends_at.format(stamp)),
+        r"SUMMARY:双十一\, autumn launch\; phones \\ headphones\, the last ones of the year 2026".to_owned(),
+        format!("URL:{}", address.as_str().unwrap()),
+    ] {
+        assert!(lines.contains(&format!("\r\n{line}\r\n")), "{line} is not in {lines}");
+    }
+    window.click("#language").await;
+    window.sees("#calendar", "加入日历").await;
+    app.operate(&id, "open").await.ok(200);
+    window.finds("#state", "抢购中").await;
+    window.misses("#calendar").await;
+    window.close().await;
+}
