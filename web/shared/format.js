@@ -48,11 +48,42 @@ export const isToday = (time, now) => now !== null && new Date(time).toDateStrin
 /** The time on the clock; on another day than now, with its date. @type {(time: number | string, now: number | null) => string} */
 export const momentNear = (time, now) => (isToday(time, now) ? timeOfDay(time) : moment(time));
 
+/** @type {Intl.DateTimeFormatOptions} */
+const HOURS = { hour: 'numeric', minute: '2-digit', timeZoneName: 'short' };
+
+const hours = () => new Intl.DateTimeFormat(form(), HOURS);
+
+// The key of the word for a day, or nothing for one that has only a date.
+/** @type {(time: string, now: number | null) => string} */
+function dayWord(time, now) {
+    if (isToday(time, now)) {
+        return 'todayAt';
+    }
+    const tomorrow = new Date(now ?? NaN);
+    tomorrow.setDate(tomorrow.getDate() + 1);
+    return isToday(time, tomorrow.getTime()) ? 'tomorrowAt' : '';
+}
+
+/** @type {(time: string, now: number | null) => string} */
+function momentByDay(time, now) {
+    const word = dayWord(time, now);
+    return word ? say(word, { time: hours().format(new Date(time)) }) : moment(time);
+}
+
 const exact = () => new Intl.DateTimeFormat(form(), { dateStyle: 'medium', timeStyle: 'medium' });
 
 export const momentExact = (time) => exact().format(new Date(time));
 
-export const span = (from, to) => moments().formatRange(new Date(from), new Date(to));
+// From one moment to another. Today and tomorrow are called so.
+/** @type {(from: string, to: string, now: number | null) => string} */
+export function span(from, to, now) {
+    const [first, last] = [dayWord(from, now), dayWord(to, now)];
+    if (first !== last) {
+        return `${momentByDay(from, now)} – ${momentByDay(to, now)}`;
+    }
+    const range = (first ? hours() : moments()).formatRange(new Date(from), new Date(to));
+    return first ? say(first, { time: range }) : range;
+}
 
 // An order's number in short: the last eight characters, which are random. The first name the sale.
 /** @type {(id: string) => string} */

@@ -215,7 +215,7 @@ function renderHead(state) {
     if (until !== null && now() !== null) {
         renderCountdown(secondsLeft(until, now()));
     }
-    setText(byId('when'), span(sale.starts_at, sale.ends_at));
+    setText(byId('when'), span(sale.starts_at, sale.ends_at, now()));
     setText(byId('calendar'), say('addToCalendar'));
     show(byId('calendar'), state === 'scheduled' && !isMissing);
     showPicture(byId('picture'), sale.image_url);

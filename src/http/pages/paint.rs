@@ -1,6 +1,6 @@
 //! The first paint: what the shoppers' pages show before their script runs. It is what `sale-page.js`, `item-card.js` and
 //! `sales-page.js` show to a visitor who is not signed in, so that nothing moves when the script takes over. The reader's
-//! time zone is not known, so times are in UTC until then.
+//! time zone is not known, so times are in UTC until then, and today has its date.
 
 use crate::domain::sale::SaleState;
 use crate::http::pages::language::Language;

@@ -1,8 +1,9 @@
 //! The appearance of pages: names from outside, languages, and the output of a screen reader.
 
-use crate::support::app::{TestApp, sale, sale_with, token};
+use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, Window, development};
+use chrono::{TimeDelta, Timelike as _, Utc};
 use flashsale::domain::shop_look::Accent;
 use serde_json::json;
 
@@ -150,7 +151,8 @@ async fn the_pages_have_the_name_logo_and_colour_of_the_shop_in_both_schemes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn times_have_the_readers_own_form_and_the_zone() {
     let app = TestApp::start().await;
-    let request = sale();
+    let in_days = |days| rfc3339(Utc::now() + TimeDelta::days(days));
+    let request = sale_with(&json!({"starts_at": in_days(3), "ends_at": in_days(4)}));
     let id = app.load_sale(&request).await;
     // A reader of another language gets English words, and no times in the American form.
     for (language, form) in [("en-AU", "en-AU"), ("de-DE", "en-GB")] {
@@ -174,6 +176,51 @@ async fn times_have_the_readers_own_form_and_the_zone() {
         window.sees("#when", when).await;
         window.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_of_today_or_tomorrow_is_dated_so_by_the_readers_zone() {
+    let app = TestApp::start().await;
+    let now = Utc::now();
+    let window = Window::open(&app).await;
+    // Where it is between noon and one, so that an hour more is the same day.
+    let ahead = 12 - i64::from(now.hour());
+    let zone = format!("Etc/GMT{:+}", -ahead);
+    window
+        .devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }))
+        .await;
+    let time = "const format = new Intl.DateTimeFormat(arguments[0], { hour: 'numeric', minute: '2-digit', timeZoneName: 'short' });
+        const [from, to] = [new Date(arguments[1]), new Date(arguments[2] ?? NaN)];
+        return arguments[2] ? format.formatRange(from, to) : format.format(from)";
+    let text = async |arguments: &[&str]| {
+        let text = window.run(time, arguments).await;
+        text.as_str().unwrap().to_owned()
+    };
+    let [hour, day, day_and_hour] = [1, 24, 25].map(|hours| rfc3339(now + TimeDelta::hours(hours)));
+    let now = rfc3339(now);
+    let of = |starts_at: &str, ends_at: &str| sale_with(&json!({"starts_at": starts_at, "ends_at": ends_at}));
+    let today = app.load_sale(&of(&now, &hour)).await;
+    let until_tomorrow = app.load_sale(&of(&now, &day)).await;
+    let tomorrow = app.load_sale(&of(&day, &day_and_hour)).await;
+    // The browser writes American English, and Chinese for a page that is switched to it.
+    let of_today = ["en-US", "zh-CN"].map(|form| [form, &now, &hour]);
+    window.goto_sale(&today).await;
+    window
+        .sees("#when", &format!("Today, {}", text(&of_today[0]).await))
+        .await;
+    window.click("#language").await;
+    window
+        .sees("#when", &format!("今天 {}", text(&of_today[1]).await))
+        .await;
+    window.click("#language").await;
+    window.goto_sale(&until_tomorrow).await;
+    let both = [text(&["en-US", &now]).await, text(&["en-US", &day]).await];
+    let both = format!("Today, {} – Tomorrow, {}", both[0], both[1]);
+    window.sees("#when", &both).await;
+    window.goto_sale(&tomorrow).await;
+    let next = text(&["en-US", &day, &day_and_hour]).await;
+    window.sees("#when", &format!("Tomorrow, {next}")).await;
+    window.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
