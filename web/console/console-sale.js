@@ -76,7 +76,7 @@ export function saleView(view, id) {
     const plots = coursePlots();
     const report = word('a', 'toReport', { class: 'button', id: 'to-report', href: `/console/sales/${id}/report` });
     const instances = element('p', { class: 'muted small', id: 'instances' });
-    const refused = element('ul', { class: 'legend' });
+    const refused = element('ul', { class: 'legend', id: 'guards-refused' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
     const restock = restockPart(id, path, () => {
@@ -345,7 +345,7 @@ export function saleView(view, id) {
         if (sample.sale) {
             renderNumbers(sample.sale, sample.point);
             units.update(sample.sale);
-            refused.replaceChildren(...stoppedEntries(sample.sale.stopped));
+            refused.replaceChildren(...stoppedEntries(sample.sale.stopped, sample.sale.would_stop));
         } else if (sample.stock) {
             // Postgres is down. Redis still knows the units and the undrained events.
             renderUndrained(sample.stock);

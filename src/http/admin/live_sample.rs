@@ -101,6 +101,9 @@ pub struct LiveSale {
     /// Requests that each guard has refused.
     #[serde(rename = "stopped")]
     pub refusal_counts: BTreeMap<String, i64>,
+    /// Requests that each guard in shadow would have refused.
+    #[serde(default)]
+    pub would_stop: BTreeMap<String, i64>,
     /// How long ago the oldest hold passed its deadline without expiring.
     pub expiry_lag_seconds: f64,
 }
@@ -196,6 +199,7 @@ impl LiveSale {
             waiting_room: stats.waiting_room,
             alerts: stats.alerts,
             refusal_counts: stats.refusal_counts,
+            would_stop: stats.would_stop,
             expiry_lag_seconds: lag.as_secs_f64(),
         }
     }
@@ -359,7 +363,7 @@ pub fn example() -> Value {
                 "items": {"TSHIRT-M": [69, 30, 1, 0, 0, 0]}}],
             "undrained_events": 0, "orders": {"reserved": 30, "paid": 1, "cancelled": 2, "expired": 0, "revoked": 0},
             "alerts": {"dead_letters": 0, "failed_releases": 0, "refunds_due": 0, "unmatched_payments": 0, "lost_orders": 0},
-            "stopped": {"window": 12}, "expiry_lag_seconds": 0.0},
+            "stopped": {"window": 12}, "would_stop": {"account": 3}, "expiry_lag_seconds": 0.0},
         "stock": null, "fault": null,
     })
 }

@@ -15,5 +15,6 @@ mod report;
 mod sale_page;
 mod shopping;
 mod sign_in;
+mod stages;
 mod trouble;
 mod variants;
