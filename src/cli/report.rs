@@ -1,4 +1,4 @@
-//! `flashsale sale report`: what a sale sold, how its purchases were answered, and how fast.
+//! `flashsale sale report`: what a sale sold and who got it, how its purchases were answered, and how fast.
 
 use super::Failure;
 use super::answer::{self, Column, Form, cell, show, text};
@@ -26,7 +26,8 @@ pub fn report(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
 fn describe(report: &Value) -> String {
     let entries = |member: &str| report[member].as_array().map_or(&[] as &[Value], Vec::as_slice);
     let counts = |member: &str| {
-        let counts = report[member].as_object().into_iter().flatten();
+        let counts = report.pointer(&format!("/{member}")).and_then(Value::as_object);
+        let counts = counts.into_iter().flatten();
         let counts: Vec<String> = counts.map(|(name, count)| format!("{name} {}", text(count))).collect();
         if counts.is_empty() {
             "-".to_owned()
@@ -35,14 +36,16 @@ fn describe(report: &Value) -> String {
         }
     };
     let mut shown = answer::table(entries("items"), &ITEMS, |_, _| None);
-    let share = report["unpaid_share"]
-        .as_f64()
-        .map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    let share = |member: &str| {
+        let share = report.pointer(&format!("/{member}")).and_then(Value::as_f64);
+        share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+    };
     let _ = writeln!(shown, "\nsale {} is {}", cell(report, "name"), cell(report, "state"));
     let _ = writeln!(
         shown,
-        "orders: {}; unpaid share of ended orders: {share}",
-        counts("orders")
+        "orders: {}; unpaid share of ended orders: {}",
+        counts("orders"),
+        share("unpaid_share")
     );
     let _ = writeln!(shown, "answers: {}", counts("answers"));
     let _ = writeln!(shown, "refused by guards: {}", counts("stopped"));
@@ -54,6 +57,12 @@ fn describe(report: &Value) -> String {
         cell(report, "latency_ms/p95"),
         cell(report, "latency_ms/p99")
     );
+    let _ = writeln!(shown, "units by purchases sent: {}", counts("fairness/attempts"));
+    let _ = writeln!(shown, "units by first view: {}", counts("fairness/first_seen"));
+    for (group, name) in [("clients", "address"), ("networks", "network")] {
+        let [largest, largest_ten] = ["largest", "largest_ten"].map(|rank| share(&format!("fairness/{group}/{rank}")));
+        let _ = writeln!(shown, "units by {name}: largest {largest}, ten largest {largest_ten}");
+    }
     shown
 }
 
@@ -70,6 +79,9 @@ mod tests {
                 "currency": "EUR", "sold_out_after_seconds": 1.84}],
             "orders": {"paid": 92}, "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {}, "would_stop": {"holds": 3},
             "latency_ms": {"p50": 2.1, "p95": null, "p99": 9.2},
+            "fairness": {"attempts": {"one": 90, "two": 14}, "first_seen": {"none": 3, "longer": 101},
+                "clients": {"units": 104, "largest": 0.029, "largest_ten": 0.144},
+                "networks": {"units": 0, "largest": null, "largest_ten": null}},
         }));
         for part in [
             "2300.00 EUR",
@@ -80,6 +92,10 @@ mod tests {
             "refused by guards: -",
             "counted in shadow: holds 3",
             "p50 2.1, p95 -, p99 9.2",
+            "units by purchases sent: one 90, two 14",
+            "units by first view: none 3, longer 101",
+            "units by address: largest 2.9 %, ten largest 14.4 %",
+            "units by network: largest -, ten largest -",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,4 +1,4 @@
-// The report of a whole sale: what was sold, how its purchases were answered, and its course, by time, as plots and as a
+// The report of a whole sale: what was sold and who got it, how its purchases were answered, and its course, by time, as plots and as a
 // table to download.
 
 import { call, REPORT_MS } from './console-api.js';
@@ -8,7 +8,7 @@ import { saveTable } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
 import { button, code, percent, tilesOf, wideTableOf, word } from './console-table.js';
-import { element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
+import { drawn, element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, money, momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
 
@@ -32,6 +32,37 @@ function soldOutText(seconds) {
 /** @type {(cells: (Node | string)[]) => HTMLElement} */
 const rowOf = (cells) => element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
 
+// A list of shares, each with a bar, under a title and the sentence that explains it.
+function barsOf(title, hint) {
+    const list = element('ul', { class: 'list' });
+    const node = element('section', { class: 'panel' }, word('h3', title), word('p', hint, { class: 'muted small' }), list);
+    /** @param {{ name: string, text: string, share: number }[]} bars */
+    function update(bars) {
+        list.replaceChildren(
+            ...bars.map(({ name, text, share }) => {
+                const filled = drawn('rect', { height: 1, width: share, class: 'part-sold' });
+                const bar = drawn('svg', { viewBox: '0 0 1 1', preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' }, filled);
+                return element('li', {}, `${say(name)}: `, element('b', {}, text), bar);
+            }),
+        );
+    }
+    return { node, update };
+}
+
+// Units by bucket; `prefix` is that of the buckets' names.
+/** @type {(prefix: string, units: Record<string, number>) => { name: string, text: string, share: number }[]} */
+function unitBars(prefix, units) {
+    const sum = Object.values(units).reduce((all, more) => all + more, 0);
+    return Object.entries(units).map(([bucket, count]) => ({
+        name: `${prefix}_${bucket}`,
+        text: `${count} (${percent(count, sum, 1)})`,
+        share: sum > 0 ? count / sum : 0,
+    }));
+}
+
+/** @type {(name: string, share: number | null) => { name: string, text: string, share: number }} */
+const shareBar = (name, share) => ({ name, text: share === null ? '–' : percent(share, 1, 1), share: share ?? 0 });
+
 export function reportView(view, id) {
     const path = `/v1/admin/sales/${id}/report`;
     const ofSale = element('bdi', { id: 'of-sale' });
@@ -40,6 +71,9 @@ export function reportView(view, id) {
     const orders = tilesOf();
     const items = wideTableOf('reportItems', ['name', 'sku', 'sold', 'held', 'units', 'taken', 'soldOutAfter']);
     const stopped = element('ul', { class: 'legend' });
+    const attempts = barsOf('byAttempts', 'byAttemptsHint');
+    const firstSeen = barsOf('byFirstSeen', 'byFirstSeenHint');
+    const addresses = barsOf('byAddress', 'byAddressHint');
     const range = choiceOf({ id: 'range', label: 'reportRange', prefix: 'range', options: RANGES });
     const from = fieldOf({ id: 'range-from', label: 'fromTime', kind: 'time', mayLack: true, hint: 'zoneHint' });
     const to = fieldOf({ id: 'range-to', label: 'toTime', kind: 'time', mayLack: true });
@@ -57,6 +91,8 @@ export function reportView(view, id) {
         items.wide,
         word('h2', 'guardsRefused'),
         stopped,
+        word('h2', 'fairness'),
+        element('div', { class: 'units', id: 'fairness' }, attempts.node, firstSeen.node, addresses.node),
     );
     const course = element(
         'section',
@@ -173,6 +209,15 @@ export function reportView(view, id) {
             ),
         );
         stopped.replaceChildren(...stoppedEntries(report.stopped, report.would_stop));
+        const { attempts: byAttempts, first_seen: byFirstSeen, clients, networks } = report.fairness;
+        attempts.update(unitBars('attempts', { ...byAttempts }));
+        firstSeen.update(unitBars('seen', { ...byFirstSeen }));
+        addresses.update([
+            shareBar('client_largest', clients.largest),
+            shareBar('client_largest_ten', clients.largest_ten),
+            shareBar('network_largest', networks.largest),
+            shareBar('network_largest_ten', networks.largest_ten),
+        ]);
     }
 
     /** @param {SaleReport} report */

@@ -85,6 +85,33 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_report_shows_who_got_the_units() {
+    let app = TestApp::start().await;
+    let id = sold_out_sale(&app).await;
+    let fairness = poll::answer("all buyers are counted", || async {
+        let fairness = app.admin(&id, "/report").await.ok(200).body["fairness"].clone();
+        (fairness["attempts"]["one"] == 3).then_some(fairness)
+    })
+    .await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}/report")).await;
+    window.sees("#fairness", "the first purchase: 3 (100 %)").await;
+    window.sees("#fairness", "first seen with the order: 3 (100 %)").await;
+    window.sees("#fairness", "the ten networks with the most: 100 %").await;
+    let widths = "return [...document.querySelectorAll('#fairness rect')].map((it) => it.getAttribute('width')).join()";
+    let widths = window.run(widths, &[]).await;
+    assert!(
+        widths.as_str().unwrap().starts_with("1,0,0,0,0,0,1,0,"),
+        "{widths}: {fairness}"
+    );
+    window.click("#language").await;
+    window.sees("#fairness", "第 1 次购买: 3 (100 %)").await;
+    window.close().await;
+    let printed = app.run(&["sale", "report", &id]).ended(0).stdout;
+    assert!(printed.contains("units by purchases sent: one 3, two 0"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_course_of_a_sale_is_saved_as_a_table() {
     let app = TestApp::start().await;
     let id = sold_out_sale(&app).await;
