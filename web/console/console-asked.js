@@ -1,6 +1,7 @@
 // Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
 import { guardsText } from './console-guards.js';
+import { isStage, stageText } from './console-stages.js';
 import { TERMS, termText, timeText } from './console-terms.js';
 import { money } from './format.js';
 import { apart, say } from './language.js';
@@ -53,6 +54,9 @@ const MEMBERS = {
 };
 
 function otherText(value) {
+    if (isStage(value)) {
+        return stageText(value.value === undefined ? '' : apart(value.value), value);
+    }
     return apart(typeof value === 'object' && value !== null ? JSON.stringify(value) : value);
 }
 

@@ -1,8 +1,9 @@
-// The limits on shoppers' requests: configured, changed by operators, and in force.
+// The limits on shoppers' requests: configured, changed by operators, in force, and tried on a part of the shoppers.
 
 import { call } from './console-api.js';
 import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-dialog.js';
-import { begunIn, fieldOf } from './console-fields.js';
+import { begunIn, fieldOf, groupOf } from './console-fields.js';
+import { stageFields, stageOf, stageText, stageTexts } from './console-stages.js';
 import { listTable, rowButton, word } from './console-table.js';
 import { element, setText } from './dom.js';
 import { say } from './language.js';
@@ -20,6 +21,10 @@ const bans = (effective) => effective.browsing_ban_above > 0;
 
 // Limits on requests a second. The others are switched off by 0.
 const RATES = ['address_rate', 'account_rate', 'instance_rate', 'shared_rate'];
+
+// Limits that can have a stage. A guard warning refuses nobody, so its limit has no shadow.
+const STAGED = [...RATES, 'browsing_alert_above', 'browsing_ban_above'];
+const mayShadow = (name) => name !== 'browsing_alert_above';
 
 // A bare 0 could be read as "lets nobody in".
 const limitText = (name, value) => (value !== 0 ? String(value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
@@ -49,7 +54,7 @@ export function limitsView(view) {
 
     const table = listTable({
         caption: 'limits',
-        columns: ['setting', 'configured', 'changed', 'effective', 'action'],
+        columns: ['setting', 'configured', 'changed', 'effective', 'tried', 'action'],
         path: () => GUARDS,
         /** @param {Guards} guards */
         pageOf(guards) {
@@ -60,17 +65,19 @@ export function limitsView(view) {
                 configured: guards.configured[name],
                 changed: guards.changed[name] ?? null,
                 effective: guards.effective[name],
+                stage: guards.staged[name] ?? null,
             }));
             return { data, has_more: false };
         },
         idOf: (entry) => entry.name,
         nameOf: (entry) => `limit-${entry.name}`,
-        row: ({ name, configured, changed, effective }) => [
+        row: ({ name, configured, changed, effective, stage }) => [
             element('span', {}, say(`set_${name}`), ' ', element('code', {}, name)),
             limitText(name, configured),
             changed === null ? '' : limitText(name, changed),
             limitText(name, effective),
-            actionsOf(name, changed !== null),
+            stage === null ? '' : stageText(limitText(name, stage.value), stage),
+            actionsOf(name, changed, stage),
         ],
         empty: 'loading',
         every: EVERY_MS,
@@ -81,9 +88,15 @@ export function limitsView(view) {
         setText(now, rate === 0 ? say('limitsNowAll', { n }) : say('limitsNow', { rate, n }));
     }
 
-    function actionsOf(name, isChanged) {
+    function actionsOf(name, changed, stage) {
         const buttons = [buttonOf(name, 'changeIt', 'changeLimit', change)];
-        if (isChanged) {
+        if (STAGED.includes(name)) {
+            buttons.push(buttonOf(name, 'tryIt', 'tryLimit', tryOut));
+        }
+        if (stage !== null && stage.percent > 0) {
+            buttons.push(buttonOf(name, 'tryNoMore', 'tryLimitNoMore', tryNoMore));
+        }
+        if (changed !== null || stage !== null) {
             buttons.push(buttonOf(name, 'takeBack', 'takeBackLimit', takeBack));
         }
         return element('div', { class: 'actions' }, ...buttons);
@@ -99,20 +112,16 @@ export function limitsView(view) {
         return rowButton(key, say(what, { name: say(`set_${name}`) }), readAndAct, `${key}-${name}`);
     }
 
-    async function change(name, button) {
-        const value = last.effective[name];
-        const [min, max] = SETTINGS[name](last.effective);
-        const hint = min > 0 ? undefined : RATES.includes(name) ? 'zeroNoLimit' : 'zeroOff';
-        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max, hint });
-        typed.follow(name, field, String(value));
-        const words = { name: say(`set_${name}`), value: limitText(name, value) };
-        // A refused value stays in the field, so that the operator can correct it.
-        const store = async (wanted) => {
+    // Asks for a value in the field, or the group of fields, of the dialog, and sends what `wanted` makes of it. A refused
+    // value stays there, so that the operator can correct it. `subjects` are the stored typed values, and `done` is the
+    // text of a success.
+    async function ask(name, button, { question, text, yes, field, subjects, wanted, done }) {
+        const store = async (value) => {
             result.busy();
-            const answer = await busyWhile(button, button, () => patch(name, wanted));
+            const answer = await busyWhile(button, button, () => patch(name, wanted(value)));
             if (answer.isOk) {
-                typed.forget(name);
-                result.good(say('didLimit', { name: words.name, value: limitText(name, wanted) }));
+                subjects.forEach(typed.forget);
+                result.good(done(value));
             } else if (answer.code === 'invalid_request' && field.node.isConnected) {
                 result.clear();
                 return wordsOf(answer);
@@ -121,7 +130,57 @@ export function limitsView(view) {
             }
             return null;
         };
-        await sure(say('sureLimit', words), say('aboutLimit', words), say('doChange'), { field, act: store });
+        await sure(question, text, yes, { field, act: store });
+        await readAgain(button.id);
+    }
+
+    async function change(name, button) {
+        const value = last.effective[name];
+        const [min, max] = SETTINGS[name](last.effective);
+        const hint = min > 0 ? undefined : RATES.includes(name) ? 'zeroNoLimit' : 'zeroOff';
+        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max, hint });
+        typed.follow(name, field, String(value));
+        const words = { name: say(`set_${name}`), value: limitText(name, value) };
+        const about = say('aboutLimit', words);
+        await ask(name, button, {
+            question: say('sureLimit', words),
+            text: last.staged[name] ? `${about} ${say('endsTrial')}` : about,
+            yes: say('doChange'),
+            field,
+            subjects: [name],
+            wanted: (typedValue) => typedValue,
+            done: (typedValue) => say('didLimit', { name: words.name, value: limitText(name, typedValue) }),
+        });
+    }
+
+    async function tryOut(name, button) {
+        const value = last.effective[name];
+        const [min, max] = SETTINGS[name](last.effective);
+        const fields = stageFields({ label: 'stageValue', kind: 'whole', min, max }, mayShadow(name));
+        const texts = stageTexts(last.staged[name], value);
+        const subjectOf = (member) => `${name} ${member}`;
+        for (const [member, field] of Object.entries(fields)) {
+            typed.follow(subjectOf(member), field, texts[member]);
+        }
+        const words = { name: say(`set_${name}`), value: limitText(name, value) };
+        await ask(name, button, {
+            question: say('sureTry', words),
+            text: `${say('aboutTry')} ${say('othersKeep', words)}`,
+            yes: say('doTry'),
+            field: groupOf(fields),
+            subjects: Object.keys(fields).map(subjectOf),
+            wanted: stageOf,
+            done: (values) => didTry(name, stageOf(values)),
+        });
+    }
+
+    const didTry = (name, stage) =>
+        say('didLimit', { name: say(`set_${name}`), value: stageText(limitText(name, stage.value), stage) });
+
+    // Asks nothing: each shopper gets the value for all again.
+    async function tryNoMore(name, button) {
+        const stage = { ...last.staged[name], percent: 0 };
+        await result.run(button, () => patch(name, { percent: 0 }), () => didTry(name, stage));
         await readAgain(button.id);
     }
 

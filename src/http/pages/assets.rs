@@ -87,6 +87,7 @@ assets! {
         "console-sales.js"
         "console-sessions.js"
         "console-sign-in.js"
+        "console-stages.js"
         "console-table.js"
         "console-terms.js"
         "console-audit-log.js"

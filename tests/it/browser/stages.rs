@@ -5,6 +5,7 @@ use crate::support::poll;
 use crate::support::window::Window;
 use reqwest::Method;
 use serde_json::{Value, json};
+use thirtyfour::Key;
 use uuid::Uuid;
 
 async fn amend(app: &Client, sale: &str, guards: &Value) -> Answer {
@@ -28,5 +29,62 @@ async fn requests_that_a_guard_in_shadow_would_refuse_stand_beside_the_refused_o
     window
         .sees("#guards-refused", "purchase token, in shadow (refused nobody)")
         .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_tries_a_limit_on_a_part_of_the_shoppers_and_then_on_nobody() {
+    let app = TestApp::with("all", &[("FLASHSALE_ADDRESS_RATE", "500")]).await;
+    let staged = async || app.get(Who::Operator, "/v1/admin/guards").await.ok(200).body["staged"].clone();
+    let window = Window::open(&app).await;
+    window.open_console("/console/limits").await;
+    window.sees("#limit-address_rate", "500").await;
+    window.misses("#tryIt-adaptive_min_rate").await;
+    window.misses("#tryNoMore-address_rate").await;
+    window.click("#tryIt-address_rate").await;
+    window.sees("dialog", "The others keep: 500.").await;
+    window.holds("stage-value", "500").await;
+    window.holds("stage-percent", "10").await;
+    window.holds("stage-effect", "shadow").await;
+    window.types("stage-percent", "101").await;
+    window.click("dialog .strong").await;
+    window.sees("#stage-percent-wrong", "from 0 to 100").await;
+    window.types("stage-percent", "20").await;
+    window.types("stage-value", "300").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".result", "300, for 20 %, in shadow now.").await;
+    window.sees("#limit-address_rate", "300, for 20 %, in shadow").await;
+    let shadow = json!({"value": 300, "percent": 20, "shadow": true});
+    assert_eq!(staged().await, json!({"address_rate": shadow}));
+
+    window.click("#tryIt-address_rate").await;
+    window.holds("stage-value", "300").await;
+    window.types("stage-effect", "enforced").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees("#limit-address_rate", "300, for 20 %, enforced").await;
+    window.click("#changeIt-address_rate").await;
+    window.sees("dialog", "ends the trial").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    window.click("#tryNoMore-address_rate").await;
+    window.sees("#limit-address_rate", "300, for 0 %").await;
+    window.misses("#tryNoMore-address_rate").await;
+    let nobody = json!({"value": 300, "percent": 0, "shadow": false});
+    assert_eq!(staged().await, json!({"address_rate": nobody}));
+    window.does("#takeBack-address_rate").await;
+    window.misses("#takeBack-address_rate").await;
+    assert_eq!(staged().await, json!({}));
+
+    // A guard warning refuses nobody, so its limit has no shadow.
+    window.click("#tryIt-browsing_alert_above").await;
+    window.sees("dialog .strong", "Try").await;
+    window.misses("#stage-effect").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    window.goto("/console/audit-log").await;
+    window.sees("#view tbody", "address_rate: 300, for 20 %, enforced").await;
+    window.sees("#view tbody", "address_rate: for 0 %").await;
     window.close().await;
 }
