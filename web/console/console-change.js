@@ -1,13 +1,14 @@
-// What operators set of a published sale: its message to shoppers, and by amendment its name, its times and the rate of its
-// waiting room.
+// What operators set of a published sale: its message to shoppers, by amendment its name, its times and the rate of its
+// waiting room, and the stages of its guards.
 // A dialog begins with the present values. A value that the API refuses stays in the dialog, and an unsent one in the tab.
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { busyWhile, restoreFocus, sure, wordsOf } from './console-dialog.js';
-import { begunIn, fieldOf, groupOf, localTime } from './console-fields.js';
+import { begunIn, CONFIGURED, fieldOf, groupOf, localTime } from './console-fields.js';
 import { GUARDS } from './console-guards.js';
-import { TERMS } from './console-terms.js';
+import { stageFields, stageOf, stageTexts } from './console-stages.js';
+import { TERMS, termText } from './console-terms.js';
 import { say } from './language.js';
 
 const MESSAGE_MAX = 280;
@@ -23,20 +24,21 @@ export function changesOf(id, path, result, done) {
     // Values that were typed but not stored.
     const typed = begunIn('flashsale.changes');
 
-    // `fields` begin with the texts of `present`. `send` gets the values, and resolves to null if there is nothing to send.
+    // `fields` begin with the texts of `present`. The tab keeps typed ones under `subject` and their names. `send` gets the
+    // values, and resolves to null if there is nothing to send.
     /**
      * @param {HTMLElement} button
-     * @param {{ action: string, name: string, text: string, yes: string }} question
+     * @param {{ action: string, name: string, text: string, yes: string, subject?: string }} question
      * @param {Record<string, Field>} fields
      * @param {Record<string, string>} present
      * @param {(values: Record<string, any>) => Promise<Answer> | null} send
      */
-    async function ask(button, { action, name, text, yes }, fields, present, send) {
+    async function ask(button, { action, name, text, yes, subject = id }, fields, present, send) {
         for (const [member, field] of Object.entries(fields)) {
             field.set(present[member]);
             // The browser may write a time in its own form.
             present[member] = field.text();
-            typed.follow(`${id} ${member}`, field, present[member]);
+            typed.follow(`${subject} ${member}`, field, present[member]);
         }
         const group = groupOf(fields);
         async function store(values) {
@@ -47,7 +49,7 @@ export function changesOf(id, path, result, done) {
             result.busy();
             const answer = await busyWhile(button, button, () => sent);
             if (answer.isOk) {
-                Object.keys(fields).forEach((member) => typed.forget(`${id} ${member}`));
+                Object.keys(fields).forEach((member) => typed.forget(`${subject} ${member}`));
                 result.good(say(`did_${action}`));
             } else if (OF_VALUES.includes(answer.code) && group.node.isConnected) {
                 result.clear();
@@ -100,5 +102,32 @@ export function changesOf(id, path, result, done) {
         });
     }
 
-    return { message, amend };
+    // Asks which guard, and then for its stage. The part of the shoppers gets the opposite of a switch for all.
+    /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
+    async function tryGuard(button, { name: saleName, guards, staged_guards: stages = {} }) {
+        const possible = GUARDS.filter((guard) => guard.layer && (stages[guard.name] || (guard.mayTry?.(guards) ?? true)));
+        const options = possible.map((guard) => String(guard.layer));
+        const which = fieldOf({ id: 'try-guard', label: 'tryWhich', kind: 'choice', prefix: 'layer', options });
+        const layer = await sure(say('sureTryGuard', { name: saleName }), say('aboutTry'), say('goOn'), { field: which });
+        const guard = possible.find((one) => one.layer === layer);
+        if (!guard) {
+            return;
+        }
+        const { name, kind } = guard;
+        const values = (guard.options ?? []).filter((option) => ![CONFIGURED, 'none'].includes(option));
+        const isSwitch = kind === 'switch';
+        const switched = stages[name]?.value ?? !guards[name];
+        const yesNo = (value) => say(value ? 'switch_yes' : 'switch_no');
+        const othersKeep = say('othersKeep', { value: isSwitch ? yesNo(guards[name]) : termText(guard, guards[name]) });
+        const text = [say('aboutTry'), ...(isSwitch ? [say('partGets', { value: yesNo(switched) })] : []), othersKeep].join(' ');
+        const question = { action: 'try', name: say(`layer_${layer}`), text, yes: say('doTry'), subject: `${id} ${layer}` };
+        const fields = stageFields(isSwitch ? null : { ...guard, options: values }, guard.mayShadow ?? false);
+        const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name]);
+        await ask(button, question, fields, present, (typedValues) => {
+            const stage = stageOf(isSwitch ? { ...typedValues, value: switched } : typedValues);
+            return call('PATCH', path, { body: { guards: { [name]: stage } } });
+        });
+    }
+
+    return { message, amend, tryGuard };
 }

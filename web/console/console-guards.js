@@ -1,16 +1,19 @@
-// The guards of a sale: their fields in the form, and their words where they are on.
+// The guards of a sale: their fields in the form, and their words where they are on or have a stage.
 
 import { CONFIGURED } from './console-fields.js';
+import { isStage, stageText } from './console-stages.js';
 import { word } from './console-table.js';
+import { termText } from './console-terms.js';
 import { element } from './dom.js';
 import { say } from './language.js';
 
 const asksFor = (challenge) => (guards) => guards.challenge === challenge;
 
 // `isOn` and `on` give the words of an enabled guard; the words may use `n`, its value, and the values of `others`.
-// Guards that the form leaves out take the instance's defaults.
+// Guards that the form leaves out take the instance's defaults. A guard that can have a stage has the `layer` that counts its
+// refusals; `mayShadow` if the stage may be in shadow, and `mayTry` if it depends on the guards for all.
 export const GUARDS = [
-    { name: 'purchase_token', label: 'guardToken', kind: 'switch', on: 'on_token' },
+    { name: 'purchase_token', label: 'guardToken', kind: 'switch', on: 'on_token', layer: 'purchase_token', mayShadow: true },
     {
         name: 'challenge',
         label: 'guardChallenge',
@@ -19,6 +22,9 @@ export const GUARDS = [
         options: [CONFIGURED, 'none', 'captcha', 'proof_of_work'],
         isOn: asksFor('captcha'),
         on: 'on_captcha',
+        layer: 'challenge',
+        mayShadow: true,
+        mayTry: (guards) => guards.purchase_token && guards.challenge === 'none',
     },
     {
         name: 'proof_cost',
@@ -41,7 +47,7 @@ export const GUARDS = [
         isOn: (guards) => guards.challenge === 'captcha' && guards.captcha_proof_cost > 0,
         on: 'on_captcha_proof',
     },
-    { name: 'holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true, on: 'on_holds' },
+    { name: 'holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true, on: 'on_holds', layer: 'holds' },
     {
         name: 'unpaid_cooldown_seconds',
         label: 'guardCooldown',
@@ -50,16 +56,35 @@ export const GUARDS = [
         max: 86_400,
         mayLack: true,
         on: 'on_cooldown',
+        layer: 'cooldown',
     },
-    { name: 'waiting_room', label: 'guardRoom', kind: 'switch', on: 'on_room', others: ['admissions_per_second', 'admission_seconds'] },
+    {
+        name: 'waiting_room',
+        label: 'guardRoom',
+        kind: 'switch',
+        on: 'on_room',
+        others: ['admissions_per_second', 'admission_seconds'],
+        layer: 'waiting_room',
+        mayShadow: true,
+    },
     { name: 'admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
     { name: 'admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400, mayLack: true },
 ];
 
 const isAbove0OrTrue = (value) => value === true || value > 0;
 
-/** The enabled guards of a sale, each in words. @param {Partial<AdminSale['guards']>} guards */
-export function guardsText(guards) {
+// The value of a stage in words; of a switch that is on, none.
+function stagedValue(definition, value) {
+    if (value === undefined || value === true) {
+        return '';
+    }
+    return value === false ? say('switch_no') : termText(definition, value);
+}
+
+// The enabled guards of a sale and its stages, each in words. A request may have a stage in the place of a guard, or null to
+// end it.
+/** @type {(guards: Partial<AdminSale['guards']>, stages?: Record<string, any>) => string} */
+export function guardsText(guards, stages = guards) {
     const texts = [];
     for (const { name, on, isOn = (of) => isAbove0OrTrue(of[name]), others = [] } of GUARDS) {
         if (on && isOn(guards)) {
@@ -67,7 +92,15 @@ export function guardsText(guards) {
             texts.push(say(on, { n: guards[name] ?? '–', ...values }));
         }
     }
-    return texts.length > 0 ? texts.join(', ') : say('on_none');
+    const parts = texts.length > 0 ? [texts.join(', ')] : [];
+    for (const definition of GUARDS.filter(({ layer }) => layer)) {
+        const stage = stages[definition.name];
+        if (stage === null || isStage(stage)) {
+            const text = stage === null ? say('stageEnded') : stageText(stagedValue(definition, stage.value), stage);
+            parts.push(`${say(`layer_${definition.layer}`)}: ${text}`);
+        }
+    }
+    return parts.join('; ') || say('on_none');
 }
 
 // The refusals of each guard as the entries of a list, and what guards in shadow would have refused.

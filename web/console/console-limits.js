@@ -164,7 +164,7 @@ export function limitsView(view) {
         }
         const words = { name: say(`set_${name}`), value: limitText(name, value) };
         await ask(name, button, {
-            question: say('sureTry', words),
+            question: say('sure_try', words),
             text: `${say('aboutTry')} ${say('othersKeep', words)}`,
             yes: say('doTry'),
             field: groupOf(fields),

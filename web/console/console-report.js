@@ -1,5 +1,5 @@
-// The report of a whole sale: what was sold and who got it, how its purchases were answered, and its course, by time, as plots and as a
-// table to download.
+// The report of a whole sale: what was sold and who got it, how its purchases were answered, and its course, by time, as
+// plots and as a table to download.
 
 import { call, REPORT_MS } from './console-api.js';
 import { codeName, coursePlots, pointsOf } from './console-course.js';

@@ -97,6 +97,12 @@ export function saleView(view, id) {
     };
     const message = button('do_message', { id: 'do-message' }, () => openDialog(message, changes.message));
     const amend = button('do_amend', { id: 'do-amend' }, () => openDialog(amend, changes.amend));
+    const tryGuard = button('do_try', { id: 'do-try' }, () => openDialog(tryGuard, changes.tryGuard));
+    // Asks nothing: each shopper gets the guards for all again.
+    const endTrials = button('do_end_trials', { id: 'do-end-trials' }, () => {
+        const guards = Object.fromEntries(trials().map(([name]) => [name, { percent: 0 }]));
+        return result.run(endTrials, () => call('PATCH', path, { body: { guards } }), () => say('did_end_trials'), reload);
+    });
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
     );
@@ -262,6 +268,10 @@ export function saleView(view, id) {
         }
     }
 
+    // The stages that pick somebody, by their guards.
+    const trials = () =>
+        /** @type {[string, { percent: number }][]} */ (Object.entries(sale?.staged_guards ?? {})).filter(([, { percent }]) => percent > 0);
+
     function renderActions(at) {
         const buttonOf = (action) => {
             if (!buttons.has(action)) {
@@ -275,7 +285,8 @@ export function saleView(view, id) {
         const allowed = ACTIONS[at] ?? [];
         const main = allowed.filter((action) => !RARE.includes(action)).map(buttonOf);
         const rareActions = allowed.filter((action) => RARE.includes(action)).map(buttonOf);
-        setChildren(rare, [message, ...(at === 'closed' ? [] : [amend]), ...rareActions, rebuild]);
+        const amendments = [amend, tryGuard, ...(trials().length > 0 ? [endTrials] : [])];
+        setChildren(rare, [message, ...(at === 'closed' ? [] : amendments), ...rareActions, rebuild]);
         setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
     }
 
@@ -329,7 +340,7 @@ export function saleView(view, id) {
         const facts = [
             ['saleId', id],
             ...TERMS.filter(({ name }) => !ABOVE.includes(name)).map((term) => [term.label, termText(term, termOf(term, sale))]),
-            ['theGuards', guardsText(sale.guards)],
+            ['theGuards', guardsText(sale.guards, sale.staged_guards ?? {})],
             ['saleMessage', apart(messageText(sale.message) || '–')],
             ...sale.items.map((item) => [null, itemText(item)]),
         ];

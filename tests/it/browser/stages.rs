@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use thirtyfour::Key;
 use uuid::Uuid;
 
+const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
+
 async fn amend(app: &Client, sale: &str, guards: &Value) -> Answer {
     let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{sale}"));
     app.send(request.json(&json!({"guards": guards}))).await
@@ -84,7 +86,66 @@ async fn an_operator_tries_a_limit_on_a_part_of_the_shoppers_and_then_on_nobody(
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     window.goto("/console/audit-log").await;
-    window.sees("#view tbody", "address_rate: 300, for 20 %, enforced").await;
+    window
+        .sees("#view tbody", "address_rate: 300, for 20 %, enforced")
+        .await;
     window.sees("#view tbody", "address_rate: for 0 %").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_once() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let staged = async || app.admin(&id, "").await.ok(200).body["staged_guards"].clone();
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.click("#further summary").await;
+    window.misses("#do-end-trials").await;
+    window.click("#do-try").await;
+    window.sees("dialog", "Try a guard of “A sale”?").await;
+    // A challenge needs a purchase token for all.
+    window.misses("#try-guard option[value=challenge]").await;
+    window.types("try-guard", "purchase_token").await;
+    window.click("dialog .strong").await;
+    window.sees("dialog", "The part gets: yes. The others keep: no.").await;
+    window.misses("#stage-value").await;
+    window.holds("stage-percent", "10").await;
+    window.holds("stage-effect", "shadow").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".result", "The trial is stored").await;
+    window.sees(".facts", "purchase token: for 10 %, in shadow").await;
+    let token = json!({"value": true, "percent": 10, "shadow": true});
+    assert_eq!(staged().await, json!({"purchase_token": token}));
+
+    window.click("#do-try").await;
+    window.sees("dialog", "Try a guard of “A sale”?").await;
+    window.types("try-guard", "holds").await;
+    window.click("dialog .strong").await;
+    window.holds("stage-value", "0").await;
+    window.misses("#stage-effect").await;
+    window.types("stage-value", "2").await;
+    window.types("stage-percent", "50").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".facts", "unpaid orders: 2, for 50 %, enforced").await;
+    window
+        .sees(NEWEST_ACTION, "Guards: unpaid orders: 2, for 50 %, enforced")
+        .await;
+
+    window.click("#do-end-trials").await;
+    window.sees(".result", "The trials pick nobody now").await;
+    window.misses("#do-end-trials").await;
+    window.sees(".facts", "unpaid orders: 2, for 0 %").await;
+    let ended = staged().await;
+    let percents = ["purchase_token", "holds_max"].map(|guard| ended[guard]["percent"].clone());
+    assert_eq!(percents, [0, 0]);
+    amend(&app, &id, &json!({"purchase_token": null, "holds_max": null}))
+        .await
+        .ok(200);
+    window.goto("/console/audit-log").await;
+    window.sees("#view tbody", "unpaid orders: no stage").await;
     window.close().await;
 }
