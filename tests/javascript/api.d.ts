@@ -654,6 +654,7 @@ interface LiveSale {
     waiting_room?: RoomCount;
     alerts: Alerts;
     stopped: Record<string, number>;
+    would_stop: Record<string, number>;
     expiry_lag_seconds: number;
 }
 
