@@ -108,7 +108,7 @@ export function changesOf(id, path, result, done) {
         const possible = GUARDS.filter((guard) => guard.layer && (stages[guard.name] || (guard.mayTry?.(guards) ?? true)));
         const options = possible.map((guard) => String(guard.layer));
         const which = fieldOf({ id: 'try-guard', label: 'tryWhich', kind: 'choice', prefix: 'layer', options });
-        const layer = await sure(say('sureTryGuard', { name: saleName }), say('aboutTry'), say('goOn'), { field: which });
+        const layer = await sure(say('sureTryGuard', { name: saleName }), say('about_try'), say('goOn'), { field: which });
         const guard = possible.find((one) => one.layer === layer);
         if (!guard) {
             return;
@@ -119,7 +119,7 @@ export function changesOf(id, path, result, done) {
         const switched = stages[name]?.value ?? !guards[name];
         const yesNo = (value) => say(value ? 'switch_yes' : 'switch_no');
         const othersKeep = say('othersKeep', { value: isSwitch ? yesNo(guards[name]) : termText(guard, guards[name]) });
-        const text = [say('aboutTry'), ...(isSwitch ? [say('partGets', { value: yesNo(switched) })] : []), othersKeep].join(' ');
+        const text = [say('about_try'), ...(isSwitch ? [say('partGets', { value: yesNo(switched) })] : []), othersKeep].join(' ');
         const question = { action: 'try', name: say(`layer_${layer}`), text, yes: say('doTry'), subject: `${id} ${layer}` };
         const fields = stageFields(isSwitch ? null : { ...guard, options: values }, guard.mayShadow ?? false);
         const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name]);

@@ -165,7 +165,7 @@ export function limitsView(view) {
         const words = { name: say(`set_${name}`), value: limitText(name, value) };
         await ask(name, button, {
             question: say('sure_try', words),
-            text: `${say('aboutTry')} ${say('othersKeep', words)}`,
+            text: `${say('about_try')} ${say('othersKeep', words)}`,
             yes: say('doTry'),
             field: groupOf(fields),
             subjects: Object.keys(fields).map(subjectOf),

@@ -99,9 +99,9 @@ export function saleView(view, id) {
     const amend = button('do_amend', { id: 'do-amend' }, () => openDialog(amend, changes.amend));
     const tryGuard = button('do_try', { id: 'do-try' }, () => openDialog(tryGuard, changes.tryGuard));
     // Asks nothing: each shopper gets the guards for all again.
-    const endTrials = button('do_end_trials', { id: 'do-end-trials' }, () => {
+    const endTrials = button('endTrials', { id: 'do-end-trials' }, () => {
         const guards = Object.fromEntries(trials().map(([name]) => [name, { percent: 0 }]));
-        return result.run(endTrials, () => call('PATCH', path, { body: { guards } }), () => say('did_end_trials'), reload);
+        return result.run(endTrials, () => call('PATCH', path, { body: { guards } }), () => say('trialsEnded'), reload);
     });
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
