@@ -50,8 +50,8 @@ function barsOf(title, hint) {
 }
 
 // Units by bucket; `prefix` is that of the buckets' names.
-/** @type {(prefix: string, units: Record<string, number>) => { name: string, text: string, share: number }[]} */
-function unitBars(prefix, units) {
+/** @type {(from: { prefix: string, units: Record<string, number> }) => { name: string, text: string, share: number }[]} */
+function unitBars({ prefix, units }) {
     const sum = Object.values(units).reduce((all, more) => all + more, 0);
     return Object.entries(units).map(([bucket, count]) => ({
         name: `${prefix}_${bucket}`,
@@ -210,8 +210,8 @@ export function reportView(view, id) {
         );
         stopped.replaceChildren(...stoppedEntries(report.stopped, report.would_stop));
         const { attempts: byAttempts, first_seen: byFirstSeen, clients, networks } = report.fairness;
-        attempts.update(unitBars('attempts', { ...byAttempts }));
-        firstSeen.update(unitBars('seen', { ...byFirstSeen }));
+        attempts.update(unitBars({ prefix: 'attempts', units: { ...byAttempts } }));
+        firstSeen.update(unitBars({ prefix: 'seen', units: { ...byFirstSeen } }));
         addresses.update([
             shareBar('client_largest', clients.largest),
             shareBar('client_largest_ten', clients.largest_ten),
