@@ -438,6 +438,9 @@ const fn is_loaded(sale: &Sale) -> bool {
     !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
 }
 
+/// How long the flows that add up counts wait for Postgres. If Postgres commits later, some are counted twice.
+pub(super) const ADD_MAX: Duration = Duration::from_secs(2);
+
 /// Limits the wait for a query that its caller can do without.
 pub(super) async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let answer = tokio::time::timeout(wait, asked).await;

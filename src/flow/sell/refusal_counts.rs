@@ -6,18 +6,14 @@ use crate::domain::fault::Fault;
 use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::SaleId;
 use crate::flow::App;
-use crate::flow::sale_book::in_time;
+use crate::flow::sale_book::{ADD_MAX, in_time};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
-use std::time::Duration;
 
 /// Sales and layers that are counted at once. Only requests for invented sales can reach this; further ones are not
 /// counted.
 const COUNTED_MAX: usize = 10_000;
-
-/// How long a call waits for Postgres. If Postgres commits later, some refusals are counted twice.
-const ADD_MAX: Duration = Duration::from_secs(2);
 
 type Key = (SaleId, Layer, Effect);
 

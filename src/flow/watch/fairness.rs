@@ -16,11 +16,11 @@ use crate::domain::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOW
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::App;
-use crate::flow::sale_book::in_time;
+use crate::flow::sale_book::{ADD_MAX, in_time};
 use crate::ledger::fairness::{AddressUnits, Buyer};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use uuid::Uuid;
 
 /// Parts of the memory. Requests of accounts in different parts do not wait for each other.
@@ -37,8 +37,6 @@ const SALES_MAX: usize = 1000;
 const BUYERS_MAX: usize = 2000;
 /// Buckets of addresses between two rounds. Further ones are not counted.
 const BUCKETS_MAX: usize = 50_000;
-/// How long a call waits for Postgres. If Postgres commits later, some units are counted twice.
-const ADD_MAX: Duration = Duration::from_secs(2);
 
 /// What an instance knows of an account in a sale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

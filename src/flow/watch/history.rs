@@ -12,7 +12,7 @@ use crate::domain::report::OrderCounts;
 use crate::domain::sale_report::{CourseStep, Latency, SaleReport, step_of};
 use crate::domain::time::from_millis;
 use crate::flow::App;
-use crate::flow::sale_book::{clock, in_time};
+use crate::flow::sale_book::{ADD_MAX, clock, in_time};
 use crate::flow::watch::pulse::{AnswerCounts, quantiles};
 use chrono::{DateTime, Utc};
 use std::collections::HashMap;
@@ -21,8 +21,6 @@ use std::time::Duration;
 
 /// Sales that are counted at once. Further ones are not counted.
 const COUNTED_MAX: usize = 1000;
-/// How long a call waits for Postgres. If Postgres commits later, some answers are counted twice.
-const ADD_MAX: Duration = Duration::from_secs(2);
 
 /// Answers since they were last added up.
 #[derive(Default)]
