@@ -66,7 +66,7 @@ const MODELLED_ELSEWHERE: &[(&str, &str, &str)] = &[
 const RESTORED: &str = "a_restored_shard_is_byte_for_byte_as_the_scripts_had_written_it";
 const LINE: &str = "in_any_order_of_calls_the_line_moves_by_the_rules";
 
-/// Results that the fixed cases need not come to: most are of guards and arguments that no step has.
+/// Results that no fixed case must reach: most are of guards and arguments that no step has.
 pub const NOT_EXPECTED: [&str; 9] = [
     "permit LAPSED",
     "preload LOADED",

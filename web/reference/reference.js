@@ -102,7 +102,7 @@ function placeInView() {
     if (!isAtEnd) {
         return marks.findLast(({ place }) => topOf(place) <= innerHeight / 4) ?? marks[0];
     }
-    // At the end of the page, the last places cannot come to its top.
+    // The last places cannot scroll to the top of the page.
     const asked = marks.find(({ place }) => `#${place.id}` === location.hash);
     return asked && topOf(asked.place) >= 0 ? asked : marks[marks.length - 1];
 }

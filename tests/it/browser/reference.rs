@@ -86,7 +86,7 @@ async fn a_developer_searches_and_sees_where_the_page_is() {
     window.sees("nav [aria-current]", "Show one's own order").await;
     // The contents have followed, so that the mark is in view.
     assert_eq!(window.run(IS_IN_CONTENTS, &[]).await, true);
-    // At the end of the page, where the last places cannot come to the top.
+    // The end of the page: the last places cannot scroll to the top.
     window.run("scrollTo(0, document.body.scrollHeight)", &[]).await;
     window.sees("nav [aria-current]", "What a problem means").await;
 
