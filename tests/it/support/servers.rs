@@ -625,6 +625,14 @@ impl Cluster {
         }
         set_slot(slot, to, "NODE", to);
         set_slot(slot, from, "NODE", to);
+        // A replica that is promoted before it hears of the move leaves the slot without an owner, for ever.
+        let id: String = to.raw().call(redis::cmd("CLUSTER").arg("MYID"));
+        eventually("every node knows the slot's new owner", || {
+            self.alive().all(|node| {
+                let view: String = node.raw().call(redis::cmd("CLUSTER").arg("NODES"));
+                view.lines().any(|line| line.starts_with(&id) && is_owner(line, slot))
+            })
+        });
     }
 }
 
