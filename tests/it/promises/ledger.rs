@@ -12,7 +12,7 @@ use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::settle::drain::{DrainOutcome, drain_batch, drain_to_now};
-use flashsale::ledger::sale::Retiring;
+use flashsale::ledger::retirement::Retiring;
 use flashsale::stock::keys::ShardKey;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
