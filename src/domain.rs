@@ -18,6 +18,7 @@ pub mod hs256;
 pub mod ids;
 pub mod image_url;
 pub mod keyed_hash;
+pub mod language;
 mod names;
 pub mod order;
 pub mod outage;

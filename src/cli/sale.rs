@@ -8,6 +8,7 @@ use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
 use super::{Failure, archive, human, pages, report, watch};
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::language::Language;
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{NewSale, SaleState, Step, Transition};
 use crate::domain::sale_guards::SaleGuards;
@@ -16,6 +17,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -208,13 +210,43 @@ Examples:
     Message {
         #[command(flatten)]
         sale: SaleArg,
-        /// The text in English.
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        en: String,
-        /// The text in Chinese.
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        zh: String,
+        #[command(flatten)]
+        texts: MessageTexts,
     },
+}
+
+/// The texts of a message: an option for each language.
+struct MessageTexts(BTreeMap<&'static str, String>);
+
+impl clap::FromArgMatches for MessageTexts {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let text = |language: Language| {
+            let text = matches.get_one::<String>(language.code());
+            (language.code(), text.cloned().unwrap_or_default())
+        };
+        Ok(Self(Language::all().map(text).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for MessageTexts {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(Language::all().map(|language| {
+            clap::Arg::new(language.code())
+                .long(language.code())
+                .value_name("TEXT")
+                .default_value("")
+                .help(format!("The text in {}", language.english()))
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
 }
 
 /// The new values of a published sale.
@@ -312,7 +344,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
             let path = sale_path(id(sale)?, "");
             show_sale(&client.send("PATCH", &path, &[], &terms.body().to_string())?, form, "")
         }
-        Action::Message { sale, en, zh } => message(client, &id(sale)?, en, zh, form),
+        Action::Message { sale, texts } => message(client, &id(sale)?, texts, form),
     }
 }
 
@@ -388,8 +420,8 @@ fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
     Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
 }
 
-fn message(client: &Client, id: &Uuid, en: &str, zh: &str, form: Form) -> Result<(), Failure> {
-    let said = json!({"en": en, "zh": zh}).to_string();
+fn message(client: &Client, id: &Uuid, texts: &MessageTexts, form: Form) -> Result<(), Failure> {
+    let said = json!(texts.0).to_string();
     let sale = client.send("PUT", &sale_path(id, "/message"), &[], &said)?.body;
     show(&sale, form, |sale: Value| {
         let texts = sale["message"].as_object().into_iter().flatten();

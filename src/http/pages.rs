@@ -12,6 +12,7 @@ mod paint;
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::language::Language;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::shop_look::ShopLook;
 use crate::flow::App;
@@ -28,7 +29,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use assets::{FILES, POLICY, VERSION, versioned};
-use language::Language;
+use language::{language_of, translate};
 use maud::{Markup, html};
 use moka::future::Cache;
 use std::sync::{Arc, LazyLock};
@@ -66,6 +67,7 @@ const SHOWN: &str = "<!--shown-->";
 const MESSAGE: &str = "<!--message-->";
 const ITEMS: &str = "<!--items-->";
 const READING: &str = "<!--reading-->";
+const SWITCH: &str = "<!--switch-->";
 /// The console. Its script shows the view that the address names.
 const CONSOLE_PAGE: &str = include_str!("../../web/console/console.html");
 /// The attribute that says whether development mode is on, and its value if it is.
@@ -86,8 +88,8 @@ type Shown = (Option<SaleId>, Language);
 
 /// The shoppers' pages of one instance, with its configuration.
 pub struct Pages {
-    english: Files,
-    chinese: Files,
+    /// By the place of their language.
+    files: Vec<Files>,
     /// Pages that were shown a moment ago.
     shown: Cache<Shown, Arc<File>>,
 }
@@ -138,23 +140,21 @@ impl Pages {
         let templates = [SALES_PAGE, SALE_PAGE, MISSING_PAGE].map(made);
         let files = |language| Files::new(language, &templates, look);
         Self {
-            english: files(Language::English),
-            chinese: files(Language::Chinese),
+            files: Language::all().map(files).collect(),
             shown: Cache::builder().max_capacity(1_000).time_to_live(FRESH).build(),
         }
     }
 
     fn of(&self, language: Language) -> &Files {
-        match language {
-            Language::English => &self.english,
-            Language::Chinese => &self.chinese,
-        }
+        &self.files[language.place()]
     }
 }
 
 impl Files {
     fn new(language: Language, templates: &[String; 3], look: &ShopLook) -> Self {
-        let [sales, sale, missing] = templates.each_ref().map(|page| language.translate(page));
+        let switch = paint::switch(language);
+        let translated = |page: &String| filled(&translate(language, page), &[(SWITCH, &switch)]);
+        let [sales, sale, missing] = templates.each_ref().map(translated);
         let (shop, policy, nothing) = (look.name.clone(), look::policy(look), html! {});
         let head = |title: &str| paint::head(language, &shop, language.say(title));
         let made = |text: &str, holes: &[(&str, &Markup)]| page_by_language(text, &policy, holes);
@@ -251,7 +251,7 @@ fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
 }
 
 async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    let (shared, language) = (Arc::clone(&api.shared), Language::of(&request));
+    let (shared, language) = (Arc::clone(&api.shared), language_of(&request));
     let shown: Shown = (None, language);
     let page = match api.pages.shown.get(&shown).await {
         Some(page) => Ok(page),
@@ -273,7 +273,7 @@ async fn list_page(app: Arc<App>, shared: Arc<Shared>, language: Language) -> Re
 
 /// A sale that does not exist is 404. The page says so, and its script goes on asking.
 async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
-    let (shared, language) = (Arc::clone(&api.shared), Language::of(&request));
+    let (shared, language) = (Arc::clone(&api.shared), language_of(&request));
     let files = api.pages.of(language);
     let Ok(id) = request.match_info().query("id").parse::<SaleId>() else {
         return files.no_sale.answer_as(&request, StatusCode::NOT_FOUND);
@@ -310,7 +310,7 @@ pub async fn nowhere(api: Data<Api>, request: HttpRequest) -> Result<HttpRespons
     if !is_reading || !accepts(&request, "text/html") || request.path().starts_with("/console/") {
         return Err(Problem::not_found("such path"));
     }
-    let page = &api.pages.of(Language::of(&request)).no_page;
+    let page = &api.pages.of(language_of(&request)).no_page;
     Ok(page.answer_as(&request, StatusCode::NOT_FOUND))
 }
 

@@ -87,8 +87,7 @@ impl Row {
             guards: SaleGuards::from_stored(self.guards)
                 .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
             items,
-            message: serde_json::from_value(self.message.unwrap_or_else(|| json!({})))
-                .map_err(|error| Fault::Bug(format!("in the ledger: a sale's message: {error}")))?,
+            message: self.message.as_ref().map(SaleMessage::from_stored).unwrap_or_default(),
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,
             retired: self.retired,

@@ -90,6 +90,14 @@ interface Words {
     place?: string;
 }
 
+// A language of the pages, as its file in web/languages describes it. A text may have plural forms.
+interface Language {
+    name: string;
+    tag: string;
+    form: string;
+    texts: Record<string, string | Record<string, string>>;
+}
+
 // A proof of work, which the API gives inside of a challenge.
 type ProofChallenge = Extract<Challenge, { kind: 'proof_of_work' }>['altcha'];
 type ProofParameters = ProofChallenge['parameters'];

@@ -7,23 +7,27 @@ import { WORDS } from './words.js';
 const KEPT = 'flashsale.language';
 const listeners = [];
 
-const wished = () => (navigator.language.toLowerCase().startsWith('zh') ? 'zh' : 'en');
+// The codes of the languages, English first.
+export const LANGUAGES = Object.keys(WORDS);
 
-let language = Object.hasOwn(WORDS, lasting.get(KEPT) ?? '') ? lasting.get(KEPT) : wished();
+const codeOf = (tag) => tag.toLowerCase().split('-')[0];
 
-export const locale = () => (language === 'zh' ? 'zh-CN' : 'en');
+/** @type {string} */
+let language = [lasting.get(KEPT), codeOf(navigator.language)].find((code) => LANGUAGES.includes(code ?? '')) ?? 'en';
+
+export const locale = () => WORDS[language].tag;
 
 // The form of numbers and times: the reader's own, if the page is in the reader's language. Otherwise one with 24 hours
 // and the day before the month, which few readers mistake.
 export function form() {
     const own = navigator.languages.at(0) ?? navigator.language;
-    return own.toLowerCase().split('-')[0] === language ? own : { en: 'en-GB', zh: 'zh-CN' }[language];
+    return codeOf(own) === language ? own : WORDS[language].form;
 }
 
 // Adds the texts of another part of the pages.
 export function learn(more) {
-    for (const name of Object.keys(WORDS)) {
-        Object.assign(WORDS[name], more[name]);
+    for (const code of LANGUAGES) {
+        Object.assign(WORDS[code].texts, more[code]);
     }
 }
 
@@ -42,10 +46,23 @@ export function apart(text) {
     return FROM_RIGHT.test(plain) ? `\u2068${plain}\u2069` : plain;
 }
 
+// A text that the language lacks is English. A text with plural forms has the one of the number.
+function textOf(word, number) {
+    const text = WORDS[language].texts[word] ?? WORDS.en.texts[word] ?? word;
+    return typeof text === 'string' ? text : (text[new Intl.PluralRules(locale()).select(Number(number))] ?? text.other);
+}
+
 // The text of a key, with {names} filled in. A key that this page does not know stands for itself: the API may be newer.
 /** @type {(word: string, values?: Record<string, unknown>) => string} */
 export function say(word, values = {}) {
-    return (WORDS[language][word] ?? word).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
+    return textOf(word, values.n).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
+}
+
+// A message in the language of the page, or else in the first that it has, with its `lang`.
+/** @type {(message: SaleMessage) => { text: string, lang: string }} */
+export function inOwn(message) {
+    const code = [language, ...LANGUAGES].find((it) => message[it]) ?? language;
+    return { text: message[code] ?? '', lang: WORDS[code].tag };
 }
 
 // Writes the element's text; for a picture, its `alt` text.
@@ -70,21 +87,23 @@ export function worded(node, word) {
     return node;
 }
 
+const following = () => LANGUAGES[(LANGUAGES.indexOf(language) + 1) % LANGUAGES.length];
+
 function translate() {
     setAttribute(document.documentElement, 'lang', locale());
     for (const node of document.querySelectorAll('[data-word]')) {
         speak(node);
     }
     const button = byId('language');
-    setText(button, say('otherLanguage'));
-    setAttribute(button, 'lang', language === 'zh' ? 'en' : 'zh-CN');
+    setText(button, WORDS[following()].name);
+    setAttribute(button, 'lang', WORDS[following()].tag);
 }
 
 // Translates the page now and on each change of language. After a change it also calls `changed`.
 export function startLanguage(changed) {
     listeners.push(changed);
     byId('language').addEventListener('click', () => {
-        language = language === 'zh' ? 'en' : 'zh';
+        language = following();
         lasting.set(KEPT, language);
         translate();
         listeners.forEach((listener) => listener());

@@ -24,7 +24,7 @@ import { announce, byId, element, setAttribute, setChildren, setText, setTitle, 
 import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { groupCard, grouped } from './item-group.js';
-import { locale, say, startLanguage } from './language.js';
+import { inOwn, say, startLanguage } from './language.js';
 import { showDescription, showPicture, titled, watch } from './look.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
@@ -232,18 +232,16 @@ function renderMessage() {
     }
     /** @type {SaleMessage} */
     const message = (!isMissing && sale.message) || {};
-    const { en = '', zh = '' } = message;
-    const own = locale() === 'en' ? en : zh;
-    const text = own || en || zh;
+    const { text, lang } = inOwn(message);
     setText(byId('message-text'), text);
-    setAttribute(byId('message-text'), 'lang', text === en ? 'en' : 'zh-CN');
+    setAttribute(byId('message-text'), 'lang', lang);
     show(byId('message'), text !== '');
     // A change of language is no news.
-    const both = JSON.stringify([en, zh]);
-    if (text !== '' && messageBefore !== null && messageBefore !== both) {
+    const inAll = JSON.stringify(message);
+    if (text !== '' && messageBefore !== null && messageBefore !== inAll) {
         announce(`${say('fromShop')}: ${text}`);
     }
-    messageBefore = both;
+    messageBefore = inAll;
 }
 
 function renderCountdown(seconds) {

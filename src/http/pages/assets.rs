@@ -3,6 +3,7 @@
 //! A shoppers' page loads one style sheet and one script, so that its first visit costs three requests. The console loads
 //! its modules one by one.
 
+use crate::domain::language::{console_json, shop_json};
 use crate::http::file::{File, version};
 use crate::http::pages::bundle::bundle;
 use std::collections::BTreeMap;
@@ -107,13 +108,28 @@ const SHEETS: [&str; 2] = ["base.css", "shop.css"];
 /// The files as pages load them.
 static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
     let single = [SHARED, WORKER, CONSOLE].into_iter().flatten();
-    let mut texts: BTreeMap<&str, String> = single.map(|(name, text)| (*name, (*text).to_owned())).collect();
-    let parts: BTreeMap<&str, &str> = [SHARED, SHOP].into_iter().flatten().copied().collect();
+    let mut texts: BTreeMap<&str, String> = single.map(|(name, text)| (*name, with_words(name, text))).collect();
+    let modules: Vec<(&str, String)> = [SHARED, SHOP]
+        .into_iter()
+        .flatten()
+        .map(|(name, text)| (*name, with_words(name, text)))
+        .collect();
+    let parts: BTreeMap<&str, &str> = modules.iter().map(|(name, text)| (*name, text.as_str())).collect();
     texts.extend(SCRIPTS.map(|name| (name, bundle(name, &parts))));
     let sheets = SHEETS.iter().filter_map(|name| parts.get(name).copied());
     texts.insert("shop.css", sheets.collect());
     texts
 });
+
+/// A module with the languages, or with the console's texts, in the place of its empty object. Others stay as they are.
+fn with_words(name: &str, text: &str) -> String {
+    let words = match name {
+        "words.js" => shop_json(),
+        "console-words.js" => console_json(),
+        _ => return text.to_owned(),
+    };
+    text.replacen("{};", &format!("{words};"), 1)
+}
 
 /// The version of all files together, because they work only together.
 pub static VERSION: LazyLock<String> = LazyLock::new(|| {

@@ -2,13 +2,14 @@
 //! `sales-page.js` show to a visitor who is not signed in, so that nothing moves when the script takes over. The reader's
 //! time zone is not known, so times are in UTC until then, and today has its date.
 
+use crate::domain::language::Language;
 use crate::domain::sale::SaleState;
-use crate::http::pages::language::Language;
 use crate::http::views::{Availability, PublicItem, PublicSale};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter;
 
 /// The most characters that another site gets of a description.
 const QUOTED_MAX: usize = 200;
@@ -23,19 +24,6 @@ const NO_FRACTION: &str = "AFN ALL BIF CLP COP DJF GNF HUF IDR IQD IRR ISK JPY K
     SOS SYP UGX VND VUV XAF XOF XPF YER";
 const THREE_DIGITS: &str = "BHD JOD KWD LYD OMR TND";
 
-/// The signs of common currencies in English and Chinese, as browsers show them. All others are shown by their code.
-const SIGNS: [(&str, [&str; 2]); 9] = [
-    ("CNY", ["CN¥", "¥"]),
-    ("EUR", ["€", "€"]),
-    ("GBP", ["£", "£"]),
-    ("HKD", ["HK$", "HK$"]),
-    ("INR", ["₹", "₹"]),
-    ("JPY", ["¥", "JP¥"]),
-    ("KRW", ["₩", "₩"]),
-    ("TWD", ["NT$", "NT$"]),
-    ("USD", ["$", "US$"]),
-];
-
 /// The reading that the page's script begins with, as a block of data. Without `<`, no text ends the block.
 pub fn reading(of: &impl Serialize) -> Markup {
     let json = serde_json::to_string(of).unwrap_or_default().replace('<', "\\u003c");
@@ -49,10 +37,7 @@ pub fn head(language: Language, shop: &str, title: &str) -> Markup {
         meta property="og:type" content="website";
         meta property="og:title" content=(title);
         meta property="og:site_name" content=(shop);
-        meta property="og:locale" content=(match language {
-            Language::English => "en_US",
-            Language::Chinese => "zh_CN",
-        });
+        meta property="og:locale" content=(language.form().replace('-', "_"));
     }
 }
 
@@ -151,14 +136,11 @@ fn about(image_url: Option<&str>, description: Option<&str>) -> Markup {
     }
 }
 
-/// The shop's message in the reader's language, or else in the other one.
+/// The shop's message in the reader's language, or else in the first that it has.
 pub fn message(language: Language, sale: Option<&PublicSale>) -> Markup {
-    let (en, zh) = sale.map_or(("", ""), |sale| (sale.message.en.as_str(), sale.message.zh.as_str()));
-    let (own, other) = match language {
-        Language::English => ((en, Language::English), (zh, Language::Chinese)),
-        Language::Chinese => ((zh, Language::Chinese), (en, Language::English)),
-    };
-    let (text, spoken) = if own.0.is_empty() { other } else { own };
+    let mut languages = iter::once(language).chain(Language::all());
+    let said = sale.and_then(|sale| languages.find_map(|it| Some((it, sale.message.text(it)?))));
+    let (spoken, text) = said.unwrap_or((language, ""));
     html! {
         section id="message" class="message" aria-labelledby="message-title" hidden[text.is_empty()] {
             p id="message-title" class="small" data-word="fromShop" { (language.say("fromShop")) }
@@ -308,6 +290,14 @@ fn hold_words(language: Language, item: &PublicItem) -> String {
     }
 }
 
+/// The button that changes the language.
+pub fn switch(language: Language) -> Markup {
+    let next = language.following();
+    html! {
+        button class="quiet scripted" id="language" type="button" lang=(next.tag()) { (next.name()) }
+    }
+}
+
 /// The list of sales, in the script's order.
 pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
     let mut sorted: Vec<&PublicSale> = sales.iter().collect();
@@ -414,28 +404,28 @@ fn money(language: Language, minor: i64, currency: &str) -> String {
         2
     };
     let unit = 10_i64.pow(digits);
-    let whole = grouped(minor / unit);
+    let (whole, point) = (grouped(language, minor / unit), language.say("decimal"));
     let amount = match digits {
         0 => whole,
-        3 => format!("{whole}.{:03}", minor % unit),
-        _ => format!("{whole}.{:02}", minor % unit),
+        3 => format!("{whole}{point}{:03}", minor % unit),
+        _ => format!("{whole}{point}{:02}", minor % unit),
     };
-    let sign = SIGNS.iter().find(|(code, _)| *code == currency);
-    match (sign, language) {
-        (Some((_, [english, _])), Language::English) => format!("{english}{amount}"),
-        (Some((_, [_, chinese])), Language::Chinese) => format!("{chinese}{amount}"),
+    let price = language.say("priceForm");
+    let signed = match language.say(&format!("sign_{currency}")) {
         // No line breaks between the code and the number.
-        (None, _) => format!("{currency}\u{a0}{amount}"),
-    }
+        "" => price.replace("}{", "}\u{a0}{").replace("{sign}", currency),
+        sign => price.replace("{sign}", sign),
+    };
+    signed.replace("{amount}", &amount)
 }
 
-/// With a comma after each thousand.
-fn grouped(number: i64) -> String {
+/// With a mark after each thousand.
+fn grouped(language: Language, number: i64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
+            text += language.say("thousands");
         }
         text.push(digit);
     }
@@ -443,11 +433,11 @@ fn grouped(number: i64) -> String {
 }
 
 fn day(language: Language, at: DateTime<Utc>) -> String {
-    let form = match language {
-        Language::English => "%-d %b %Y",
-        Language::Chinese => "%Y年%-m月%-d日",
-    };
-    at.format(form).to_string()
+    let mut months = language.say("months").split(' ');
+    let month = months.nth(at.month0() as usize).unwrap_or_default();
+    let text = language.say("dayForm").replace("{month}", month);
+    text.replace("{day}", &at.day().to_string())
+        .replace("{year}", &at.year().to_string())
 }
 
 fn moment(language: Language, at: DateTime<Utc>) -> String {
@@ -466,8 +456,12 @@ fn span(language: Language, from: DateTime<Utc>, to: DateTime<Utc>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{QUOTED_MAX, countdown_parts, money, quoted, reading, span};
+    use crate::domain::language::Language;
     use crate::domain::time::from_millis;
-    use crate::http::pages::language::Language::{Chinese, English};
+
+    fn chinese_language() -> Language {
+        Language::of_code("zh").unwrap()
+    }
 
     #[test]
     fn prices_are_as_browsers_show_them() {
@@ -479,17 +473,17 @@ mod tests {
             (2500, "KWD", "KWD\u{a0}2.500", "KWD\u{a0}2.500"),
             (100_000, "CHF", "CHF\u{a0}1,000.00", "CHF\u{a0}1,000.00"),
         ] {
-            assert_eq!(money(English, minor, currency), english);
-            assert_eq!(money(Chinese, minor, currency), chinese);
+            assert_eq!(money(Language::ENGLISH, minor, currency), english);
+            assert_eq!(money(chinese_language(), minor, currency), chinese);
         }
     }
 
     #[test]
     fn times_have_their_zone_and_days_only_if_there_are_any() {
         let (from, to, later) = (from_millis(0), from_millis(3_600_000), from_millis(90_000_000));
-        assert_eq!(span(English, from, to), "1 Jan 1970 00:00 – 01:00 UTC");
+        assert_eq!(span(Language::ENGLISH, from, to), "1 Jan 1970 00:00 – 01:00 UTC");
         assert_eq!(
-            span(Chinese, from, later),
+            span(chinese_language(), from, later),
             "1970年1月1日 00:00 UTC – 1970年1月2日 01:00 UTC"
         );
         assert_eq!(countdown_parts(59), [(0, "hours"), (0, "minutes"), (59, "seconds")]);

@@ -3,6 +3,7 @@
 use super::openapi::members;
 use crate::support::document::{DOCUMENT, operations};
 use crate::support::root;
+use flashsale::domain::language::Language;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,10 +42,11 @@ fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
 
 /// The English words of the console that begin so, without the beginning.
 fn words(start: &str) -> BTreeSet<String> {
-    let file = text("web/console/console-words.js");
-    let words = between(&file, "    en: {\n", "\n    },\n").lines();
-    let words = words.filter_map(|line| line.trim().split_once(": '")?.0.strip_prefix(start));
-    words.map(str::to_owned).collect()
+    let file: Value = serde_json::from_str(&text("web/languages/en.json")).unwrap();
+    let words = file["console"].as_object().unwrap().keys();
+    words
+        .filter_map(|word| word.strip_prefix(start).map(str::to_owned))
+        .collect()
 }
 
 /// The last word of a path that is no parameter.
@@ -90,7 +92,7 @@ fn the_console_asks_explains_and_reports_every_action_on_a_sale() {
     all.extend(asked.union(&reported).cloned());
     for action in all {
         for (start, words) in [("sure_", &asked), ("about_", &explained), ("did_", &reported)] {
-            assert!(words.contains(&action), "console-words.js has no {start}{action}");
+            assert!(words.contains(&action), "web/languages/en.json has no {start}{action}");
         }
     }
 }
@@ -107,7 +109,8 @@ fn the_audit_log_has_a_label_for_every_member_of_a_request() {
         .split("name: '")
         .skip(1);
     let terms = terms.map(|rest| rest.split('\'').next().unwrap());
-    let labelled: BTreeSet<&str> = labelled.chain(terms).chain(AS_SENT).collect();
+    let languages = Language::all().map(Language::code);
+    let labelled: BTreeSet<&str> = labelled.chain(terms).chain(AS_SENT).chain(languages).collect();
     let settings = words("set_");
     for (_, path, operation) in operations().filter(|(_, path, _)| path.starts_with("/v1/admin/")) {
         let schema = operation.pointer("/requestBody/content/application~1json/schema");

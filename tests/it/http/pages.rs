@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
+use flashsale::domain::language::Language;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
 use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
@@ -15,7 +16,7 @@ use flashsale::domain::sale_message::MESSAGE_MAX;
 use flashsale::domain::shop_look::Accent;
 use flate2::read::GzDecoder;
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -92,7 +93,9 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
         let served = app.get(Who::Nobody, &path).await.ok(200);
         is_guarded(&served, ASK);
         let is_bundle = root().join("web/shop").join(&name).exists() && name != "proof-worker.js";
-        let text = if is_bundle { served.text.clone() } else { text };
+        // The server fills in the languages.
+        let is_filled = is_bundle || name.ends_with("words.js");
+        let text = if is_filled { served.text.clone() } else { text };
         assert_eq!(served.text, text, "{name}");
         let mut lines = text.lines().filter(|_| is_bundle);
         assert!(
@@ -533,20 +536,41 @@ fn the_console_has_the_same_limits_as_the_server() {
     assert_eq!(usize::try_from(message).unwrap(), MESSAGE_MAX);
 }
 
-/// The words of each language in a file, in their order.
-fn words(file: &str) -> Vec<(String, Vec<(String, String)>)> {
-    let mut languages: Vec<(String, Vec<(String, String)>)> = Vec::new();
-    for line in assets()[file].lines() {
-        if let Some(language) = line.strip_prefix("    ").and_then(|it| it.strip_suffix(": {")) {
-            languages.push((language.to_owned(), Vec::new()));
-        } else if let Some(entry) = line.strip_prefix("        ") {
-            let (word, text) = entry.split_once(": '").unwrap_or_else(|| panic!("{entry}"));
-            let text = text.strip_suffix("',").unwrap_or_else(|| panic!("{entry}"));
-            let word = word.trim_matches('\'').to_owned();
-            languages.last_mut().unwrap().1.push((word, text.to_owned()));
+/// The texts of a part of each language's file, English first. A text is one line.
+fn words(part: &str) -> Vec<(String, Map<String, Value>)> {
+    let mut languages = Vec::new();
+    for entry in fs::read_dir(root().join("web/languages")).unwrap() {
+        let path = entry.unwrap().path();
+        let code = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let file = fs::read_to_string(path).unwrap();
+        let all: Value = serde_json::from_str(&file).unwrap_or_else(|error| panic!("{code}.json: {error}"));
+        let texts = all[part]
+            .as_object()
+            .unwrap_or_else(|| panic!("{code}.json has no {part}"));
+        for key in texts.keys() {
+            let lines = file.matches(&format!("\n        \"{key}\": ")).count();
+            assert_eq!(lines, 1, "{code}.json: {key}");
         }
+        languages.push((code, texts.clone()));
     }
+    languages.sort_by_key(|(code, _)| (code != "en", code.clone()));
     languages
+}
+
+/// The forms of a text by their category of plurals.
+fn forms(text: &Value) -> Vec<(&str, &str)> {
+    match text {
+        Value::Object(forms) => forms
+            .iter()
+            .map(|(name, form)| (name.as_str(), form.as_str().unwrap()))
+            .collect(),
+        text => vec![("other", text.as_str().unwrap())],
+    }
+}
+
+/// The form of any number.
+fn general<'t>(forms: &[(&str, &'t str)]) -> &'t str {
+    forms.iter().find(|(name, _)| *name == "other").unwrap().1
 }
 
 /// The fields with a value.
@@ -558,9 +582,45 @@ fn holes(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn both_languages_have_the_same_words_and_all_are_used() {
-    let known = same_in_both(
-        "words.js",
+fn every_language_has_the_texts_of_english_with_the_same_values() {
+    for part in ["first_paint", "shop", "console"] {
+        let languages = words(part);
+        let (_, english) = &languages[0];
+        for (code, texts) in &languages {
+            let missing: Vec<_> = english.keys().filter(|key| !texts.contains_key(*key)).collect();
+            assert!(missing.is_empty(), "{code}.json lacks {missing:?} of {part}");
+            let unknown: Vec<_> = texts.keys().filter(|key| !english.contains_key(*key)).collect();
+            assert!(unknown.is_empty(), "{code}.json has {unknown:?} beyond English");
+            for (key, text) in texts {
+                let (forms, english) = (forms(text), forms(&english[key]));
+                let wanted = holes(general(&english));
+                assert_eq!(holes(general(&forms)), wanted, "{code}.json: {key}");
+                for (name, form) in forms {
+                    // A form of one number may say it in words.
+                    assert!(
+                        !form.is_empty() && holes(form).is_subset(&wanted),
+                        "{code}.json: {key}: {form}"
+                    );
+                    let categories = ["zero", "one", "two", "few", "many", "other"];
+                    assert!(categories.contains(&name), "{code}.json: {key}: {name}");
+                    let is_chinese = form.chars().any(|it| ('\u{4e00}'..='\u{9fff}').contains(&it));
+                    assert!(is_chinese || code != "zh" || part == "first_paint", "{key}: {form}");
+                }
+            }
+        }
+    }
+    for language in Language::all() {
+        // The browser's language is compared with the code, without its region.
+        assert_eq!(language.tag().split('-').next(), Some(language.code()));
+        assert_eq!(language.form().split('-').next(), Some(language.code()));
+        assert_eq!(language.say("months").split(' ').count(), 12, "{}", language.code());
+    }
+}
+
+#[test]
+fn every_text_is_used() {
+    let known = all_used(
+        "shop",
         |name| !name.starts_with("console"),
         &["state_", "order_", "left_", "problem_"],
         &[],
@@ -569,8 +629,8 @@ fn both_languages_have_the_same_words_and_all_are_used() {
         "about_", "action_", "actor_", "alert_", "by_", "code_", "did_", "do_", "group_", "layer_", "message_",
         "must_", "ostate_", "outcome_", "payment_", "sale_", "set_", "span_", "sure_", "tile_", "trouble_", "verdict_",
     ];
-    let of_console = same_in_both(
-        "console-words.js",
+    let of_console = all_used(
+        "console",
         |name| name.starts_with("console"),
         &made,
         &[
@@ -717,51 +777,37 @@ fn the_form_of_a_sale_has_the_bounds_of_the_api() {
 
 #[test]
 fn the_console_has_words_for_every_guard_and_state_of_an_order() {
-    for (language, words) in words("console-words.js") {
-        let words: BTreeSet<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
+    for (language, words) in words("console") {
         let layers = Layer::NAMES.iter().map(|name| format!("layer_{name}"));
         let states = OrderState::ALL.iter().map(|state| format!("ostate_{}", state.as_str()));
         for word in layers.chain(states) {
-            assert!(words.contains(word.as_str()), "{language}: {word}");
+            assert!(words.contains_key(&word), "{language}: {word}");
         }
     }
 }
 
 #[test]
-fn every_code_of_the_api_has_words_in_both_languages() {
+fn every_code_of_the_api_has_words_in_all_languages() {
     let codes: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
-    for (language, words) in words("words.js") {
-        let listed = words.iter().filter_map(|(word, _)| word.strip_prefix("problem_"));
+    for (language, words) in words("shop") {
+        let listed = words.keys().filter_map(|word| word.strip_prefix("problem_"));
         let listed: BTreeSet<_> = listed.map(str::to_owned).collect();
         assert_eq!(listed, codes, "{language}");
     }
 }
 
-/// Checks a file of words against the files that say them; `made` is what words begin with that are put together, and
+/// Checks a part of the texts against the files that say them; `made` is what words begin with that are put together, and
 /// `prefixes` the same where a field says it. Returns the words.
-fn same_in_both(file: &str, says_them: impl Fn(&str) -> bool, made: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
-    let languages = words(file);
-    let names: Vec<_> = languages.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["en", "zh"]);
-    let [(_, english), (_, chinese)] = &languages[..] else {
-        unreachable!()
-    };
-    let keys = |words: &[(String, String)]| words.iter().map(|(word, _)| word.clone()).collect::<Vec<_>>();
-    assert_eq!(keys(english), keys(chinese));
-    assert!(english.len() > 80 && english.len() == keys(english).iter().collect::<BTreeSet<_>>().len());
-    for ((word, english), (_, chinese)) in english.iter().zip(chinese) {
-        assert_eq!(holes(english), holes(chinese), "{word}");
-        assert!(!english.is_empty() && !chinese.is_empty(), "{word}");
-        let is_chinese = chinese.chars().any(|it| ('\u{4e00}'..='\u{9fff}').contains(&it));
-        assert!(is_chinese || word == "otherLanguage", "{word}: {chinese}");
-    }
+fn all_used(part: &str, says_them: impl Fn(&str) -> bool, made: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
+    let own: BTreeSet<String> = words(part)[0].1.keys().cloned().collect();
+    assert!(own.len() > 80);
     let all: String = assets()
         .into_iter()
         .chain(pages())
-        .filter(|(name, _)| !name.ends_with("words.js") && says_them(name))
+        .filter(|(name, _)| says_them(name))
         .map(|(_, text)| text)
         .collect();
-    for word in keys(english) {
+    for word in &own {
         let is_named = [format!("'{word}'"), format!("data-word=\"{word}\"")]
             .iter()
             .any(|it| all.contains(it));
@@ -773,10 +819,9 @@ fn same_in_both(file: &str, says_them: impl Fn(&str) -> bool, made: &[&str], pre
             .any(|prefix| word.starts_with(&format!("{prefix}_")) && all.contains(&format!("prefix: '{prefix}'")));
         assert!(is_named || is_made || has_prefix, "nobody says {word}");
     }
-    let mut known: BTreeSet<String> = keys(english).into_iter().collect();
-    let own = known.clone();
-    if file != "words.js" {
-        known.extend(keys(&words("words.js")[0].1));
+    let mut known = own.clone();
+    if part != "shop" {
+        known.extend(words("shop")[0].1.keys().cloned());
     }
     for start in ["say('", "data-word=\"", "wantSignIn('", "why = '"] {
         for rest in all.split(start).skip(1) {
