@@ -1,10 +1,11 @@
 // Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
 import { guardsText } from './console-guards.js';
+import { messageLabel } from './console-names.js';
 import { isStage, stageText } from './console-stages.js';
 import { TERMS, termText, timeText } from './console-terms.js';
 import { money } from './format.js';
-import { apart, say } from './language.js';
+import { apart, LANGUAGES, say } from './language.js';
 
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
@@ -43,8 +44,6 @@ const MEMBERS = {
     reference: ['refundReference'],
     position: ['position'],
     note: ['letterNote'],
-    en: ['messageEn'],
-    zh: ['messageZh'],
     admissions_per_second: ['guardAdmissions'],
     payment_id: ['payment'],
     until: ['until', (value) => (value === null ? say('span_ever') : timeText(value))],
@@ -64,7 +63,8 @@ function otherText(value) {
 export const requestText = (detail) =>
     Object.entries(detail)
         .map(([member, value]) => {
-            const [key, format = otherText] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : [];
+            const inLanguage = LANGUAGES.includes(member) ? [messageLabel(member)] : [];
+            const [key, format = otherText] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : inLanguage;
             return `${key ? say(key) : apart(member)}: ${format(value)}`;
         })
         .join(' · ');

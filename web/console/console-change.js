@@ -7,9 +7,10 @@ import { call } from './console-api.js';
 import { busyWhile, restoreFocus, sure, wordsOf } from './console-dialog.js';
 import { begunIn, CONFIGURED, fieldOf, groupOf, localTime } from './console-fields.js';
 import { GUARDS } from './console-guards.js';
+import { messageLabel } from './console-names.js';
 import { stageFields, stageOf, stageTexts } from './console-stages.js';
 import { TERMS, termText } from './console-terms.js';
-import { say } from './language.js';
+import { LANGUAGES, say } from './language.js';
 
 const MESSAGE_MAX = 280;
 // Refusals of a value, which the operator can correct.
@@ -17,7 +18,7 @@ const MESSAGE_MAX = 280;
 const OF_VALUES = ['invalid_request', 'invalid_transition'];
 
 /** The message in the languages that it has. @param {SaleMessage} message */
-export const messageText = ({ en = '', zh = '' }) => [en, zh].filter((text) => text !== '').join(' · ');
+export const messageText = (message) => LANGUAGES.flatMap((code) => message[code] || []).join(' · ');
 
 // `path` is the sale's in the API, and `result` shows outcomes. `done` runs after each dialog.
 export function changesOf(id, path, result, done) {
@@ -66,15 +67,16 @@ export function changesOf(id, path, result, done) {
     }
 
     /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
-    function message(button, { name, message: { en = '', zh = '' } }) {
-        const fieldIn = (language, label) =>
-            fieldOf({ id: `message-${language}`, label, kind: 'text', max: MESSAGE_MAX, mayLack: true });
-        const fields = { en: fieldIn('en', 'messageEn'), zh: fieldIn('zh', 'messageZh') };
-        const present = messageText({ en, zh });
+    function message(button, { name, message: stored }) {
+        const fieldIn = (code) =>
+            fieldOf({ id: `message-${code}`, label: messageLabel(code), kind: 'text', max: MESSAGE_MAX, mayLack: true });
+        const inAll = (textOf) => Object.fromEntries(LANGUAGES.map((code) => [code, textOf(code)]));
+        const present = messageText(stored);
         const text = [say('about_message'), present && say('messageNow', { message: present })].join(' ').trim();
         const question = { action: 'message', name, text, yes: say('showIt') };
-        return ask(button, question, fields, { en, zh }, (values) =>
-            call('PUT', `${path}/message`, { body: { en: values.en ?? '', zh: values.zh ?? '' } }),
+        const texts = inAll((code) => stored[code] ?? '');
+        return ask(button, question, inAll(fieldIn), texts, (values) =>
+            call('PUT', `${path}/message`, { body: inAll((code) => values[code] ?? '') }),
         );
     }
 

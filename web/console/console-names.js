@@ -1,8 +1,8 @@
-// The names of sales and items, which lists show instead of ids. An id stays where the newest hundred sales lack it.
+// The names of languages, and those of sales and items, which lists show instead of ids. An id stays where the newest hundred sales lack it.
 
 import { call, isSignedIn } from './console-api.js';
 import { element, setText } from './dom.js';
-import { plainly } from './language.js';
+import { locale, plainly, say } from './language.js';
 
 // The pause between two readings.
 const AGAIN_MS = 10_000;
@@ -14,6 +14,10 @@ let waiting = [];
 /** @type {number | undefined} */
 let timer;
 let readAt = -Infinity;
+
+// The label of the text of a message, by the code of its language.
+export const messageLabel = (code) =>
+    say('messageIn', { language: new Intl.DisplayNames(locale(), { type: 'language' }).of(code) });
 
 async function read() {
     if (isSignedIn()) {
