@@ -264,6 +264,29 @@ async fn the_apis_own_detail_stands_beside_a_vague_code() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_has_the_plural_form_of_its_number_and_is_english_where_a_language_lacks_it() {
+    let app = TestApp::start().await;
+    let say = "return import(new URL('language.js', document.querySelector('script[type=module]').src)).then(({ learn, say }) => {
+        const cakes = { one: '{n} cake', other: '{n} cakes' };
+        learn({ en: { cakes, tea: 'Tea' }, zh: { cakes: '{n} 块' } });
+        return [say('cakes', { n: 1 }), say('cakes', { n: 2 }), say('tea'), say('water')];
+    })";
+    for (language, texts) in [
+        ("en-US", ["1 cake", "2 cakes", "Tea", "water"]),
+        ("zh-CN", ["1 块", "2 块", "Tea", "water"]),
+    ] {
+        let appearance = Appearance {
+            language,
+            ..Appearance::default()
+        };
+        let window = Window::with(&app, appearance).await;
+        window.goto("/").await;
+        assert_eq!(window.run(say, &[]).await, json!(texts), "{language}");
+        window.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_screen_reader_finds_landmarks_headings_and_names() {
     let app = development().await;
     let id = app.load_sale(&sale_with(&json!({}))).await;
