@@ -7,6 +7,7 @@ pub mod challenge;
 pub mod code;
 pub mod connection_pools;
 pub mod console;
+pub mod currency;
 pub mod dead_letter;
 pub mod development;
 pub mod event;

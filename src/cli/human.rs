@@ -1,34 +1,17 @@
 //! Money and times as people read them on a terminal. `--json` prints both as the API has them.
 
+use crate::domain::currency;
 use chrono::{DateTime, Local, Offset as _, TimeZone, Utc};
 use std::fmt::Display;
-
-/// Currencies without a minor unit (ISO 4217).
-const WHOLE: [&str; 16] = [
-    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF",
-];
-/// Currencies whose minor unit is a thousandth.
-const THOUSANDTHS: [&str; 7] = ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"];
-
-/// How many digits stand behind the point in a price of this currency.
-#[must_use]
-pub fn digits(currency: &str) -> usize {
-    match currency {
-        whole if WHOLE.contains(&whole) => 0,
-        thousandths if THOUSANDTHS.contains(&thousandths) => 3,
-        _ => 2,
-    }
-}
 
 /// An amount in the currency's minor unit, such as `499.00 EUR`.
 #[must_use]
 pub fn money(minor: impl Into<i128>, currency: &str) -> String {
-    let (minor, digits) = (minor.into(), digits(currency));
+    let minor: i128 = minor.into();
     let sign = if minor < 0 { "-" } else { "" };
-    let text = format!("{:0>width$}", minor.unsigned_abs(), width = digits + 1);
-    let (major, rest) = text.split_at(text.len() - digits);
-    let point = if rest.is_empty() { "" } else { "." };
-    format!("{sign}{major}{point}{rest} {currency}")
+    let (whole, fraction) = currency::parts(minor.unsigned_abs(), currency);
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{fraction} {currency}")
 }
 
 /// An instant in the time zone of the terminal, such as `2026-11-27 21:00:05 +01:00`.

@@ -2,7 +2,8 @@
 //! are checked here. The server checks ranges; its message gets the line of the file that it is about.
 
 use super::output::one_line;
-use super::{Failure, duration, human};
+use super::{Failure, duration};
+use crate::domain::currency;
 use crate::domain::sale::SaleRequest;
 use crate::domain::time;
 use crate::http::explain::parse_value;
@@ -131,12 +132,12 @@ fn price_with_point(body: &Value, detail: &str) -> Option<String> {
     let price = found["price_minor"]
         .as_f64()
         .filter(|_| found["price_minor"].is_f64())?;
-    let currency = found["currency"].as_str()?;
-    let digits = human::digits(currency);
+    let code = found["currency"].as_str()?;
+    let digits = currency::digits(code);
     let minor = price * 10_f64.powi(i32::try_from(digits).ok()?);
     let unit = if digits == 2 { "cents" } else { "the smallest unit" };
     Some(format!(
-        "{item}.price_minor is in {unit} of {currency}: write {minor:.0} for {price:.digits$}"
+        "{item}.price_minor is in {unit} of {code}: write {minor:.0} for {price:.digits$}"
     ))
 }
 

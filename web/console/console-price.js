@@ -1,15 +1,8 @@
 // Prices as people write them, such as 499.00, by the digits of the currency. The API has them in the smallest unit.
 
-const WRITTEN = /^(\d{1,11})(?:[.,](\d+))?$/;
+import { digitsOf } from './currency.js';
 
-function digitsOf(currency) {
-    try {
-        return new Intl.NumberFormat('en', { style: 'currency', currency }).resolvedOptions().maximumFractionDigits ?? 2;
-    } catch {
-        // The browser rejects this currency code.
-        return 2;
-    }
-}
+const WRITTEN = /^(\d{1,11})(?:[.,](\d+))?$/;
 
 // The price in the smallest unit; null if the text is none. Separators of thousands are refused: in other countries they
 // separate the fraction.

@@ -1,12 +1,13 @@
 // Formats numbers and times for people.
 
+import { digitsOf } from './currency.js';
 import { form, say } from './language.js';
 
 export function money(minor, currency) {
     try {
-        const format = new Intl.NumberFormat(form(), { style: 'currency', currency });
-        const { maximumFractionDigits: digits = 2 } = format.resolvedOptions();
-        return format.format(minor / 10 ** digits);
+        const digits = digitsOf(currency);
+        const fraction = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+        return new Intl.NumberFormat(form(), { style: 'currency', currency, ...fraction }).format(minor / 10 ** digits);
     } catch {
         // The browser rejects this currency code.
         return `${minor} ${currency}`;

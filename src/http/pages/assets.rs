@@ -28,6 +28,7 @@ assets! {
         "base.css"
         "clock.js"
         "copy.js"
+        "currency.js"
         "dom.js"
         "format.js"
         "icon.svg"

@@ -2,6 +2,7 @@
 //! `sales-page.js` show to a visitor who is not signed in, so that nothing moves when the script takes over. The reader's
 //! time zone is not known, so times are in UTC until then, and today has its date.
 
+use crate::domain::currency;
 use crate::domain::language::Language;
 use crate::domain::sale::SaleState;
 use crate::http::views::{Availability, PublicItem, PublicSale};
@@ -18,11 +19,6 @@ const QUOTED_MAX: usize = 200;
 const CHOICE_MAX: u32 = 10;
 
 const DAY_SECONDS: i64 = 86_400;
-
-/// Currencies whose prices have no fraction, or three digits of it, as browsers show them. All others have two.
-const NO_FRACTION: &str = "AFN ALL BIF CLP COP DJF GNF HUF IDR IQD IRR ISK JPY KMF KPW KRW LAK LBP MGA MMK PKR PYG RWF SLL \
-    SOS SYP UGX VND VUV XAF XOF XPF YER";
-const THREE_DIGITS: &str = "BHD JOD KWD LYD OMR TND";
 
 /// The reading that the page's script begins with, as a block of data. Without `<`, no text ends the block.
 pub fn reading(of: &impl Serialize) -> Markup {
@@ -396,20 +392,12 @@ fn lowest_price<'a>(language: Language, mut items: impl Iterator<Item = &'a Publ
 }
 
 fn money(language: Language, minor: i64, currency: &str) -> String {
-    let digits = if NO_FRACTION.contains(currency) {
-        0
-    } else if THREE_DIGITS.contains(currency) {
-        3
-    } else {
-        2
-    };
-    let unit = 10_i64.pow(digits);
-    let (whole, point) = (grouped(language, minor / unit), language.say("decimal"));
-    let amount = match digits {
-        0 => whole,
-        3 => format!("{whole}{point}{:03}", minor % unit),
-        _ => format!("{whole}{point}{:02}", minor % unit),
-    };
+    let (whole, fraction) = currency::parts(minor.unsigned_abs().into(), currency);
+    let mut amount = grouped(language, &whole);
+    if !fraction.is_empty() {
+        amount += language.say("decimal");
+        amount += &fraction;
+    }
     let price = language.say("priceForm");
     let signed = match language.say(&format!("sign_{currency}")) {
         // No line breaks between the code and the number.
@@ -420,8 +408,7 @@ fn money(language: Language, minor: i64, currency: &str) -> String {
 }
 
 /// With a mark after each thousand.
-fn grouped(language: Language, number: i64) -> String {
-    let digits = number.to_string();
+fn grouped(language: Language, digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -471,6 +458,7 @@ mod tests {
             (5, "CNY", "CN¥0.05", "¥0.05"),
             (2500, "JPY", "¥2,500", "JP¥2,500"),
             (2500, "KWD", "KWD\u{a0}2.500", "KWD\u{a0}2.500"),
+            (250_000, "HUF", "HUF\u{a0}2,500.00", "HUF\u{a0}2,500.00"),
             (100_000, "CHF", "CHF\u{a0}1,000.00", "CHF\u{a0}1,000.00"),
         ] {
             assert_eq!(money(Language::ENGLISH, minor, currency), english);

@@ -1,0 +1,67 @@
+//! How many digits a price has behind the point, as ISO 4217 says. Browsers and libraries follow CLDR, which leaves out
+//! digits of some currencies, such as the forint's. `web/shared/currency.js` has the same table.
+
+/// Currencies by their digits, separated by spaces. All others have two.
+pub const DIGITS: [(usize, &str); 3] = [
+    (0, "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"),
+    (3, "BHD IQD JOD KWD LYD OMR TND"),
+    (4, "CLF UYW"),
+];
+
+#[must_use]
+pub fn digits(currency: &str) -> usize {
+    let mut rows = DIGITS.iter();
+    let row = rows.find(|(_, codes)| codes.split(' ').any(|code| code == currency));
+    row.map_or(2, |(digits, _)| *digits)
+}
+
+/// The digits of an amount before and behind the point. The amount is in the currency's minor unit.
+#[must_use]
+pub fn parts(minor: u128, currency: &str) -> (String, String) {
+    let digits = digits(currency);
+    let mut whole = format!("{minor:0>width$}", width = digits + 1);
+    let fraction = whole.split_off(whole.len() - digits);
+    (whole, fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_have_the_same_table() {
+        let script = include_str!("../../web/shared/currency.js");
+        let rows: Vec<&str> = script.lines().filter(|line| line.starts_with("    [")).collect();
+        let expected = DIGITS.map(|(digits, codes)| format!("    [{digits}, '{codes}'],"));
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn the_digits_are_those_of_iso_4217() {
+        // CLDR has no digits for HUF and IQD.
+        for (currency, expected) in [
+            ("HUF", 2),
+            ("IQD", 3),
+            ("ISK", 0),
+            ("UGX", 0),
+            ("CLF", 4),
+            ("EUR", 2),
+            ("XOF XPF", 2),
+            ("", 2),
+        ] {
+            assert_eq!(digits(currency), expected, "{currency}");
+        }
+    }
+
+    #[test]
+    fn an_amount_has_a_digit_before_its_point() {
+        for (minor, currency, whole, fraction) in [
+            (49_900, "EUR", "499", "00"),
+            (5, "KWD", "0", "005"),
+            (5, "JPY", "5", ""),
+            (0, "EUR", "0", "00"),
+        ] {
+            assert_eq!(parts(minor, currency), (whole.to_owned(), fraction.to_owned()));
+        }
+    }
+}
