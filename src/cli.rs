@@ -24,6 +24,7 @@ pub mod migrate;
 #[cfg(test)]
 mod mock_server;
 mod number;
+mod order_ref;
 pub mod orders;
 pub mod output;
 mod pages;

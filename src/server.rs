@@ -6,6 +6,7 @@ use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::redis_certificates::RedisCertificates;
+use crate::domain::sale::Sale;
 use crate::domain::stage::StageKey;
 use crate::flow::App;
 use crate::flow::operate::inspect::Inspection;
@@ -169,6 +170,18 @@ pub fn inspect(
         let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
         let stock = Stock::connect_with(redis_url, redis_certificates).await?;
         Ok(flow::operate::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
+    })
+}
+
+/// The newest sales of Postgres, newest first.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub fn newest_sales(database_url: &str, max: i64) -> anyhow::Result<Vec<Sale>> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
+        Ok(ledger.sales(max, None, true).await?)
     })
 }
 

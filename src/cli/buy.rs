@@ -56,7 +56,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
-    /// The sale's id, or its first characters.
+    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
     #[arg(value_name = "SALE_ID")]
     sale: SaleRef,
     /// The item's SKU; default: the sale's only item.

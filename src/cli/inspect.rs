@@ -1,13 +1,16 @@
 //! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
-use super::{Failure, output, sale_ref};
+use super::sale_ref::SaleRef;
+use super::{Failure, output};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::server;
 use anyhow::Context as _;
 use std::path::PathBuf;
-use uuid::Uuid;
+
+/// How many sales a part of an id is searched in, newest first.
+const SALES_MAX: i64 = 1_000;
 
 #[derive(clap::Args)]
 #[command(
@@ -20,9 +23,9 @@ Examples:
   flashsale inspect 3f2c… --user alice --data data | jq .buyer"
 )]
 pub struct Args {
-    /// The sale's id.
-    #[arg(value_name = "SALE_ID", value_parser = sale_ref::whole_id)]
-    id: Uuid,
+    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
+    #[arg(value_name = "SALE_ID")]
+    id: SaleRef,
     /// Also print this shopper's rate window and orders.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
@@ -39,7 +42,14 @@ pub struct Args {
 /// answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (redis_url, redis_certificates, database_url) = servers(args)?;
-    let id = SaleId(args.id);
+    let id = SaleId(match &args.id {
+        SaleRef::Id(id) => *id,
+        part => {
+            let sales = server::newest_sales(&database_url, SALES_MAX)?;
+            let sales = sales.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+            part.of(sales.map_err(anyhow::Error::from)?, "see `flashsale sale list`")?
+        }
+    });
     let user = args.user.as_ref().map(|user| user.parse()).transpose();
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
     match server::inspect(&redis_url, &redis_certificates, &database_url, id, user.as_ref())? {

@@ -2,15 +2,14 @@
 
 use super::answer::{Column, Form, cell, show, show_list, table};
 use super::client::ApiArgs;
+use super::order_ref::{OPERATORS, OrderRef};
 use super::sale_ref::SaleRef;
 use super::{Failure, output, pages};
-use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use serde_json::Value;
 
-const PATH: &str = "/v1/admin/orders";
 const COLUMNS: [Column; 9] = [
     ("ORDER", "id"),
     ("STATE", "state"),
@@ -76,11 +75,17 @@ Examples:
         csv: bool,
     },
     /// Show one order with its shopper and its payments.
-    #[command(after_help = "Example:\n  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37")]
+    #[command(after_help = "\
+An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales.
+
+Examples:
+  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37
+  flashsale orders show 4c6f1a37
+  flashsale orders show @latest")]
     Show {
-        /// The order's id.
-        #[arg(value_parser = order_id)]
-        id: OrderId,
+        /// The order's id, its first characters (at least four), its last eight, or @latest for the newest order.
+        #[arg(value_name = "ORDER_ID")]
+        id: OrderRef,
     },
 }
 
@@ -91,11 +96,6 @@ fn state(text: &str) -> Result<OrderState, String> {
         .collect::<Vec<_>>()
         .join(", ");
     text.parse().map_err(|_unknown| format!("a state is one of {names}"))
-}
-
-fn order_id(text: &str) -> Result<OrderId, String> {
-    let wrong = "an order's id is a UUID such as 00000001-a3f7-8c21-8e55-0d9b4c6f1a37";
-    text.parse().map_err(|_wrong| wrong.to_owned())
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 ("from", from.map(|from| from.to_rfc3339())),
                 ("to", to.map(|to| to.to_rfc3339())),
             ]);
-            let path = format!("{PATH}?{query}");
+            let path = format!("{}?{query}", OPERATORS.orders);
             if !csv {
                 let orders = pages::all(&operator, &path, "id")?;
                 return show_list(orders, args.api.form(), &COLUMNS, payment_ids);
@@ -134,7 +134,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             output::copy(operator.table(&path)?)
         }
         Verb::Show { id } => {
-            let order = operator.get(&format!("{PATH}/{id}"))?.body;
+            let order = match id {
+                OrderRef::Id(id) => operator.get(&format!("{}/{id}", OPERATORS.orders))?.body,
+                part => part.find(&operator, OPERATORS)?,
+            };
             show(&order, args.api.form(), |order: Value| describe(&order))
         }
     }

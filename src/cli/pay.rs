@@ -1,6 +1,7 @@
 //! `flashsale pay`: acts as the payment provider, which notifies the shop of a payment by a signed webhook.
 
 use super::client::{ApiArgs, Client};
+use super::order_ref::{Lists, OPERATORS, OrderRef, SHOPPERS};
 use super::{Failure, answer, human, output, setting, token};
 use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
 use crate::domain::payment::PaymentOutcome;
@@ -24,15 +25,17 @@ operator (FLASHSALE_ADMIN_KEY). Needs FLASHSALE_WEBHOOK_SECRET.
 
 Exit code 0 for applied, pending and duplicate, 1 for refund_due and unmatched.
 
+An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales.
+
 Examples:
-  flashsale pay 3f2c…
-  flashsale pay 3f2c… --amount 49900 --currency EUR --payment-id pay_1")]
+  flashsale pay 4c6f1a37
+  flashsale pay @latest --amount 49900 --currency EUR --payment-id pay_1")]
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
-    /// The order's id: the `id` in the answer to its purchase.
-    #[arg(value_parser = order_id)]
-    order_id: Uuid,
+    /// The order's id: the `id` in the answer to its purchase. Or its first characters (at least four), its last eight,
+    /// or @latest for the newest order.
+    order_id: OrderRef,
     /// The amount in the currency's minor unit; default: the order's amount.
     #[arg(long, value_name = "MINOR", value_parser = minor)]
     amount: Option<u64>,
@@ -56,27 +59,27 @@ fn minor(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_wrong| wrong.to_owned())
 }
 
-fn order_id(text: &str) -> Result<Uuid, String> {
-    text.parse().map_err(|_error| {
-        "an order's id is a UUID such as 0190a5c8-2f3c-8d11-9c5b-6a1f0e7d4b21: the `id` in the answer to the purchase, \
-         and in GET /v1/orders?sale_id=… of its shopper"
-            .to_owned()
-    })
-}
-
 /// Sends the webhook and prints the outcome.
 ///
 /// # Errors
 /// `Usage` when a secret is missing, `No` when there is no such order or the order cannot take the payment.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let secret = setting::webhook_secret()?;
-    let (amount_minor, currency) = price(args)?;
+    let (order_id, known) = match &args.order_id {
+        OrderRef::Id(id) => (*id, None),
+        part => {
+            let (client, lists) = reader(args)?;
+            let order = part.find(&client, lists)?;
+            (answer::read(&order["id"])?, Some(order))
+        }
+    };
+    let (amount_minor, currency) = price(args, order_id, known)?;
     let payment = Payment {
         id: args
             .payment_id
             .clone()
             .unwrap_or_else(|| format!("pay_{}", Uuid::new_v4())),
-        order_id: args.order_id,
+        order_id,
         amount_minor,
         currency,
     };
@@ -88,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let PaymentAnswer { outcome } = answer::read(&answer)?;
     // Without a key to read the order, the message lists the possible reasons.
     verdict(outcome, || {
-        look_up(args).ok().and_then(|order| why_due(&order, &payment))
+        look_up(args, order_id).ok().and_then(|order| why_due(&order, &payment))
     })
 }
 
@@ -99,11 +102,12 @@ struct Payment {
     currency: String,
 }
 
-/// The amount and the currency to pay: from the arguments, else from the order.
-fn price(args: &Args) -> Result<(u64, String), Failure> {
-    let order = match (args.amount, &args.currency) {
-        (Some(_), Some(_)) => Value::Null,
-        _ => look_up(args)?,
+/// The amount and the currency to pay: from the arguments, else from the order, which may be known.
+fn price(args: &Args, order_id: Uuid, known: Option<Value>) -> Result<(u64, String), Failure> {
+    let order = match (known, args.amount, &args.currency) {
+        (Some(order), _, _) => order,
+        (None, Some(_), Some(_)) => Value::Null,
+        (None, _, _) => look_up(args, order_id)?,
     };
     let amount = args.amount.or_else(|| order["amount_minor"].as_u64());
     let currency = args.currency.as_deref().or_else(|| order["currency"].as_str());
@@ -111,17 +115,21 @@ fn price(args: &Args) -> Result<(u64, String), Failure> {
     Ok(price.context("the order has no price: name it with --amount and --currency")?)
 }
 
-fn look_up(args: &Args) -> Result<Value, Failure> {
-    let id = args.order_id;
-    let (client, path) = match (args.token, &args.user) {
-        (true, _) => (args.api.client(Some(given_token()?))?, "/v1/orders"),
+fn look_up(args: &Args, id: Uuid) -> Result<Value, Failure> {
+    let (client, lists) = reader(args)?;
+    Ok(client.get(&format!("{}/{id}", lists.orders))?.body)
+}
+
+/// A client that may read the order, and its lists.
+fn reader(args: &Args) -> Result<(Client, Lists), Failure> {
+    Ok(match (args.token, &args.user) {
+        (true, _) => (args.api.client(Some(given_token()?))?, SHOPPERS),
         (false, Some(user)) => {
             let token = token::issue(&setting::jwt_secret()?, user, LOOK_UP_TTL, Utc::now())?;
-            (args.api.client(Some(token))?.proven_by(JWT_SECRET), "/v1/orders")
+            (args.api.client(Some(token))?.proven_by(JWT_SECRET), SHOPPERS)
         }
-        (false, None) => (args.api.operator()?, "/v1/admin/orders"),
-    };
-    Ok(client.get(&format!("{path}/{id}"))?.body)
+        (false, None) => (args.api.operator()?, OPERATORS),
+    })
 }
 
 /// The shopper's token from the environment, else from standard input.
@@ -267,15 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_order_id_is_explained() {
-        assert!(order_id("nonsense").is_err_and(|said| said.contains("the answer to the purchase")));
+    fn an_amount_with_a_point_is_explained() {
         assert!(minor("499.00").is_err_and(|said| said.contains("49900 for 499.00")));
     }
 
     #[test]
     fn a_price_that_is_given_needs_no_order() {
         let server = MockServer::answering(&[(200, "{}")]);
-        let given = price(&args(&server, &["--amount", "1", "--currency", "USD"])).unwrap();
+        let given = price(&args(&server, &["--amount", "1", "--currency", "USD"]), ORDER, None).unwrap();
         assert_eq!(given, (1, "USD".to_owned()));
         assert_eq!(server.requests().len(), 0, "nothing to look up");
     }

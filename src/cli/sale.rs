@@ -57,7 +57,7 @@ const VERBS: [(&str, Transition); 4] = [
 /// The sale that a command acts on.
 #[derive(Debug, clap::Args)]
 pub struct SaleArg {
-    /// The sale's id, or its first characters.
+    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
     #[arg(value_name = "SALE_ID")]
     pub id: SaleRef,
 }
@@ -303,7 +303,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::Archive { sale, file } => {
             let id = match &sale.id {
                 SaleRef::Id(id) => *id,
-                prefix @ SaleRef::Prefix(_) => prefix.whole(&args.api.operator()?)?,
+                part => part.whole(&args.api.operator()?)?,
             };
             let usual = || PathBuf::from(format!("sale-{id}.archive"));
             archive::archive(SaleId(id), &file.clone().unwrap_or_else(usual), form)

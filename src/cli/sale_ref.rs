@@ -1,54 +1,68 @@
-//! A sale's id as operators type it: whole, or a prefix of it.
+//! A sale's id as operators type it: whole, a prefix of it, or `@latest`.
 
+use super::answer::{Column, read, table};
 use super::client::Client;
 use super::{Failure, pages};
+use serde_json::Value;
 use std::str::FromStr;
 use uuid::Uuid;
 
+/// Stands for the id of the newest sale or order.
+pub const LATEST: &str = "@latest";
 /// The fewest characters of a prefix.
 const CHARACTERS_MIN: usize = 4;
-/// How many ids a message lists.
-const LISTED_MAX: usize = 3;
+/// How many entries a message lists.
+const LISTED_MAX: usize = 10;
+const COLUMNS: [Column; 4] = [
+    ("SALE", "id"),
+    ("STATE", "state"),
+    ("STARTS", "starts_at"),
+    ("NAME", "name"),
+];
 
-/// A sale's id, or a prefix of it with at least four characters.
+/// A sale's id, a prefix of it with at least four characters, or the newest sale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaleRef {
     Id(Uuid),
     /// In lower case, with dashes.
     Prefix(String),
+    Latest,
 }
 
-/// Reads a whole id, for a command that cannot look up others.
-///
-/// # Errors
-/// Says what a sale's id is and where to find it.
-pub fn whole_id(text: &str) -> Result<Uuid, String> {
-    text.parse().map_err(|_| {
-        "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21; `flashsale sale list` prints all"
-            .to_owned()
-    })
+/// The text in lower case, if it is a prefix of an id that is long enough.
+#[must_use]
+pub fn prefix(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let pattern = "00000000-0000-0000-0000-000000000000";
+    let fits =
+        |(given, place): (char, char)| (given == '-') == (place == '-') && (given == '-' || given.is_ascii_hexdigit());
+    let is_prefix =
+        (CHARACTERS_MIN..pattern.len()).contains(&text.len()) && text.chars().zip(pattern.chars()).all(fits);
+    is_prefix.then_some(text)
+}
+
+/// What a message says of several things with the same beginning: how many, the first of them as a table, and what to do.
+pub fn several(found: &[Value], what: &str, columns: &[Column], next: &str) -> Failure {
+    let listed = table(&found[..found.len().min(LISTED_MAX)], columns, |_, _| None);
+    Failure::No(format!("{} {what}:\n{listed}{next}", found.len()))
 }
 
 impl FromStr for SaleRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == LATEST {
+            return Ok(Self::Latest);
+        }
         if let Ok(id) = text.parse() {
             return Ok(Self::Id(id));
         }
-        let text = text.to_ascii_lowercase();
-        let pattern = "00000000-0000-0000-0000-000000000000";
-        let fits = |(given, place): (char, char)| {
-            (given == '-') == (place == '-') && (given == '-' || given.is_ascii_hexdigit())
-        };
-        if (CHARACTERS_MIN..pattern.len()).contains(&text.len()) && text.chars().zip(pattern.chars()).all(fits) {
-            return Ok(Self::Prefix(text));
-        }
-        Err(
-            "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, or its first characters, at least four: \
-             the `id` that `flashsale sale create` prints, and `flashsale sale list`"
-                .to_owned(),
-        )
+        prefix(text).map(Self::Prefix).ok_or_else(|| {
+            format!(
+                "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, its first characters, at least \
+                 four, or {LATEST}: see `flashsale sale list`"
+            )
+        })
     }
 }
 
@@ -56,7 +70,7 @@ impl SaleRef {
     /// The whole id. A prefix costs a list of all sales.
     ///
     /// # Errors
-    /// `No` if no sale's id has this prefix, or several have it.
+    /// `No` if there is no such sale, or several have this prefix.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
         self.among(client, "/v1/admin/sales", "see `flashsale sale list`")
     }
@@ -66,21 +80,36 @@ impl SaleRef {
     /// # Errors
     /// As [`SaleRef::whole`].
     pub fn among(&self, client: &Client, path: &str, advice: &str) -> Result<Uuid, Failure> {
-        let text = match self {
+        let sales = match self {
             Self::Id(id) => return Ok(*id),
-            Self::Prefix(text) => text,
+            Self::Prefix(_) => pages::all(client, path, "id")?,
+            Self::Latest => pages::newest(client, &format!("{path}?limit=1"), "id", 1)?,
         };
-        let sales = pages::all(client, path, "id")?;
-        let ids = sales.iter().filter_map(|sale| sale["id"].as_str());
-        let fitting: Vec<&str> = ids.filter(|id| id.starts_with(text.as_str())).collect();
-        match fitting.as_slice() {
-            [id] => id.parse().map_err(|error| Failure::Fault(anyhow::Error::new(error))),
-            [] => Err(Failure::No(format!("no sale's id begins with {text}: {advice}"))),
-            several => Err(Failure::No(format!(
-                "{} sales' ids begin with {text}, such as {}: type more of it",
-                several.len(),
-                several[..several.len().min(LISTED_MAX)].join(", ")
-            ))),
+        self.of(sales, advice)
+    }
+
+    /// The whole id of one of these sales, newest first.
+    ///
+    /// # Errors
+    /// As [`SaleRef::whole`].
+    pub fn of(&self, mut sales: Vec<Value>, advice: &str) -> Result<Uuid, Failure> {
+        match self {
+            Self::Id(id) => return Ok(*id),
+            Self::Latest => sales.truncate(1),
+            Self::Prefix(text) => {
+                sales.retain(|sale| sale["id"].as_str().is_some_and(|id| id.starts_with(text.as_str())))
+            }
+        }
+        match (sales.as_slice(), self) {
+            ([sale], _) => read(&sale["id"]),
+            ([], Self::Prefix(text)) => Err(Failure::No(format!("no sale's id begins with {text}: {advice}"))),
+            ([], _) => Err(Failure::No(format!("there is no sale: {advice}"))),
+            (found, _) => Err(several(
+                found,
+                "sales' ids begin so",
+                &COLUMNS,
+                "type more of the id, or all of it",
+            )),
         }
     }
 }
@@ -100,7 +129,16 @@ mod tests {
             let read: SaleRef = prefix.parse().unwrap();
             assert_eq!(read, SaleRef::Prefix(prefix.to_lowercase()));
         }
-        for wrong in ["", "019", "nope", "0190a5c82-f", "0190-a5c8", &format!("{ID}0")] {
+        assert_eq!(LATEST.parse(), Ok(SaleRef::Latest));
+        for wrong in [
+            "",
+            "019",
+            "@last",
+            "nope",
+            "0190a5c82-f",
+            "0190-a5c8",
+            &format!("{ID}0"),
+        ] {
             let said = wrong.parse::<SaleRef>().unwrap_err();
             assert!(said.contains("flashsale sale list"), "{wrong}: {said}");
         }
@@ -109,7 +147,7 @@ mod tests {
     #[test]
     fn a_prefix_stands_for_the_one_sale_that_has_it() {
         let other = "0190a5c8-2f3d-7d11-9c5b-6a1f0e7d4b21";
-        let page = json!({"data": [{"id": ID}, {"id": other}], "has_more": false});
+        let page = json!({"data": [{"id": ID, "name": "Winter"}, {"id": other, "state": "open"}], "has_more": false});
         let whole = |prefix: &str| {
             let server = MockServer::answering(&[(200, &page.to_string())]);
             let client = server.client();
@@ -117,7 +155,14 @@ mod tests {
         };
         assert_eq!(whole("0190a5c8-2f3d").unwrap().to_string(), other);
         let several = whole("0190").unwrap_err().to_string();
-        assert!(several.contains("2 sales") && several.contains(other), "{several}");
+        for part in ["2 sales", other, "open", "Winter", "type more"] {
+            assert!(several.contains(part), "{part}: {several}");
+        }
+        assert_eq!(
+            whole(LATEST).unwrap().to_string(),
+            ID,
+            "the list begins with the newest"
+        );
         assert!(
             whole("0191")
                 .unwrap_err()
