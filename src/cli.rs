@@ -108,7 +108,7 @@ enum Command {
     Inspect(inspect::Args),
     /// Print a shell's completion script.
     Completions(completions::Args),
-    /// Print the sale ids and SKUs for the word under the cursor, for completion scripts.
+    /// Print the ids and SKUs for the word under the cursor, for completion scripts.
     #[command(hide = true)]
     CompleteWords(complete_words::Args),
     /// Print one manual page, or write them all.

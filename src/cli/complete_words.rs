@@ -1,9 +1,10 @@
-//! `flashsale complete-words`: the sale ids and SKUs for the word under the cursor, each with a description behind a
-//! tab. The completion scripts of the shells call it. It prints nothing where a word is neither.
+//! `flashsale complete-words`: the ids of sales and orders and the SKUs for the word under the cursor, each with a
+//! description behind a tab. The completion scripts of the shells call it. It prints nothing where a word is none.
 
 use super::answer::cell;
 use super::client::ApiArgs;
-use super::sale_ref::SaleRef;
+use super::order_ref::{self, OPERATORS, SHOPPERS};
+use super::sale_ref::{LATEST, SaleRef};
 use super::{Failure, output, pages};
 use serde_json::Value;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub struct Args {
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     Sale,
+    Order,
     /// An item of this sale.
     Sku(&'a str),
 }
@@ -41,31 +43,64 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     };
     // Without the operators' key, the sales that shoppers see.
-    let (client, path) = match args.api.operator_within(ANSWER_MAX) {
-        Ok(operator) => (operator, "/v1/admin/sales"),
-        Err(_) => (args.api.client_within(None, ANSWER_MAX)?, "/v1/sales"),
+    let (client, lists) = match args.api.operator_within(ANSWER_MAX) {
+        Ok(operator) => (operator, OPERATORS),
+        Err(_) => (args.api.client_within(None, ANSWER_MAX)?, SHOPPERS),
     };
+    let path = lists.sales;
     let text = match wanted {
-        Wanted::Sale => lines(&pages::newest(&client, path, "id", SALES_MAX)?, ["id", "name"], typed),
+        Wanted::Sale => {
+            let sales = pages::newest(&client, path, "id", SALES_MAX)?;
+            lines(&with_latest(words(&sales, "id", &["name"]), typed), typed)
+        }
+        // Shoppers' orders need a shopper's token.
+        Wanted::Order if lists.orders == SHOPPERS.orders => return Ok(()),
+        Wanted::Order => {
+            let orders = order_ref::newest(&client, lists)?;
+            let mut found = words(&orders, "id", &["sku", "state", "created_at"]);
+            // A number that was copied from a page. Without a character of it, it would only repeat the id.
+            if !typed.is_empty() {
+                let numbers = orders.iter().zip(found.clone()).filter_map(|(order, (_, about))| {
+                    let number = order_ref::number_of(order)?;
+                    Some((number.to_owned(), about))
+                });
+                found.extend(numbers);
+            }
+            lines(&with_latest(found, typed), typed)
+        }
         Wanted::Sku(sale) => {
             let sale: SaleRef = sale.parse().map_err(Failure::Usage)?;
             let sale = sale.among(&client, path, "no such sale")?;
             let sale = client.get(&format!("{path}/{sale}"))?.body;
             let items = sale["items"].as_array().map_or(&[][..], Vec::as_slice);
-            lines(items, ["sku", "name"], typed)
+            lines(&words(items, "sku", &["name"]), typed)
         }
     };
     output::print(&text)
 }
 
-/// A line for each entry whose first member begins with what was typed.
-fn lines(entries: &[Value], [member, about]: [&str; 2], typed: &str) -> String {
+/// A word for each entry, with its description.
+fn words(entries: &[Value], member: &str, about: &[&str]) -> Vec<(String, String)> {
     let shown = |entry: &Value, name: &str| output::one_line(&cell(entry, name));
-    entries
-        .iter()
-        .filter(|entry| shown(entry, member).starts_with(typed))
-        .map(|entry| format!("{}\t{}\n", shown(entry, member), shown(entry, about)))
-        .collect()
+    let described = |entry: &Value| {
+        let about: Vec<String> = about.iter().map(|name| shown(entry, name)).collect();
+        (shown(entry, member), about.join(", "))
+    };
+    entries.iter().map(described).collect()
+}
+
+/// The words, and `@latest` if it is being typed or saves a choice.
+fn with_latest(mut words: Vec<(String, String)>, typed: &str) -> Vec<(String, String)> {
+    if words.len() > 1 || typed.starts_with('@') {
+        words.push((LATEST.to_owned(), "the newest".to_owned()));
+    }
+    words
+}
+
+/// A line for each word that begins with what was typed.
+fn lines(words: &[(String, String)], typed: &str) -> String {
+    let found = words.iter().filter(|(word, _)| word.starts_with(typed));
+    found.map(|(word, about)| format!("{word}\t{about}\n")).collect()
 }
 
 /// What the word after these words names.
@@ -85,13 +120,11 @@ fn wanted<'a>(mut command: &clap::Command, before: &'a [String]) -> Option<Wante
         }
     }
     let arg = option.or_else(|| command.get_positionals().nth(values.len()))?;
-    let is_sale = |arg: &clap::Arg| {
-        arg.get_value_names()
-            .is_some_and(|names| names[0].as_str() == "SALE_ID")
-    };
-    match arg.get_id().as_str() {
-        _ if is_sale(arg) => Some(Wanted::Sale),
-        "sku" => values.first().copied().map(Wanted::Sku),
+    let value = arg.get_value_names().and_then(|names| names.first());
+    match (value.map_or("", |name| name.as_str()), arg.get_id().as_str()) {
+        ("SALE_ID", _) => Some(Wanted::Sale),
+        ("ORDER_ID", _) => Some(Wanted::Order),
+        (_, "sku") => values.first().copied().map(Wanted::Sku),
         _ => None,
     }
 }
@@ -116,6 +149,10 @@ mod tests {
             ("buy --user", None),
             ("orders list --sale", Some(Wanted::Sale)),
             ("orders list", None),
+            ("orders show", Some(Wanted::Order)),
+            ("pay --user ada", Some(Wanted::Order)),
+            ("pay 4c6f1a37", None),
+            ("buy @latest", Some(Wanted::Sku("@latest"))),
             ("audit", Some(Wanted::Sale)),
             ("inspect", Some(Wanted::Sale)),
             ("sale", None),
@@ -133,7 +170,10 @@ mod tests {
             json!({"id": "0190", "name": "Winter\tlaunch"}),
             json!({"id": "0191", "name": "Spring"}),
         ];
-        assert_eq!(lines(&entries, ["id", "name"], "0190"), "0190\tWinter launch\n");
-        assert_eq!(lines(&entries, ["id", "name"], "").lines().count(), 2);
+        let words = words(&entries, "id", &["name"]);
+        assert_eq!(lines(&words, "0190"), "0190\tWinter launch\n");
+        assert_eq!(lines(&with_latest(words.clone(), ""), "").lines().count(), 3);
+        assert_eq!(lines(&with_latest(words[..1].to_vec(), ""), "").lines().count(), 1);
+        assert_eq!(lines(&with_latest(words, "@l"), "@l"), "@latest\tthe newest\n");
     }
 }

@@ -1,5 +1,5 @@
-//! `flashsale completions`: prints a shell's completion script. The scripts call `flashsale complete-words` for sale ids
-//! and SKUs.
+//! `flashsale completions`: prints a shell's completion script. The scripts call `flashsale complete-words` for the ids
+//! of sales and orders, and for SKUs.
 
 use super::{Failure, output};
 use clap_complete::Shell;
@@ -8,8 +8,17 @@ use clap_complete::Shell;
 const GENERATED: &str = "_flashsale() {";
 /// Stands in place of that head: asks the program first.
 const BASH: &str = r#"_flashsale() {
-    local words
-    words=$("$1" complete-words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1)
+    local word words last=0 line=("")
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        # bash cuts a word behind an @, and replaces all of it.
+        if [[ ${line[last]} == @ ]]; then
+            line[last]+=$word
+        else
+            last=$((last + 1))
+            line[last]=$word
+        fi
+    done
+    words=$("$1" complete-words -- "${line[@]:1}" 2>/dev/null | cut -f 1)
     if [[ -n $words ]]; then
         COMPREPLY=( $words )
     else
@@ -24,21 +33,21 @@ const ZSH: &str = r#"_flashsale() {
     found=( ${(f)"$("${words[1]}" complete-words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"} )
     if (( $#found )); then
         found=( ${found/$'\t'/:} )
-        _describe 'sale or SKU' found
+        _describe 'sale, order or SKU' found
     else
         _flashsale_words "$@"
     fi
 }
 
 _flashsale_words() {"#;
-/// Stands behind the generated lines.
-const FISH: &str = r#"complete -c flashsale -k -a '(flashsale complete-words -- (commandline -opc)[2..-1] "$(commandline -ct)" 2>/dev/null)'
+/// Stands behind the generated lines. Where the program has words, fish offers no files beside them.
+const FISH: &str = r#"complete -c flashsale -f -k -n 'set -g __flashsale_words (flashsale complete-words -- (commandline -opc)[2..-1] "$(commandline -ct)" 2>/dev/null); test -n "$__flashsale_words"' -a '$__flashsale_words'
 "#;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-bash, zsh and fish also complete sale ids and SKUs: of all sales with FLASHSALE_ADMIN_KEY, else of those that shoppers
-see. They ask the server at FLASHSALE_URL.
+bash, zsh and fish also complete the ids of sales and orders, and SKUs: with FLASHSALE_ADMIN_KEY of all sales, else of
+those that shoppers see, without orders. They ask the server at FLASHSALE_URL.
 
 Examples:
   source <(flashsale completions bash)                # in ~/.bashrc, to have them in each shell

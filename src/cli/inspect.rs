@@ -46,7 +46,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         SaleRef::Id(id) => *id,
         part => {
             let sales = server::newest_sales(&database_url, SALES_MAX)?;
-            let sales = sales.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+            let sales = sales
+                .iter()
+                .map(serde_json::to_value)
+                .collect::<serde_json::Result<Vec<_>>>();
             part.of(sales.map_err(anyhow::Error::from)?, "see `flashsale sale list`")?
         }
     });

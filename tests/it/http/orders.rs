@@ -553,6 +553,16 @@ async fn the_terminal_lists_orders_and_shows_one_with_its_payments() {
         app.run(&["orders", "show", &other, "--json"]).ended(0).json()["user"],
         "bob"
     );
+    // The orders of a sale have the same first eight characters.
+    let ambiguous = app.run(&["orders", "show", &other[..8]]).ended(1).stderr;
+    for part in [paid.id(), other.clone(), "reserved".to_owned(), "last eight".to_owned()] {
+        assert!(ambiguous.contains(&part), "{part}: {ambiguous}");
+    }
+    let newest = app.run(&["orders", "show", "@latest", "-q"]).ended(0).stdout;
+    assert_eq!(newest.trim(), other);
+    app.run(&["orders", "show", "abc"]).ended(2);
+    let completed = app.run(&["complete-words", "--", "pay", &other[28..]]).ended(0).stdout;
+    assert!(completed.starts_with(&other[28..]), "{completed}");
     let unasked = app.run(&["orders", "list"]).ended(2);
     assert!(
         unasked.stderr.contains("--sale") && unasked.stderr.contains("--user"),

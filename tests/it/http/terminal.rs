@@ -143,6 +143,7 @@ async fn a_shell_completes_sale_ids_and_skus() {
             assert_eq!(complete(environment, line), "phone", "{line:?}");
         }
     }
+    assert_eq!(complete(&shopper, &["sale", "show", "@", "la"]), "@latest");
     // Nothing of the server's: the generated completion.
     assert_eq!(complete(&shopper, &["sale", "restor"]), "restore");
     let described = app.run(&["complete-words", "--", "buy", ""]).ended(0);
