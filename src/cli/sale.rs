@@ -15,6 +15,7 @@ use crate::domain::sale_guards::SaleGuards;
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
+use clap::ColorChoice;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -180,7 +181,13 @@ GET /v1/admin/sales/{id}/live sends it. It ends when the sale is closed and ever
 Examples:
   flashsale sale watch 3f2c…
   flashsale sale watch 3f2c… --json | jq -c '[.sale.orders, .point.answers]'")]
-    Watch(SaleArg),
+    Watch {
+        #[command(flatten)]
+        sale: SaleArg,
+        /// When to use colours on a terminal; auto leaves them out if NO_COLOR is set.
+        #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+        color: ColorChoice,
+    },
     /// Report a whole sale: what it sold, how purchases were answered, and how fast.
     #[command(after_help = "\
 With --json, also the course of the sale, step by step.
@@ -338,7 +345,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
             let key = key.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
             restock(client, &id(sale)?, sku, *quantity, &key, form)
         }
-        Action::Watch(sale) => watch::run(api, &id(sale)?),
+        Action::Watch { sale, color } => watch::run(api, &id(sale)?, *color),
         Action::Report(sale) => report::report(client, &id(sale)?, form),
         Action::Amend { sale, terms } => {
             let path = sale_path(id(sale)?, "");

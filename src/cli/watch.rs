@@ -15,6 +15,7 @@ use crate::domain::sale::SaleState;
 use crate::http::admin::live_sample::{LivePoint, LiveSample};
 use crate::stderr;
 use anyhow::Context as _;
+use clap::ColorChoice;
 use frame::Frame;
 use history::History;
 use screen::{Screen, Wish};
@@ -67,7 +68,7 @@ const KEYS_EVERY: Duration = Duration::from_millis(50);
 /// # Errors
 /// `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
 /// it is retried without end.
-pub fn run(api: &ApiArgs, id: &Uuid) -> Result<(), Failure> {
+pub fn run(api: &ApiArgs, id: &Uuid, color: ColorChoice) -> Result<(), Failure> {
     let style = match (api.form() == Form::Json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,
         (false, true) => Style::Redraw,
@@ -80,12 +81,18 @@ pub fn run(api: &ApiArgs, id: &Uuid) -> Result<(), Failure> {
         },
         Style::Lines | Style::Json => PAUSES,
     };
-    follow(&api.operator_within(ANSWER_LIMIT)?, id, style, pauses)
+    let has_color = match color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()),
+    };
+    follow(&api.operator_within(ANSWER_LIMIT)?, id, style, has_color, pauses)
 }
 
-fn follow(client: &Client, id: &Uuid, style: Style, pauses: Pauses) -> Result<(), Failure> {
+fn follow(client: &Client, id: &Uuid, style: Style, has_color: bool, pauses: Pauses) -> Result<(), Failure> {
     let mut view = View {
         style,
+        has_color,
         screen: None,
         shown: String::new(),
         lost_since: None,
@@ -302,6 +309,7 @@ fn troubles(sample: &LiveSample) -> Vec<(String, String)> {
 /// What has been shown, and since when the server has been silent.
 struct View {
     style: Style,
+    has_color: bool,
     /// On a terminal, after the sale has been read.
     screen: Option<Screen>,
     /// The last line elsewhere.
@@ -366,7 +374,7 @@ impl View {
         let Some(frame) = &watched.frame else { return Ok(()) };
         let screen = match &mut self.screen {
             Some(screen) => screen,
-            none => none.insert(Screen::open()?),
+            none => none.insert(Screen::open(self.has_color)?),
         };
         screen.draw(frame, &watched.history, notice)
     }
@@ -429,7 +437,7 @@ mod tests {
             longest: brief,
             tick: Duration::from_millis(20),
         };
-        let outcome = follow(&server.client(), &Uuid::from_u128(1), Style::Lines, pauses);
+        let outcome = follow(&server.client(), &Uuid::from_u128(1), Style::Lines, false, pauses);
         (outcome, server.requests().len())
     }
 

@@ -1,5 +1,9 @@
 //! The live view on a terminal. It is redrawn in place, and keys scroll the items, search them and leave.
 //!
+//! Green is selling or sold, yellow paused or held, red a trouble, and dim what is over. Each of them is a word or a
+//! symbol, too. The terminal's own colours are used, without a background and without bold, which some terminals
+//! brighten: they are to be read on light and on dark.
+//!
 //! While it is open, the terminal is in raw mode; dropping it gives the terminal back.
 
 use super::frame::Frame;
@@ -7,8 +11,10 @@ use super::history::History;
 use crate::cli::Failure;
 use crate::cli::output::one_line;
 use crate::domain::report::ItemStats;
+use crate::domain::sale::SaleState;
 use anyhow::Context as _;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::style::force_color_output;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -49,7 +55,9 @@ impl Screen {
     ///
     /// # Errors
     /// `Fault` when the terminal cannot be controlled.
-    pub fn open() -> Result<Self, Failure> {
+    pub fn open(has_color: bool) -> Result<Self, Failure> {
+        // Without this, the library leaves out the colours that `--color always` asks for in spite of `NO_COLOR`.
+        force_color_output(has_color);
         let ended = Arc::default();
         for signal in [SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&ended)).context("signals cannot be caught")?;
@@ -60,7 +68,10 @@ impl Screen {
         Ok(Self {
             terminal,
             ended,
-            controls: Controls::default(),
+            controls: Controls {
+                has_color,
+                ..Controls::default()
+            },
             notice: None,
         })
     }
@@ -121,6 +132,7 @@ struct Controls {
     is_searching: bool,
     /// How many items were visible when the view was last drawn.
     page: u16,
+    has_color: bool,
 }
 
 impl Controls {
@@ -175,13 +187,17 @@ impl Controls {
         let found = self.found(frame);
         let chosen = self.items.selected().unwrap_or(0).min(found.len().saturating_sub(1));
         self.items.select((!found.is_empty()).then_some(chosen));
-        let mut head: Vec<Line<'_>> = frame.head().into_iter().map(Line::from).collect();
-        if let Some(state) = head.get_mut(1) {
-            *state = std::mem::take(state).style(Modifier::BOLD);
-        }
-        head.push(Line::default());
-        let warnings = notice.map(one_line).into_iter().chain(frame.warnings());
-        head.extend(warnings.map(|text| Line::styled(text, Color::Red)));
+        let [name, state, rates, latencies] = frame.head();
+        let mut head = vec![
+            Line::from(name),
+            self.state_line(frame.state, &state),
+            Line::from(rates),
+            Line::from(latencies),
+            Line::default(),
+        ];
+        let (red, warnings) = (self.color(Color::Red), frame.warnings());
+        let warnings = notice.map(one_line).into_iter().chain(warnings);
+        head.extend(warnings.map(|text| Line::styled(text, red)));
         let shards = found
             .get(chosen)
             .map(|item| frame.shards_of(&item.sku))
@@ -205,17 +221,41 @@ impl Controls {
         canvas.render_widget(self.footer(&found, frame.items.len()), last);
     }
 
+    fn color(&self, color: Color) -> Style {
+        if self.has_color {
+            Style::new().fg(color)
+        } else {
+            Style::new()
+        }
+    }
+
+    /// The line that begins with the sale's state, which has its colour.
+    fn state_line(&self, state: SaleState, line: &str) -> Line<'static> {
+        let style = match state {
+            SaleState::Open if self.has_color => self.color(Color::Green),
+            SaleState::Paused if self.has_color => self.color(Color::Yellow),
+            SaleState::Closed => Modifier::DIM.into(),
+            _ => Modifier::BOLD.into(),
+        };
+        let (word, rest) = line.split_at(state.as_str().len());
+        Line::from(vec![
+            Span::styled(word.to_owned(), style),
+            Span::styled(rest.to_owned(), Modifier::BOLD),
+        ])
+    }
+
     fn draw_items(&mut self, canvas: &mut ratatui::Frame<'_>, area: Rect, items: &[&ItemStats]) {
         self.page = area.height.saturating_sub(1);
         let widest = items.iter().map(|item| Span::raw(item.sku.as_str()).width()).max();
         let numbers = ["TOTAL", "AVAILABLE", "HELD", "SOLD", "IN TRANSIT"];
+        let (sold, held) = (self.color(Color::Green), self.color(Color::Yellow));
         let right = |text: String| Cell::from(Line::from(text).right_aligned());
         let header = std::iter::once(Cell::from("SKU")).chain(numbers.map(|name| right(name.to_owned())));
         let rows = items.iter().map(|item| {
             let counts = [item.total, item.available, item.held, item.sold, item.in_transit];
             let cells = std::iter::once(Cell::from(item.sku.as_str()));
             let cells = cells.chain(counts.map(|count| right(count.to_string())));
-            Row::new(cells.chain([Cell::from(bar(item))]))
+            Row::new(cells.chain([Cell::from(bar(item, sold, held))]))
         });
         let widths = [Constraint::Length(length(widest.unwrap_or(0)).clamp(8, 64))];
         let widths = widths.into_iter().chain([11; 5].map(Constraint::Length));
@@ -247,7 +287,7 @@ fn text<S: Into<String>>(lines: Vec<S>) -> Paragraph<'static> {
 }
 
 /// `█` sold, `▒` held, `·` free. Rounding never hides sold or held units.
-fn bar(item: &ItemStats) -> Line<'static> {
+fn bar(item: &ItemStats, sold_style: Style, held_style: Style) -> Line<'static> {
     let units = |count: i64| u64::try_from(count).unwrap_or(0);
     let (total, columns) = (units(item.total).max(1), u128::from(BAR_WIDTH));
     let width = |count: i64| match units(count) {
@@ -260,8 +300,8 @@ fn bar(item: &ItemStats) -> Line<'static> {
         Span::styled(symbol.repeat(usize::try_from(width).unwrap_or(0)), style)
     };
     Line::from(vec![
-        part("█", sold, Color::Green.into()),
-        part("▒", held, Color::Yellow.into()),
+        part("█", sold, sold_style),
+        part("▒", held, held_style),
         part("·", columns - sold - held, Style::new()),
     ])
 }
@@ -327,6 +367,34 @@ mod tests {
     }
 
     #[test]
+    fn colors_have_a_meaning_and_may_be_left_out() {
+        let colors = |has_color: bool, state: &str| {
+            let mut terminal = Terminal::new(TestBackend::new(110, 16)).unwrap();
+            let mut controls = Controls {
+                has_color,
+                ..Controls::default()
+            };
+            let frame = frame(state);
+            let drawn = terminal
+                .draw(|canvas| controls.draw(canvas, &frame, &History::default(), None))
+                .unwrap();
+            let cells: Vec<_> = drawn.buffer.content().to_vec();
+            assert!(cells.iter().all(|cell| cell.bg == Color::Reset));
+            // The state's word, the warning and the bar, which is in the row of the only item.
+            let row = |number: usize| &cells[number * 110..][..110];
+            let color_of = |symbol: &str| row(7).iter().find(|cell| cell.symbol() == symbol).unwrap().fg;
+            [row(1)[0].fg, row(5)[0].fg, color_of("█"), color_of("▒")]
+        };
+        let (green, yellow, red, none) = (Color::Green, Color::Yellow, Color::Red, Color::Reset);
+        assert_eq!(colors(true, "open"), [green, red, green, yellow]);
+        assert_eq!(colors(true, "paused")[0], yellow);
+        for state in ["draft", "scheduled", "closed"] {
+            assert_eq!(colors(true, state)[0], none, "{state}");
+        }
+        assert_eq!(colors(false, "open"), [none; 4]);
+    }
+
+    #[test]
     fn keys_reach_each_item_on_a_small_terminal() {
         let mut frame = frame("open");
         frame.items = (0..100).map(|number| item(&format!("item-{number:02}"))).collect();
@@ -380,7 +448,7 @@ mod tests {
                 sold,
                 ..item("a")
             };
-            bar(&item).to_string()
+            bar(&item, Style::new(), Style::new()).to_string()
         };
         assert_eq!(drawn(1_000_000, 1, 1), format!("█▒{}", "·".repeat(28)));
         assert_eq!(drawn(10, 5, 5), format!("{}{}", "█".repeat(15), "▒".repeat(15)));
