@@ -1,9 +1,9 @@
 //! `flashsale guards`: shows and changes the guards on shoppers' requests, as all instances follow them now.
 
-use super::Failure;
 use super::answer::{cell, show};
 use super::client::ApiArgs;
 use super::output::Table;
+use super::{Failure, number};
 use crate::domain::stage::Stage;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
@@ -46,7 +46,7 @@ Examples:
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
         /// Set the values for so many of a hundred shoppers; the others keep theirs.
-        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+        #[arg(long, value_name = "PERCENT", value_parser = number::whole(0_u32, 100))]
         percent: Option<u32>,
         /// Refuse nobody by these values: only count what they would refuse.
         #[arg(long, requires = "percent")]

@@ -6,12 +6,12 @@ use super::output::{self, Table};
 use super::progress::Progress;
 use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
-use super::{Failure, archive, human, pages, report, watch};
+use super::{Failure, archive, human, number, pages, report, watch};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::language::Language;
 use crate::domain::report::ShardStats;
 use crate::domain::sale::{NewSale, SaleState, Step, Transition};
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale_guards::{ADMISSIONS_MAX, SaleGuards};
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
@@ -270,7 +270,7 @@ struct Amended {
     #[arg(long, value_name = "TIME")]
     ends_at: Option<String>,
     /// How many shoppers the waiting room admits a second.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole(1, ADMISSIONS_MAX))]
     admissions_per_second: Option<u32>,
 }
 

@@ -15,7 +15,7 @@ const PROOF_COST_MAX: u32 = 1_000_000;
 /// The highest limit on unpaid holds.
 const HOLDS_MAX: u32 = 100_000;
 /// The most shoppers per second that a waiting room admits.
-pub(super) const ADMISSIONS_MAX: u32 = 1_000_000;
+pub const ADMISSIONS_MAX: u32 = 1_000_000;
 const ADMISSION_SECONDS_MIN: u32 = 10;
 
 /// What a shopper must solve for a purchase token.
