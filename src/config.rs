@@ -17,6 +17,7 @@ mod unknown;
 use crate::domain::alert::AlertWebhook;
 use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::guard::GuardSettings;
+use crate::domain::operator_keys::OperatorKeys;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
@@ -121,6 +122,8 @@ variables! {
         "the only address of `/console`, `/v1/admin` and `/metrics`, if set";
     ADMIN_KEY: Secret, Required, config.admin_key: Secret<String> = secret(at_least(16, strength::check)),
         "operators' bearer key, at least 16 bytes; one that is easy to guess is refused (`openssl rand -hex 32`)";
+    OPERATOR_KEYS: Secret, Optional, together.operator_keys: Secret<OperatorKeys>,
+        "further keys, each of one operator, `NAME:ROLE:KEY` separated by commas; a role is `view`, `run` or `all`";
     JWT_SECRET: Secret, Required, config.jwt_secret: Secret<String> = secret(at_least(32, strength::check_repetition)),
         "HS256 secret of shoppers' tokens, at least 32 bytes";
     WEBHOOK_SECRET: Secret, Required, config.webhook_secret: Secret<Vec<u8>> = secret(webhook_key),
@@ -407,6 +410,8 @@ mod tests {
             (DATABASE_URL, "mysql://x"),
             (ADMIN_KEY, "short"),
             (ADMIN_KEY, "changeme-changeme"),
+            (OPERATOR_KEYS, "ada:boss:9b74c9897bac770ffc029102a200c5de"),
+            (OPERATOR_KEYS, "ada:run:changeme-changeme"),
             (JWT_SECRET, "changemechangemechangemechangeme"),
             (WEBHOOK_SECRET, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             (JWT_SECRET, "9b74c9897bac770f"),

@@ -21,6 +21,7 @@ pub mod image_url;
 pub mod keyed_hash;
 pub mod language;
 mod names;
+pub mod operator_keys;
 pub mod order;
 pub mod outage;
 pub mod payment;

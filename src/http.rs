@@ -24,6 +24,7 @@ pub mod views;
 use crate::config::Secret;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardSettings;
+use crate::domain::operator_keys::OperatorKeys;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::token_keys::TokenKeys;
 use crate::flow::App;
@@ -74,7 +75,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     pub tokens: Tokens,
     pub token_keys: TokenKeys,
-    pub admin_key: Secret<String>,
+    pub operator_keys: Secret<OperatorKeys>,
     pub webhook_secret: Secret<Vec<u8>>,
     pub challenge_drawer: ChallengeDrawer,
     /// The limits on requests, in front of the shoppers' routes.

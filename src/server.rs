@@ -385,7 +385,7 @@ fn shared(config: &Config, app: &App, gate: &Arc<Gate>, instance: String, ending
         metrics: Arc::clone(&app.metrics),
         tokens: Tokens::new(config.jwt_secret.expose().as_bytes()),
         token_keys: config.token_keys.expose().clone(),
-        admin_key: config.admin_key.clone(),
+        operator_keys: config.operator_keys.clone(),
         webhook_secret: config.webhook_secret.clone(),
         challenge_drawer: ChallengeDrawer::default(),
         gate: Arc::clone(gate),

@@ -2,12 +2,13 @@
 
 use super::settings::Settings;
 use super::{
-    ADMIN_LISTEN, ALERT_WEBHOOK_SECRET, ALERT_WEBHOOK_URL, ConfigError, DEVELOPMENT, JWT_SECRET, LISTEN, OTLP_RATIO,
-    OTLP_URL, PREFIX, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Result, Secret, TLS_CERT, TLS_KEY, TOKEN_KEYS,
-    TRUSTED_PROXIES, Traces, WEBHOOK_SECRET, parse, strength, tls, transport,
+    ADMIN_KEY, ADMIN_LISTEN, ALERT_WEBHOOK_SECRET, ALERT_WEBHOOK_URL, ConfigError, DEVELOPMENT, JWT_SECRET, LISTEN,
+    OPERATOR_KEYS, OTLP_RATIO, OTLP_URL, PREFIX, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Result, Secret,
+    TLS_CERT, TLS_KEY, TOKEN_KEYS, TRUSTED_PROXIES, Traces, WEBHOOK_SECRET, parse, strength, tls, transport,
 };
 use crate::domain::alert::AlertWebhook;
 use crate::domain::guard::GuardSettings;
+use crate::domain::operator_keys::OperatorKeys;
 use crate::domain::redis_certificates::{ClientCertificate, RedisCertificates};
 use crate::domain::token_keys::TokenKeys;
 use crate::domain::webhook;
@@ -50,6 +51,15 @@ pub fn development(settings: &Settings) -> Result<bool> {
              listen on 127.0.0.1, or set it to false"
         )),
         _ => Err("must be true, false or auto".to_owned()),
+    })
+}
+
+/// The keys of operators: the shared one, and the named ones.
+pub fn operator_keys(settings: &Settings) -> Result<Secret<OperatorKeys>> {
+    let shared = settings.get(ADMIN_KEY).unwrap_or_default();
+    let check = parse::at_least(16, strength::check);
+    settings.secret(OPERATOR_KEYS, |named| {
+        OperatorKeys::parse(shared, named, |key| check(key).map(|_key| ()))
     })
 }
 

@@ -92,7 +92,7 @@ impl SessionSecret {
 pub const OPERATOR_MAX: usize = 64;
 
 plain_text! {
-    /// The name that an operator gives. Operators share one key, so it is not verified.
+    /// The name of an operator: of a named key, or as given, without proof, with the shared key.
     OperatorName OPERATOR_MAX
 }
 
@@ -187,7 +187,7 @@ pub struct Action {
     pub actor: String,
     /// The session of the console, if the actor has one.
     pub session_id: Option<Uuid>,
-    /// The name that the operator gave. It is not verified: operators share one key.
+    /// The name of the operator's key, or the name that was given with the shared key, which proves none.
     pub operator: Option<String>,
     /// The client's address.
     pub address: Option<String>,

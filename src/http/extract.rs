@@ -4,6 +4,7 @@ use crate::domain::code::Code;
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
+use crate::domain::operator_keys::{OperatorKey, Role};
 use crate::flow::App;
 use crate::http::explain::{parse_json, parse_query};
 use crate::http::problem::Problem;
@@ -26,6 +27,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The header with a client's name for a request, the same on every retry.
@@ -78,8 +80,9 @@ pub struct Browser(pub Option<Shopper>);
 pub struct Operator {
     /// How the operator is known: by the operators' key, or by a session of the console.
     pub actor: Actor,
-    /// The name that the operator gave at sign-in.
+    /// The name of the operator's key, or what the operator gave at sign-in.
     pub name: Option<OperatorName>,
+    pub role: Role,
     /// The session of the console, if there is one.
     pub session: Option<OpenSession>,
 }
@@ -89,6 +92,8 @@ pub struct Operator {
 pub struct OpenSession {
     /// The secret in its cookie.
     pub secret: SessionSecret,
+    /// The key that began it.
+    pub key: Arc<OperatorKey>,
     /// When it ends by itself.
     pub expires_at: DateTime<Utc>,
 }

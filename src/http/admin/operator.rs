@@ -2,15 +2,16 @@
 //!
 //! No request reaches a handler under `/v1/admin` before [`only_operators`] has identified its sender.
 //!
-//! An operator is identified by the operators' key, or by the session cookie of the console. A browser sends the cookie
-//! with any request that any page makes. So a request that changes something must not come from another origin. It also
-//! needs the session's request token, which only a page of this instance can read.
+//! An operator is identified by a key of the operators, or by the session cookie of the console, which a key began. A
+//! browser sends the cookie with any request that any page makes. So a request that changes something must not come from
+//! another origin. It also needs the session's request token, which only a page of this instance can read.
 //!
-//! An action is recorded in the audit log before it begins.
+//! An action is recorded in the audit log before it begins. The role of the key must include it.
 
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OperatorName, Session, SessionSecret, detail};
 use crate::domain::fault::Fault;
+use crate::domain::operator_keys::{OperatorKey, OperatorKeys};
 use crate::flow::operate::console;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
@@ -29,8 +30,8 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _};
 use futures_util::future::LocalBoxFuture;
+use std::sync::Arc;
 use std::time::Duration;
-use subtle::ConstantTimeEq as _;
 
 /// The cookie of a session.
 pub const SESSION_COOKIE: &str = "flashsale_console";
@@ -48,13 +49,13 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         return Ok(known.clone());
     }
     let api = api(request)?;
-    let expected = api.admin_key.expose();
     if request.headers().contains_key(AUTHORIZATION) {
         let given = bearer(request.headers()).unwrap_or_default().as_bytes();
-        if bool::from(given.ct_eq(expected.as_bytes())) {
+        if let Some(key) = api.operator_keys.expose().find(given) {
             return Ok(Operator {
                 actor: Actor::ApiKey,
-                name: None,
+                name: key.name.clone(),
+                role: key.role,
                 session: None,
             });
         }
@@ -62,14 +63,14 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         let _exhausted = wrong_key(api, request);
         return Err(unauthenticated("the operators' key is wrong"));
     }
-    let Some(secret) = secret_of(api, request) else {
+    let Some((secret, key)) = secret_of(api, request) else {
         return Err(unauthenticated("the operators' key is missing"));
     };
     if !request.method().is_safe() {
         // A repeated header counts as none.
         let given = single(request.headers(), REQUEST_TOKEN).ok().flatten();
         let given = given.unwrap_or_default().as_bytes();
-        if !is_from_here(request) || !secret.is_request_token(expected, given) {
+        if !is_from_here(request) || !secret.is_request_token(key.text(), given) {
             note_refusal(api, request, Code::ConsoleTokenRequired);
             return Err(Problem::new(
                 Code::ConsoleTokenRequired,
@@ -77,12 +78,14 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
             ));
         }
     }
-    match find_session(api, secret).await? {
+    match find_session(api, secret, Arc::clone(&key)).await? {
         Some(session) => Ok(Operator {
             actor: Actor::Console(session.id),
             name: session.operator,
+            role: key.role,
             session: Some(OpenSession {
                 secret,
+                key,
                 expires_at: session.expires_at,
             }),
         }),
@@ -90,12 +93,12 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
     }
 }
 
-/// Whether a request has the operators' key, for routes that only say more with it. Counts a wrong key.
+/// Whether a request has a key of the operators, for routes that only say more with it. Counts a wrong key.
 pub(in crate::http) fn shows_key(request: &HttpRequest) -> bool {
     let (Ok(api), Some(given)) = (api(request), bearer(request.headers())) else {
         return false;
     };
-    let is_key = bool::from(given.as_bytes().ct_eq(api.admin_key.expose().as_bytes()));
+    let is_key = api.operator_keys.expose().find(given.as_bytes()).is_some();
     if !is_key {
         let _exhausted = wrong_key(api, request);
     }
@@ -128,29 +131,35 @@ pub(in crate::http) fn cookie_name(api: &Api, request: &HttpRequest) -> &'static
     }
 }
 
-/// The secret in a request's session cookie, if we signed it. A read that a page of another site made the browser send
-/// has none: that page could start audits, or keep streams open.
-pub(in crate::http) fn secret_of(api: &Api, request: &HttpRequest) -> Option<SessionSecret> {
+/// The secret in a request's session cookie, with the key that we signed it by. A read that a page of another site made
+/// the browser send has none: that page could start audits, or keep streams open.
+pub(in crate::http) fn secret_of(api: &Api, request: &HttpRequest) -> Option<(SessionSecret, Arc<OperatorKey>)> {
     let site = request.headers().get("Sec-Fetch-Site").map(HeaderValue::as_bytes);
     if request.method().is_safe() && matches!(site, Some(b"cross-site" | b"same-site")) {
         return None;
     }
-    secret_in(request, cookie_name(api, request), api.admin_key.expose())
+    secret_in(request, cookie_name(api, request), api.operator_keys.expose())
 }
 
-fn secret_in(request: &HttpRequest, name: &str, admin_key: &str) -> Option<SessionSecret> {
+fn secret_in(request: &HttpRequest, name: &str, keys: &OperatorKeys) -> Option<(SessionSecret, Arc<OperatorKey>)> {
     let lists = request.headers().get_all(COOKIE);
     let pairs = lists
         .filter_map(|list| list.to_str().ok())
         .flat_map(|list| list.split(';'));
     let mut values = pairs.filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
-    values.find_map(|value| SessionSecret::parse(value, admin_key))
+    values.find_map(|value| {
+        let mut keys = keys.each();
+        keys.find_map(|key| Some((SessionSecret::parse(value, key.text())?, Arc::clone(key))))
+    })
 }
 
 /// The session of this secret, if it has not ended.
-pub(super) async fn find_session(api: &Api, secret: SessionSecret) -> Result<Option<Session>, Problem> {
-    let key = api.admin_key.clone();
-    api.for_operator(move |app| async move { console::session(&app, key.expose(), &secret).await })
+pub(super) async fn find_session(
+    api: &Api,
+    secret: SessionSecret,
+    key: Arc<OperatorKey>,
+) -> Result<Option<Session>, Problem> {
+    api.for_operator(move |app| async move { console::session(&app, key.text(), &secret).await })
         .await
 }
 
@@ -236,7 +245,9 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         return Ok(None);
     }
     let name = match operator.actor {
-        Actor::Console(_) => operator.name.clone(),
+        // A key proves its name, and no header replaces it.
+        _ if operator.name.is_some() => operator.name.clone(),
+        Actor::Console(_) => None,
         Actor::ApiKey | Actor::Nobody if is_read => name_of(request.headers()).ok().flatten(),
         Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
     };
@@ -269,7 +280,20 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
             .check(actor)
             .map_err(|wait| Problem::wait(Code::RateLimited, "too many refused actions of this operator", wait))?;
     }
+    let is_allowed = is_read || operator.role.may(&new.action);
     let id = begin_action(&api, new.clone()).await?;
+    if !is_allowed {
+        api.refused_actions.count(actor);
+        note(&api, id, Code::Forbidden.as_str(), None).await;
+        return Err(Problem::new(
+            Code::Forbidden,
+            format!(
+                "the role {} of your key does not include {}",
+                operator.role.as_str(),
+                new.action
+            ),
+        ));
+    }
     if is_read {
         api.known_reads.note(actor, &new);
     }
@@ -341,17 +365,17 @@ mod tests {
     #[test]
     fn a_cookie_among_others_is_found() {
         let secret = SessionSecret::new([5; 32]);
+        let keys = OperatorKeys::parse("shared", "ada:view:key", |_key| Ok(())).unwrap();
         let cookie = secret.encode("key");
         let of = |header: String| {
             let request = TestRequest::get().insert_header(("Cookie", header)).to_http_request();
-            secret_in(&request, SESSION_COOKIE, "key")
+            let found = secret_in(&request, SESSION_COOKIE, &keys);
+            found.map(|(secret, key)| (secret, key.text().to_owned()))
         };
-        assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), Some(secret));
+        let expected = Some((secret, "key".to_owned()));
+        assert_eq!(of(format!("a=b; {SESSION_COOKIE}={cookie}; c=d")), expected);
         // Another application may have set a cookie of this name for a wider path.
-        assert_eq!(
-            of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")),
-            Some(secret)
-        );
+        assert_eq!(of(format!("{SESSION_COOKIE}=x; {SESSION_COOKIE}={cookie}")), expected);
         for wrong in [
             format!("{SESSION_COOKIE}x={cookie}"),
             format!("x{SESSION_COOKIE}={cookie}"),

@@ -2,6 +2,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
+use crate::domain::operator_keys::OperatorKey;
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow::operate::console;
@@ -24,8 +25,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -66,9 +67,9 @@ const SESSION_CHECK_MAX: Duration = Duration::from_secs(5);
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignInBody {
-    /// The operators' key.
+    /// A key of the operators.
     key: String,
-    /// The operator's name for the audit log. It is not verified.
+    /// The operator's name for the audit log. It is not verified. A named key has its own.
     #[schemars(length(min = 1, max = OPERATOR_MAX), regex(pattern = PLAIN_PATTERN))]
     name: Option<String>,
 }
@@ -107,8 +108,7 @@ async fn sign_in(api: Data<Api>, request: HttpRequest, Json(body): Json<SignInBo
     let address = gateway::address_of(&api, &request)
         .ok_or_else(|| Problem::new(Code::Unavailable, "this request's address is not known"))?;
     let name: Option<OperatorName> = body.name.as_deref().map(|text| parsed("name", text)).transpose()?;
-    let expected = api.admin_key.expose().as_bytes();
-    if !bool::from(body.key.as_bytes().ct_eq(expected)) {
+    let Some(key) = api.operator_keys.expose().find(body.key.as_bytes()).cloned() else {
         return Err(match wrong_key(&api, &request) {
             None => Problem::new(Code::Unauthenticated, "key: this is not the operators' key"),
             Some(wait) => {
@@ -116,28 +116,25 @@ async fn sign_in(api: Data<Api>, request: HttpRequest, Json(body): Json<SignInBo
                 Problem::wait(Code::RateLimited, detail, wait)
             }
         });
-    }
-    let begun = begin_session(api.clone(), name, address);
+    };
+    let name = key.name.clone().or(name);
+    let begun = begin_session(api.clone(), Arc::clone(&key), name, address);
     let (session, secret) = to_the_end(begun).await??;
-    let cookie = cookie(
-        &secret.encode(api.admin_key.expose()),
-        SESSION_SECONDS,
-        cookie_name(&api, &request),
-    );
+    let cookie = cookie(&secret.encode(key.text()), SESSION_SECONDS, cookie_name(&api, &request));
     let mut answer = private(HttpResponse::Created());
     answer.insert_header((SET_COOKIE, cookie));
-    Ok(answer.json(view(&api, Some((&session, &secret)))))
+    Ok(answer.json(view(Some((&session, &secret, &*key)))))
 }
 
 /// Begins a session and records that in the audit log.
 async fn begin_session(
     api: Data<Api>,
+    key: Arc<OperatorKey>,
     name: Option<OperatorName>,
     address: IpAddr,
 ) -> Result<(Session, SessionSecret), Problem> {
-    let key = api.admin_key.clone();
     let begun =
-        api.for_operator(move |app| async move { console::sign_in(&app, key.expose(), name.as_ref(), address).await });
+        api.for_operator(move |app| async move { console::sign_in(&app, key.text(), name.as_ref(), address).await });
     let (session, secret) = begun.await?;
     let new = NewAction {
         actor: Actor::Console(session.id),
@@ -155,17 +152,20 @@ async fn begin_session(
 /// Whether there is a session, and what the console's pages need. No session is not an error.
 async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = match secret_of(&api, &request) {
-        Some(secret) => find_session(&api, secret).await?.map(|session| (session, secret)),
+        Some((secret, key)) => {
+            let session = find_session(&api, secret, Arc::clone(&key)).await?;
+            session.map(|session| (session, secret, key))
+        }
         None => None,
     };
-    let session = session.as_ref().map(|(session, secret)| (session, secret));
-    Ok(private(HttpResponse::Ok()).json(view(&api, session)))
+    let session = session.as_ref().map(|(session, secret, key)| (session, secret, &**key));
+    Ok(private(HttpResponse::Ok()).json(view(session)))
 }
 
 /// Ends the session on every instance.
 async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await.map_err(before_it_began)?;
-    let Some(OpenSession { secret, .. }) = operator.session else {
+    let Some(OpenSession { secret, key, .. }) = operator.session else {
         return Err(Problem::invalid(
             "there is no session: the operators' key needs no sign-out",
         ));
@@ -178,17 +178,21 @@ async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, 
         sale: None,
         detail: Map::new(),
     };
-    to_the_end(end_session(api.clone(), new, secret)).await??;
+    to_the_end(end_session(api.clone(), new, secret, key)).await??;
     let mut answer = private(HttpResponse::Ok());
     answer.insert_header((SET_COOKIE, cookie("", 0, cookie_name(&api, &request))));
-    Ok(answer.json(view(&api, None)))
+    Ok(answer.json(view(None)))
 }
 
 /// Records in the audit log that a session is to end, and ends it.
-async fn end_session(api: Data<Api>, new: NewAction, secret: SessionSecret) -> Result<(), Problem> {
+async fn end_session(
+    api: Data<Api>,
+    new: NewAction,
+    secret: SessionSecret,
+    key: Arc<OperatorKey>,
+) -> Result<(), Problem> {
     let id = begin_action(&api, new).await?;
-    let key = api.admin_key.clone();
-    let ended = api.for_operator(move |app| async move { console::sign_out(&app, key.expose(), &secret).await });
+    let ended = api.for_operator(move |app| async move { console::sign_out(&app, key.text(), &secret).await });
     let ended = ended.await;
     let outcome = ended
         .as_ref()
@@ -204,7 +208,7 @@ pub(super) async fn has_ended(api: &Api, session: Option<&OpenSession>) -> bool 
     if session.expires_at <= Utc::now() {
         return true;
     }
-    let found = console::session(&api.operators, api.admin_key.expose(), &session.secret);
+    let found = console::session(&api.operators, session.key.text(), &session.secret);
     matches!(timeout(SESSION_CHECK_MAX, found).await, Ok(Ok(None)))
 }
 
@@ -214,8 +218,8 @@ fn private(mut answer: HttpResponseBuilder) -> HttpResponseBuilder {
     answer
 }
 
-fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> SessionView {
-    let Some((session, secret)) = session else {
+fn view(session: Option<(&Session, &SessionSecret, &OperatorKey)>) -> SessionView {
+    let Some((session, secret, key)) = session else {
         return SessionView::default();
     };
     SessionView {
@@ -223,7 +227,7 @@ fn view(api: &Api, session: Option<(&Session, &SessionSecret)>) -> SessionView {
         session_id: Some(session.id),
         name: session.operator.as_ref().map(|name| name.as_str().to_owned()),
         expires_at: Some(time::format(&session.expires_at)),
-        request_token: Some(secret.request_token(api.admin_key.expose())),
+        request_token: Some(secret.request_token(key.text())),
         request_token_header: Some(REQUEST_TOKEN),
     }
 }

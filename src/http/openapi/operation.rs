@@ -293,6 +293,7 @@ impl<'a> Undescribed<'a> {
         this.takes("header", OPERATOR_HEADER, said, false, name, None)
             .refuses(&[
                 Code::ConsoleTokenRequired,
+                Code::Forbidden,
                 Code::InvalidRequest,
                 Code::PayloadTooLarge,
                 Code::RateLimited,

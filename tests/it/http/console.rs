@@ -505,6 +505,48 @@ async fn the_audit_log_shows_the_names_that_operators_gave() {
 }
 
 #[tokio::test]
+async fn a_named_key_proves_its_name_and_does_what_its_role_includes() {
+    let (view, run) = ("9b74c9897bac770ffc029102a200c5de", "c4ca4238a0b923820dcc509a6f75849b");
+    let keys = format!("ada:view:{view},bob:run:{run}");
+    let app = TestApp::with("api", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
+    let id = app.load_sale(&sale()).await;
+    let pause = format!("/v1/admin/sales/{id}/pause");
+    let by = |key, method, path| app.request(method, Who::Bearer(key), path);
+    app.send(by(view, Method::GET, "/v1/admin/sales")).await.ok(200);
+    let refused = app.send(by(view, Method::POST, &pause)).await.no(403, "forbidden");
+    assert!(refused.text("detail").contains("view"), "{refused:?}");
+    assert_eq!(app.admin(&id, "").await.ok(200).body["state"], "open");
+    // A header replaces no name that is proven.
+    let paused = by(run, Method::POST, &pause).header("X-Operator", "Eve");
+    app.send(paused).await.ok(200);
+    let create = by(run, Method::POST, "/v1/admin/sales").json(&json!({}));
+    app.send(create).await.no(403, "forbidden");
+    // The session has the name and the role of its key.
+    let answer = sign_in_with(&app, &json!({"key": view, "name": "Eve"})).await.ok(201);
+    assert_eq!(answer.text("name"), "ada");
+    let ada = Operator::of(&answer);
+    assert!(ada.is_signed_in(&app).await);
+    app.send(ada.asks(&app, Method::POST, &pause))
+        .await
+        .no(403, "forbidden");
+    let listed: Vec<_> = actions(&app, "?limit=5")
+        .await
+        .iter()
+        .map(|action| [&action["action"], &action["operator"], &action["outcome"]].map(Clone::clone))
+        .collect();
+    let expected = [
+        json!(["sales.pause", "ada", "forbidden"]),
+        json!(["session.create", "ada", "done"]),
+        json!(["sales.create", "bob", "forbidden"]),
+        json!(["sales.pause", "bob", "done"]),
+        json!(["sales.pause", "ada", "forbidden"]),
+    ];
+    assert_eq!(json!(listed), json!(expected));
+    app.send(ada.asks(&app, Method::DELETE, SESSION)).await.ok(200);
+    assert!(!ada.is_signed_in(&app).await);
+}
+
+#[tokio::test]
 async fn a_request_with_an_unprintable_name_is_refused_and_nothing_is_done() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale()).await;

@@ -14,6 +14,7 @@ use actix_web::{App as HttpApp, HttpResponse, HttpServer, ResponseError as _};
 use flashsale::config::Secret;
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::GuardSettings;
+use flashsale::domain::operator_keys::OperatorKeys;
 use flashsale::domain::shop_link::ShopLinks;
 use flashsale::domain::shop_look::ShopLook;
 use flashsale::domain::stage::StageKey;
@@ -45,7 +46,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
         metrics: Arc::default(),
         tokens: Tokens::new(JWT_SECRET.as_bytes()),
         token_keys: TokenKeys::derived(JWT_SECRET.as_bytes()),
-        admin_key: Secret::new(ADMIN_KEY.to_owned()),
+        operator_keys: Secret::new(OperatorKeys::parse(ADMIN_KEY, "", |_key| Ok(())).unwrap()),
         webhook_secret: Secret::new(app::webhook_key()),
         challenge_drawer: ChallengeDrawer::default(),
         gate: Arc::new(Gate::new(

@@ -1,0 +1,175 @@
+//! The keys of operators: the one that all may share, and named ones with a role. A named key proves its name.
+
+use super::console::OperatorName;
+use super::names::names;
+use std::sync::Arc;
+use subtle::ConstantTimeEq as _;
+
+/// What the holder of a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Only read.
+    View,
+    /// Also run published sales: [`RUN`].
+    Run,
+    All,
+}
+
+names! { Role: View "view", Run "run", All "all" }
+
+/// The actions of the role `run`, as the audit log names them. A new action needs `all`, until it stands here.
+const RUN: [&str; 11] = [
+    "bans.create",
+    "bans.lift",
+    "payments.settle",
+    "sales.close",
+    "sales.dead-letters.settle",
+    "sales.message.change",
+    "sales.open",
+    "sales.pause",
+    "sales.rebuild",
+    "sales.restock",
+    "sales.resume",
+];
+
+impl Role {
+    /// Whether the role includes this action, which changes something.
+    #[must_use]
+    pub fn may(self, action: &str) -> bool {
+        match self {
+            Self::View => false,
+            Self::Run => RUN.contains(&action),
+            Self::All => true,
+        }
+    }
+}
+
+pub struct OperatorKey {
+    /// The name of its only holder; none for the key that all may share.
+    pub name: Option<OperatorName>,
+    pub role: Role,
+    text: String,
+}
+
+impl OperatorKey {
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+#[derive(Clone)]
+pub struct OperatorKeys(Vec<Arc<OperatorKey>>);
+
+impl OperatorKeys {
+    /// The shared key, which may do all, and the named keys in `NAME:ROLE:KEY,NAME:ROLE:KEY…`. Each of these must pass
+    /// the `check`. The error shows no key.
+    ///
+    /// # Errors
+    /// Says what is wrong, and what to write instead.
+    pub fn parse(shared: &str, named: &str, check: impl Fn(&str) -> Result<(), String>) -> Result<Self, String> {
+        let mut keys = vec![Arc::new(OperatorKey {
+            name: None,
+            role: Role::All,
+            text: shared.to_owned(),
+        })];
+        for entry in named.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let mut parts = entry.splitn(3, ':');
+            let name = parts.next().and_then(|name| name.parse::<OperatorName>().ok());
+            let role = parts.next().and_then(Role::from_name);
+            let (Some(name), Some(role), Some(text)) = (name, role, parts.next()) else {
+                return Err(
+                    "is not a list of keys; write each as NAME:ROLE:KEY with commas in between; a role is view, run or \
+                     all"
+                        .to_owned(),
+                );
+            };
+            check(text).map_err(|problem| format!("has a key of {} that {problem}", name.as_str()))?;
+            if keys
+                .iter()
+                .any(|key| key.text == text || key.name.as_ref() == Some(&name))
+            {
+                return Err(format!(
+                    "has the name or the key of {} twice, or its key is the shared one",
+                    name.as_str()
+                ));
+            }
+            keys.push(Arc::new(OperatorKey {
+                name: Some(name),
+                role,
+                text: text.to_owned(),
+            }));
+        }
+        Ok(Self(keys))
+    }
+
+    /// The key with this text. Takes the same time for every wrong one of a length.
+    #[must_use]
+    pub fn find(&self, given: &[u8]) -> Option<&Arc<OperatorKey>> {
+        let mut found = None;
+        for key in &self.0 {
+            if bool::from(key.text.as_bytes().ct_eq(given)) {
+                found = Some(key);
+            }
+        }
+        found
+    }
+
+    pub fn each(&self) -> impl Iterator<Item = &Arc<OperatorKey>> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(named: &str) -> Result<OperatorKeys, String> {
+        OperatorKeys::parse("shared", named, |key| match key {
+            "weak" => Err("is weak".to_owned()),
+            _ => Ok(()),
+        })
+    }
+
+    #[test]
+    fn a_key_has_the_name_and_the_role_that_stand_beside_it() {
+        let keys = parse("ada:view:k1, 王伟:run:k:2").unwrap();
+        for (text, name, role) in [
+            ("shared", None, Role::All),
+            ("k1", Some("ada"), Role::View),
+            ("k:2", Some("王伟"), Role::Run),
+        ] {
+            let key = keys.find(text.as_bytes()).unwrap();
+            assert_eq!((key.name.as_ref().map(OperatorName::as_str), key.role), (name, role));
+        }
+        for wrong in ["", "k", "k1 ", "ada"] {
+            assert!(keys.find(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+        assert_eq!(parse("").unwrap().each().count(), 1);
+    }
+
+    #[test]
+    fn a_wrong_list_is_refused_without_its_keys() {
+        for wrong in [
+            "k1",
+            "ada:k1",
+            "ada:boss:k1",
+            ":run:k1",
+            "ada:run:weak",
+            "ada:run:shared",
+            "ada:run:k1,bob:view:k1",
+            "ada:run:k1,ada:view:k2",
+        ] {
+            let said = parse(wrong).err().unwrap();
+            assert!(!said.contains("k1") && !said.contains("shared,"), "{wrong}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_role_may_do_what_it_says() {
+        for (action, run) in [("sales.pause", true), ("sales.create", false), ("guards.change", false)] {
+            assert!(Role::All.may(action) && !Role::View.may(action));
+            assert_eq!(Role::Run.may(action), run, "{action}");
+        }
+    }
+}
