@@ -511,7 +511,7 @@ async fn a_named_key_proves_its_name_and_does_what_its_role_includes() {
     let app = TestApp::with("api", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
     let id = app.load_sale(&sale()).await;
     let pause = format!("/v1/admin/sales/{id}/pause");
-    let by = |key, method, path| app.request(method, Who::Bearer(key), path);
+    let by = |key: &str, method: Method, path: &str| app.request(method, Who::Bearer(key), path);
     app.send(by(view, Method::GET, "/v1/admin/sales")).await.ok(200);
     let refused = app.send(by(view, Method::POST, &pause)).await.no(403, "forbidden");
     assert!(refused.text("detail").contains("view"), "{refused:?}");
