@@ -43,6 +43,7 @@ pub mod up;
 mod watch;
 
 use crate::config::{Config, ConfigError, Secret};
+use crate::ledger::ConnectError;
 use crate::stderr;
 use crate::telemetry::{self, Export, Telemetry};
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -129,7 +130,7 @@ pub enum Failure {
     Usage(String),
     /// A fault: exit code 1.
     #[error("{0:#}")]
-    Fault(#[from] anyhow::Error),
+    Fault(#[source] anyhow::Error),
 }
 
 impl Failure {
@@ -147,6 +148,15 @@ impl Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::Usage(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast_ref() {
+            Some(ConnectError::SharedSessions(text)) => Self::Usage(text.clone()),
+            _ => Self::Fault(error),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ use locked_sales::LockedSales;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool, Postgres, Row as _, Transaction};
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -52,14 +52,26 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
 
 /// How long closing waits for statements that still run.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-/// How long the first connection may take.
+/// How long the first connections may take.
 const REACH_MAX: Duration = Duration::from_secs(5);
+/// How often the first connections are asked for their sessions. A busy pooler may give both the same one again.
+const SESSION_CHECKS: usize = 5;
 /// How long a statement waits for a lock.
 const LOCK_MAX: &str = "5s";
 /// How often a process asks whether another one has finished the migrations.
 const MIGRATED_EVERY: Duration = Duration::from_millis(250);
 /// How long a call waits for a free connection.
 const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
+
+/// Why the ledger cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The URL is that of a pooler whose clients share sessions. The text names the setting, and what to write.
+    #[error("{0}")]
+    SharedSessions(String),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
 
 /// A handle on the ledger; clones share its pools. Shoppers, operators, payments, the jobs, reports, upkeep and news have a
 /// pool each, so none can starve another.
@@ -81,8 +93,8 @@ impl Ledger {
     /// Connects, and fails if the server does not answer.
     ///
     /// # Errors
-    /// `Unavailable` when the server cannot be reached, or the URL is invalid.
-    pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, Fault> {
+    /// `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
+    pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, ConnectError> {
         reach(url).await?;
         Ok(Self {
             api: pool(url, pools.shoppers, "1500ms", "5s")?,
@@ -157,13 +169,13 @@ impl Ledger {
 /// transaction fails, and may be repeated.
 ///
 /// # Errors
-/// `Unavailable` when the server cannot be reached, `Bug` when a migration fails.
-pub async fn migrate(url: &str) -> Result<(), Fault> {
+/// `SharedSessions`, `Unavailable` when the server cannot be reached, or `Bug` when a migration fails.
+pub async fn migrate(url: &str) -> Result<(), ConnectError> {
     reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;
     let outcome = apply_missing(&pool).await;
     pool.close().await;
-    outcome
+    Ok(outcome?)
 }
 
 async fn apply_missing(pool: &PgPool) -> Result<(), Fault> {
@@ -219,37 +231,84 @@ async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fa
     Ok(())
 }
 
-/// Connects once, outside of any pool: a pool retries until its time is over, and loses the reason.
-async fn reach(url: &str) -> Result<(), Fault> {
-    let options = PgConnectOptions::from_str(url)?;
+/// Connects outside of any pool: a pool retries until its time is over, and loses the reason.
+///
+/// # Errors
+/// `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
+async fn reach(url: &str) -> Result<(), ConnectError> {
+    let options = options(url)?;
     let place = format!("{}:{}", options.get_host(), options.get_port());
-    let unreachable = |why: String| {
-        Fault::Unavailable(format!(
+    let unreachable = |why: &str| {
+        ConnectError::Fault(Fault::Unavailable(format!(
             "Postgres at {place} cannot be used: {why}; check FLASHSALE_DATABASE_URL"
-        ))
+        )))
     };
-    match tokio::time::timeout(REACH_MAX, PgConnection::connect_with(&options)).await {
-        Ok(Ok(connection)) => connection.close().await.map_err(Fault::from),
-        Ok(Err(sqlx::Error::Database(error))) => Err(unreachable(error.message().to_owned())),
-        Ok(Err(error)) => Err(unreachable(error.to_string())),
-        Err(_) => Err(unreachable("no answer in time".to_owned())),
+    match tokio::time::timeout(REACH_MAX, are_sessions_shared(&options)).await {
+        Ok(Ok(false)) => Ok(()),
+        Ok(Ok(true)) => Err(ConnectError::SharedSessions(format!(
+            "FLASHSALE_DATABASE_URL names a pooler at {place} whose clients share sessions (transaction mode); name one \
+             in session mode, or Postgres itself"
+        ))),
+        Ok(Err(sqlx::Error::Database(error))) => Err(unreachable(error.message())),
+        Ok(Err(error)) => Err(unreachable(&error.to_string())),
+        Err(_) => Err(unreachable("no answer in time")),
     }
+}
+
+/// Whether two open connections share a session of Postgres, or one changes between sessions. Then a prepared statement
+/// may be that of another connection, and a lock, a limit or `LISTEN` stays with a session that others use.
+///
+/// A pooler in transaction mode has a session for each transaction. Most take the session that was returned last, so
+/// both connections get the same one; the others take turns, so one connection gets several.
+async fn are_sessions_shared(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut first = PgConnection::connect_with(options).await?;
+    let mut second = PgConnection::connect_with(options).await?;
+    let (one, other) = (session(&mut first).await?, session(&mut second).await?);
+    let mut is_shared = one == other;
+    for _ in 0..SESSION_CHECKS {
+        is_shared |= session(&mut first).await? != one || session(&mut second).await? != other;
+    }
+    first.close().await?;
+    second.close().await?;
+    Ok(is_shared)
+}
+
+/// The number of the connection's session. Without a prepared statement, which a pooler may not know.
+async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    connection.fetch_one("select pg_backend_pid()").await?.try_get(0)
+}
+
+/// How to connect, with those parameters alone that every pooler takes. sqlx would add one for floats as text; they come
+/// in binary.
+fn options(url: &str) -> Result<PgConnectOptions, Fault> {
+    let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
+    Ok(match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("flashsale"),
+    })
 }
 
 /// A pool with time limits: `statement_max` for a statement, and `idle_max` for a pause inside a transaction. The
 /// second one frees the locks of a process that stands still. It connects at its first use, so that a busy Postgres keeps
 /// no process from starting.
 fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
-    let options = PgConnectOptions::from_str(url)?.options([
-        ("statement_timeout", statement_max),
-        ("lock_timeout", LOCK_MAX),
-        ("idle_in_transaction_session_timeout", idle_max),
-        ("application_name", "flashsale"),
-    ]);
+    let limits = format!(
+        "set statement_timeout = '{statement_max}'; set lock_timeout = '{LOCK_MAX}'; \
+         set idle_in_transaction_session_timeout = '{idle_max}'"
+    );
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
-        .connect_lazy_with(options))
+        // A pooler refuses or ignores limits that come as parameters of the connection.
+        .after_connect(move |connection, _| {
+            // Made of constants.
+            let limits = AssertSqlSafe(limits.clone());
+            Box::pin(async move {
+                connection.execute(limits).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options(url)?))
 }
 
 /// Maps an error of the client or the server to a fault.

@@ -61,7 +61,7 @@ impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         match error {
             ServeError::SchemaBehind(text) => Self::No(text),
-            ServeError::Fault(fault) => Self::Fault(fault),
+            ServeError::Fault(fault) => fault.into(),
         }
     }
 }

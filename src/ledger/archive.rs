@@ -3,7 +3,7 @@
 //! One transaction copies the rows, waits until the file is on disk, and deletes them. A crash before its commit leaves
 //! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too.
 
-use super::{Tx, begin_with, commit, pool};
+use super::{ConnectError, Tx, begin_with, commit, pool, reach};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use futures_util::TryStreamExt as _;
@@ -90,13 +90,14 @@ struct Foot {
 /// Writes every row of a sale that is over into a file, and deletes them.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not answer. Then the rows may be gone, and the file is whole if it ends with their
-/// number.
-pub async fn archive(url: &str, id: SaleId, file: File) -> Result<ArchiveOutcome, Fault> {
+/// `SharedSessions`, or `Unavailable` when Postgres does not answer. Then the rows may be gone, and the file is whole if
+/// it ends with their number.
+pub async fn archive(url: &str, id: SaleId, file: File) -> Result<ArchiveOutcome, ConnectError> {
+    reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;
     let outcome = archive_by(&pool, id, file).await;
     pool.close().await;
-    outcome
+    Ok(outcome?)
 }
 
 async fn archive_by(pool: &PgPool, id: SaleId, file: File) -> Result<ArchiveOutcome, Fault> {
@@ -183,14 +184,15 @@ async fn columns(tx: &mut Tx, table: &str) -> Result<Vec<String>, Fault> {
 /// Inserts the rows of a file that [`archive`] wrote.
 ///
 /// # Errors
-/// `Unavailable` when Postgres does not answer: the sale is restored or not. `Bug` when Postgres refuses a row: then
-/// nothing is restored.
-pub async fn restore(url: &str, file: File) -> Result<RestoreOutcome, Fault> {
+/// `SharedSessions`. `Unavailable` when Postgres does not answer: the sale is restored or not. `Bug` when Postgres
+/// refuses a row: then nothing is restored.
+pub async fn restore(url: &str, file: File) -> Result<RestoreOutcome, ConnectError> {
+    reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;
     let outcome = restore_by(&pool, file).await;
     pool.close().await;
     match outcome {
-        Err(Unrestored::Fault(fault)) => Err(fault),
+        Err(Unrestored::Fault(fault)) => Err(fault.into()),
         Err(Unrestored::File(why)) => Ok(RestoreOutcome::Unreadable(why)),
         Ok(outcome) => Ok(outcome),
     }

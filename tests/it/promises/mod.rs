@@ -21,6 +21,7 @@ mod outage;
 mod outage_answers;
 mod outage_shoppers;
 mod payment_races;
+mod pooler;
 mod recovery;
 mod replay;
 mod sharding;
