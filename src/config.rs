@@ -19,13 +19,16 @@ use crate::domain::connection_pools::ConnectionPools;
 use crate::domain::guard::GuardSettings;
 use crate::domain::operator_keys::OperatorKeys;
 use crate::domain::redis_certificates::RedisCertificates;
+use crate::domain::retention::{AUDIT_LOG_LEAST, Retention};
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::shop_look::{Accent, ShopLook};
 use crate::domain::token_keys::TokenKeys;
 use Unset::{Is, OffAlone, Optional, Required};
 use ipnet::IpNet;
-use parse::{address, at_least, connections, database_url, log_filter, number, proxies, rate, redis_url, webhook_key};
+use parse::{
+    address, at_least, connections, database_url, days, log_filter, number, proxies, rate, redis_url, webhook_key,
+};
 pub use settings::{Settings, Shown};
 use std::fmt;
 use std::net::SocketAddr;
@@ -47,6 +50,7 @@ macro_rules! variables {
         $(together.$part:ident: $whole:ty,)?
         $(guards.$guard:ident = $guard_parse:expr,)?
         $(connections.$limit:ident = $limit_parse:expr,)?
+        $(retention.$kept:ident = $kept_parse:expr,)?
         $(shop.$link:ident = $link_parse:expr,)?
         $(look.$feature:ident = $look_read:ident($look_parse:expr),)?
         $meaning:literal;
@@ -66,6 +70,8 @@ macro_rules! variables {
             pub guards: GuardSettings,
             /// How many connections of clients may be open.
             pub connections: ConnectionLimits,
+            /// How long the ledger keeps what it may forget.
+            pub retention: Retention,
             /// The shop's pages for signing in and paying.
             pub shop: ShopLinks,
             /// The shop's own look on the pages.
@@ -87,6 +93,7 @@ macro_rules! variables {
                         $($($guard: settings.value($variable, $guard_parse)?,)?)*
                     })?,
                     connections: ConnectionLimits { $($($limit: settings.value($variable, $limit_parse)?,)?)* },
+                    retention: Retention { $($($kept: settings.value($variable, $kept_parse)?,)?)* },
                     shop: ShopLinks { $($($link: settings.optional($variable, $link_parse)?,)?)* },
                     look: ShopLook { $($($feature: settings.$look_read($variable, $look_parse)?,)?)* },
                     exposed_files: exposed::files(settings),
@@ -118,6 +125,14 @@ variables! {
         "connections to Postgres that a process opens at most, as JSON: \
          `{\"shoppers\": 12, \"operators\": 6, \"payments\": 6, \"jobs\": 12, \"reports\": 4, \"upkeep\": 3}`; these are the \
          defaults, and one more gets the ledger's news";
+    RETENTION_ACCOUNTS_DAYS: Number, Is("0"), retention.accounts = days(1),
+        "days from a sale's end until its orders lose their accounts; 0 is never";
+    RETENTION_HISTORY_DAYS: Number, Is("0"), retention.history = days(1),
+        "days from a sale's end until its report loses its course; 0 is never";
+    RETENTION_AUDIT_LOG_DAYS: Number, Is("90"), retention.audit_log = days(AUDIT_LOG_LEAST),
+        "days that an entry of the audit log stays, 90 at least; 0 is for ever";
+    RETENTION_WARNINGS_DAYS: Number, Is("30"), retention.warnings = days(1),
+        "days that a guard warning stays; 0 is for ever";
     ADMIN_LISTEN: Text, Optional, together.admin_listen: Option<SocketAddr>,
         "the only address of `/console`, `/v1/admin` and `/metrics`, if set";
     ADMIN_KEY: Secret, Required, config.admin_key: Secret<String> = secret(at_least(16, strength::check)),
@@ -378,6 +393,7 @@ mod tests {
             assert_eq!((config.guards.address_rate, config.guards.account_rate), (50, 20));
             assert_eq!(config.connections.per_client, 500);
         }
+        assert_eq!(config.retention, Retention::default());
         assert_eq!(config.guards.shared_rate, 0);
         assert_eq!(config.guards.adaptive_max_rate, 0);
         assert!(config.trusted_proxies.is_empty());
@@ -450,6 +466,10 @@ mod tests {
             (DATABASE_POOLS, "{\"jobs\": 1001}"),
             (DATABASE_POOLS, "{\"jobs\": -2}"),
             (DATABASE_POOLS, "{\"news\": 2}"),
+            (RETENTION_ACCOUNTS_DAYS, "-1"),
+            (RETENTION_HISTORY_DAYS, "1.5"),
+            (RETENTION_AUDIT_LOG_DAYS, "89"),
+            (RETENTION_WARNINGS_DAYS, "36501"),
             (OTLP_URL, "ftp://example.org"),
             (OTLP_RATIO, "2"),
             (TLS_CERT, "/no/such/file"),

@@ -31,6 +31,7 @@ pub mod purchase;
 pub mod purchase_token;
 pub mod redis_certificates;
 pub mod report;
+pub mod retention;
 pub mod sale;
 pub mod sale_guards;
 pub mod sale_message;

@@ -9,6 +9,7 @@ pub mod settle;
 pub mod watch;
 
 use crate::domain::fault::Fault;
+use crate::domain::retention::Retention;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::stock::Stock;
@@ -84,6 +85,8 @@ pub struct App {
     pub alert_feed: Arc<watch::alert_feed::AlertFeed>,
     /// The readiness of this process, as of a moment ago.
     pub readiness: Arc<watch::readiness::Readiness>,
+    /// How long this process, if it runs the jobs, keeps what the ledger may forget.
+    pub retention: Retention,
     pub metrics: Arc<Metrics>,
 }
 
@@ -111,6 +114,7 @@ impl App {
             replay_probes: Arc::default(),
             alert_feed: Arc::default(),
             readiness: Arc::default(),
+            retention: Retention::default(),
             ledger,
         }
     }

@@ -27,6 +27,7 @@ pub mod pulse;
 pub mod rebuild;
 pub mod restock;
 pub mod retirement;
+pub mod retention;
 pub mod sale;
 pub mod turn;
 pub mod watch;

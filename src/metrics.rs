@@ -105,6 +105,7 @@ const JOBS: &[&str] = &[
     "settle",
     "load",
     "retire",
+    "retention",
     "conservation",
     "alerts",
 ];

@@ -87,7 +87,7 @@ macro_rules! job {
 }
 
 /// Every job but `release`, and the one that watches the drain.
-const JOBS: [(&str, &str, u64, Run); 8] = [
+const JOBS: [(&str, &str, u64, Run); 9] = [
     job!("beat", "* * * * * *", 5, settle::expire::beat),
     job!("expire", "* * * * * *", 55, settle::expire::expire_on_time),
     job!("transfers", "*/2 * * * * *", 30, recover::upkeep::finish_transfers),
@@ -96,6 +96,7 @@ const JOBS: [(&str, &str, u64, Run); 8] = [
     job!("conservation", "*/5 * * * * *", 55, watch::conservation::check_sales),
     job!("load", "*/10 * * * * *", 55, recover::upkeep::finish_loading),
     job!("retire", "30 * * * * *", 600, operate::retire::retire_ended),
+    job!("retention", "45 * * * * *", 55, operate::retention::forget_old),
 ];
 
 /// Keeps the permits of the sales' shards, and reconciles shards that lost theirs.

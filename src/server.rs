@@ -271,7 +271,10 @@ async fn connect(config: &Config) -> Result<Arc<App>, ServeError> {
     let stock = Stock::connect_with(config.redis_url.expose(), config.redis_certificates.expose())
         .await
         .map_err(anyhow::Error::from)?;
-    Ok(Arc::new(App::new(stock, ledger)))
+    Ok(Arc::new(App {
+        retention: config.retention,
+        ..App::new(stock, ledger)
+    }))
 }
 
 /// Logs why the servers of Redis cannot sell, and what their configuration risks.

@@ -22,7 +22,8 @@ const COLUMNS: [Column; 9] = [
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Lists what operators did at the console, by command or over the API, newest first. The server keeps ninety days.
+Lists what operators did at the console, by command or over the API, newest first. The server keeps ninety days, or
+FLASHSALE_RETENTION_AUDIT_LOG_DAYS.
 Operators choose their own names, and the server does not check them. An action without an outcome is under way, or its
 outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
 

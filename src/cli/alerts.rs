@@ -28,8 +28,8 @@ const COLUMNS: [Column; 6] = [
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The server keeps guard warnings for thirty days. With --json, `follow` prints each on a line of its own. Needs
-FLASHSALE_ADMIN_KEY.
+The server keeps guard warnings for thirty days, or FLASHSALE_RETENTION_WARNINGS_DAYS. With --json, `follow` prints each
+on a line of its own. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale alerts list

@@ -7,6 +7,7 @@ use crate::domain::guard::RATE_MAX;
 use crate::domain::host::Origin;
 use crate::domain::image_url::image_url;
 use crate::domain::plain::plain;
+use crate::domain::retention::DAYS_MAX;
 use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_look::SHOP_NAME_MAX;
 use crate::domain::webhook;
@@ -42,6 +43,17 @@ pub fn connections(least: usize) -> impl Fn(&str) -> Result<usize, String> {
     move |value| {
         let number = value.parse().ok().filter(|number| *number >= least);
         number.ok_or_else(|| format!("is not a whole number of connections, {least} or more"))
+    }
+}
+
+/// A number of days, at least this many; 0 is for ever.
+pub fn days(least: u16) -> impl Fn(&str) -> Result<Option<u16>, String> {
+    move |value| match value.parse::<u16>() {
+        Ok(0) => Ok(None),
+        Ok(days) if (least..=DAYS_MAX).contains(&days) => Ok(Some(days)),
+        _ => Err(format!(
+            "is not a whole number of days from {least} to {DAYS_MAX} (0 is for ever)"
+        )),
     }
 }
 

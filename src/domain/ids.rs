@@ -95,6 +95,13 @@ impl OrderId {
         bytes[4..6] == check(secret, bytes)
     }
 
+    /// The least and the greatest id of an order in the sale with this number.
+    #[must_use]
+    pub fn bounds_of_sale(number: u32) -> [Self; 2] {
+        let least = u128::from(number) << 96;
+        [least, least | (u128::MAX >> 32)].map(|id| Self(Uuid::from_u128(id)))
+    }
+
     /// The number of the order's sale. Meaningless if the id is not an order's.
     #[must_use]
     pub fn sale_number(&self) -> u32 {

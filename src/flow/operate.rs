@@ -8,5 +8,6 @@ pub mod inspect;
 pub mod message;
 pub mod preload;
 pub mod restock;
+pub mod retention;
 pub mod retire;
 pub mod transition;

@@ -189,12 +189,4 @@ impl Ledger {
         .await?;
         Ok(given_up.rows_affected())
     }
-
-    /// Deletes warnings older than thirty days.
-    pub async fn forget_alerts(&self) -> Result<(), Fault> {
-        sqlx::query!("delete from guard_alerts where raised_at < now() - interval '30 days'")
-            .execute(&self.jobs)
-            .await?;
-        Ok(())
-    }
 }

@@ -1,13 +1,10 @@
-//! The audit log of operators' actions: append-only, kept for ninety days.
+//! The audit log of operators' actions: append-only, kept for ninety days at least.
 
 use super::Ledger;
 use crate::domain::console::{Action, NewAction, OperatorName};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use serde_json::Value;
-
-/// The most actions that one run deletes.
-const FORGOTTEN_AT_ONCE: i64 = 10_000;
 
 impl Ledger {
     /// Stores that an action has begun; returns its number.
@@ -54,17 +51,5 @@ impl Ledger {
             max
         );
         rows.fetch_all(&self.reports).await.map_err(Fault::from)
-    }
-
-    /// Deletes actions older than ninety days, a bounded number at once. The table refuses to delete others.
-    pub async fn forget_actions(&self) -> Result<(), Fault> {
-        sqlx::query!(
-            "delete from operator_actions where action_id in (select action_id from operator_actions \
-             where begun_at < now() - interval '90 days' order by begun_at limit $1)",
-            FORGOTTEN_AT_ONCE
-        )
-        .execute(&self.jobs)
-        .await?;
-        Ok(())
     }
 }

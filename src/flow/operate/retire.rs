@@ -43,8 +43,7 @@ enum Retirement {
     Later,
 }
 
-/// Removes the sales that are due, and forgets old guard warnings, audit log entries, sessions and outages. Returns
-/// the number of sales.
+/// Removes the sales that are due. Returns their number.
 pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     retire_by_pages(app, SALES_MAX).await
 }
@@ -55,10 +54,6 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
 /// The first fault, or that of a shard that does not answer. The run goes on with the other sales and shards.
 pub async fn retire_by_pages(app: &App, sales_max: i64) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
-    totals.note(app.ledger.forget_alerts().await.map(|()| 0));
-    totals.note(app.ledger.forget_actions().await.map(|()| 0));
-    totals.note(app.ledger.forget_sessions().await.map(|()| 0));
-    totals.note(app.ledger.forget_outages().await.map(|()| 0));
     totals.note(forget_refused(app).await.map(|()| 0));
     totals.note(app.ledger.retry_unreadable().await.map(|_| 0));
     totals.note(note_over(app).await.map(|()| 0));

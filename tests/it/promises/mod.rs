@@ -24,6 +24,7 @@ mod payment_races;
 mod pooler;
 mod recovery;
 mod replay;
+mod retention;
 mod sharding;
 mod sold_out;
 mod split;
