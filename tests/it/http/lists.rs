@@ -109,7 +109,7 @@ fn the_audit_log_has_a_label_for_every_member_of_a_request() {
         .split("name: '")
         .skip(1);
     let terms = terms.map(|rest| rest.split('\'').next().unwrap());
-    let languages = Language::all().map(Language::code);
+    let languages = Language::all().map(|language| language.code());
     let labelled: BTreeSet<&str> = labelled.chain(terms).chain(AS_SENT).chain(languages).collect();
     let settings = words("set_");
     for (_, path, operation) in operations().filter(|(_, path, _)| path.starts_with("/v1/admin/")) {
