@@ -207,16 +207,10 @@ impl Ledger {
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
-        // Applied payments and owed refunds have an index each.
         let rows = sqlx::query_as!(
             Recorded,
-            "select payment_id as \"payment_id!\", order_id as \"order_id!\", amount_minor as \"amount_minor!\", \
-             currency as \"currency!\", outcome as \"outcome!\", reason, received_at as \"received_at!\", refunded_at, \
-             refund_reference from \
-                 (select * from payments where outcome = 'applied' and matched_order_id = any($1) \
-                  union all \
-                  select * from payments where outcome = 'refund_due' and matched_order_id = any($1)) matched \
-             order by received_at, payment_id",
+            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
+             refund_reference from payments where matched_order_id = any($1) order by received_at, payment_id",
             &orders
         )
         .fetch_all(&self.reports)

@@ -11,6 +11,7 @@ use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::flow::sell::shortage::{Cover, Shortage};
 use flashsale::flow::settle::drain::DrainOutcome;
+use flashsale::ledger::archive::{ArchiveOutcome, archive};
 use futures_util::future::join_all;
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -331,4 +332,50 @@ async fn lists_ask_once_when_the_held_units_of_all_their_sales_may_come_back() {
     let lists = join_all((0..10).map(|_| flow::sell::glance::next_releases_each(&app, &glances)));
     counting.statements(lists).await;
     assert_eq!(counting.calls_of("select s.sale_id, held.sku%").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archive_reads_a_few_pages_an_order_however_many_payments_and_items_there_are() {
+    const ORDERS: i64 = 2_000;
+    let mut counting = Counting::start().await;
+    let sale = counting.world.sale(&Terms::of(10, 1)).await;
+    let other = counting.world.sale(&Terms::of(10, 1)).await;
+    counting.world.end_keeper().await;
+    let orders = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, state, created_at, expires_at, resolved_at, epoch, seq) \
+         select gen_random_uuid(), $1, 0, 'mug', 'u' || n, 'k', 1, 0, 'EUR', 'cancelled', now(), \
+         now() + interval '1 hour', now(), 1, n from generate_series(1, 2000) n";
+    let payments = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, \
+         matched_order_id, settled_at) select seq || '-' || n, 'w', order_id, 1, 'EUR', 'refund_due', order_id, now() \
+         from orders cross join generate_series(1, 5) n where sale_id = $1";
+    let items = "insert into items (sale_id, sku, position, name, price_minor, currency, stock, per_user_limit) \
+         select $1, 'extra-' || n, n, 'extra', 0, 'EUR', 0, 1 from generate_series(1, 200) n";
+    let grants = "insert into grants (sale_id, sku, shard, granted) \
+         select sale_id, sku, 0, 0 from items where sale_id = $1 and stock = 0";
+    let delivered = "delete from outbox where sale_id = $1";
+    let retired = "update sales set retired_at = now() where sale_id = $1";
+    for (statement, of) in [
+        (orders, sale.id),
+        (orders, other.id),
+        (payments, other.id),
+        (items, sale.id),
+        (grants, sale.id),
+        (delivered, sale.id),
+        (retired, sale.id),
+    ] {
+        counting.world.execute(statement, of).await.unwrap();
+    }
+    sqlx::raw_sql("analyze")
+        .execute(&mut counting.connection)
+        .await
+        .unwrap();
+    let (database, file) = (counting.world.database.clone(), tempfile::tempfile().unwrap());
+    let (archived, _) = counting.statements(Box::pin(archive(&database, sale.id, file))).await;
+    assert!(matches!(archived, Ok(ArchiveOutcome::Archived(_))), "{archived:?}");
+    // The order's own page, and a few of the index that shows that no payment needs it.
+    let pages = counting.pages_of("delete from orders%").await;
+    assert!((ORDERS..20 * ORDERS).contains(&pages), "{pages}");
+    // One check for all grants, which reads the deleted orders once.
+    let pages = counting.pages_of("delete from grants%").await;
+    assert!((1..3 * ORDERS).contains(&pages), "{pages}");
 }
