@@ -1,7 +1,8 @@
 //! Archives of sales that are over. A file has every row of a sale, table by table, as Postgres copies them out and in.
 //!
 //! One transaction copies the rows, waits until the file is on disk, and deletes them. A crash before its commit leaves
-//! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too.
+//! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too. Both lock the rows
+//! of their sale alone, and counting leaves that sale out: all else goes on.
 
 use super::{ConnectError, Tx, begin_with, commit, pool, reach};
 use crate::domain::fault::Fault;

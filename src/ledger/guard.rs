@@ -54,7 +54,8 @@ impl Ledger {
         Ok(Ok(changed))
     }
 
-    /// Adds refusal counts, for sales that exist. Returns for how many pairs of sale and layer.
+    /// Adds refusal counts, for sales that exist. Returns for how many pairs of sale and layer. Sales that are being
+    /// archived are left out, as in [`Ledger::add_history`].
     pub async fn add_refusal_counts(&self, counts: &HashMap<(SaleId, Layer, Effect), u32>) -> Result<usize, Fault> {
         // In one order, so that two processes do not wait for each other.
         let mut pairs: BTreeMap<(Uuid, &str), (i64, i64)> = BTreeMap::new();
@@ -73,6 +74,7 @@ impl Ledger {
              select n.sale_id, n.layer, n.stopped, n.would_stop \
              from unnest($1::uuid[], $2::text[], $3::int8[], $4::int8[]) \
              as n (sale_id, layer, stopped, would_stop) join sales s on s.sale_id = n.sale_id \
+             for key share of s skip locked \
              on conflict (sale_id, layer) do update set stopped = known.stopped + excluded.stopped, \
              would_stop = known.would_stop + excluded.would_stop",
             &sales,

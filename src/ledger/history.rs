@@ -12,7 +12,8 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 impl Ledger {
-    /// Adds these counts up in the current second of each sale that exists.
+    /// Adds these counts up in the current second of each sale that exists. Sales that are being archived are left out:
+    /// the others' counts do not wait for them.
     pub async fn add_history(&self, counted: &[(SaleId, Counts)]) -> Result<(), Fault> {
         let sales: Vec<Uuid> = counted.iter().map(|(sale, _)| sale.0).collect();
         let answers: Vec<Value> = counted.iter().map(|(_, counts)| json!(counts.answers)).collect();
@@ -21,7 +22,7 @@ impl Ledger {
             "insert into sale_history as h (sale_id, at, answers, latency) \
              select n.sale_id, date_trunc('second', now()), n.answers, n.latency \
              from unnest($1::uuid[], $2::jsonb[], $3::jsonb[]) as n (sale_id, answers, latency) \
-             join sales s on s.sale_id = n.sale_id \
+             join sales s on s.sale_id = n.sale_id for key share of s skip locked \
              on conflict (sale_id, at) do update set answers = add_counts(h.answers, excluded.answers), \
                  latency = add_counts(h.latency, excluded.latency)",
             &sales,

@@ -7,10 +7,11 @@ use crate::support::servers;
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::event::{Event, Position, Reserved};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::guard::PageViewLimits;
+use flashsale::domain::guard::{Effect, Layer, PageViewLimits};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::pulse::Counts;
 use flashsale::domain::sale::{Item, NewSale, PurchaseRate, Sale, SaleState};
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::settle::drain::drain_to_now;
@@ -20,6 +21,7 @@ use flashsale::ledger::outbox::{Message, Outgoing};
 use flashsale::ledger::rebuild::{NotedServer, WholeShard};
 use flashsale::ledger::restock::TakenRestock;
 use sqlx::{Postgres, Transaction};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
@@ -690,4 +692,29 @@ async fn pending_decisions_do_not_keep_a_leaving_sale_in_redis() {
     flow::operate::retire::retire_ended(&world.app).await.unwrap();
     let retired = "select count(*) from sales where sale_id = $1 and retired_at is not null";
     assert_eq!(world.number(retired, sale.id).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_of_other_sales_do_not_wait_for_a_sale_that_is_being_archived() {
+    let world = World::new().await;
+    let archived = world.draft(&Terms::of(1, 1)).await;
+    let other = world.draft(&Terms::of(1, 1)).await;
+    // As `sale archive` locks it, until all its rows are in the file and deleted.
+    let mut archive = world.pool.begin().await.unwrap();
+    let lock = sqlx::query("select from sales where sale_id = $1 for update").bind(archived.0);
+    lock.execute(&mut *archive).await.unwrap();
+    let counts = Counts {
+        answers: [("sold_out".to_owned(), 1)].into(),
+        ..Counts::default()
+    };
+    let counted = [archived, other].map(|sale| (sale, counts.clone()));
+    world.app.ledger.add_history(&counted).await.unwrap();
+    let refused = HashMap::from([archived, other].map(|sale| ((sale, Layer::Address, Effect::Refused), 1)));
+    assert_eq!(world.app.ledger.add_refusal_counts(&refused).await.unwrap(), 1);
+    archive.rollback().await.unwrap();
+    for (sale, rows) in [(archived, 0), (other, 2)] {
+        let counted = "select (select count(*) from sale_history where sale_id = $1) \
+             + (select count(*) from guard_stopped where sale_id = $1)";
+        assert_eq!(world.number(counted, sale).await, rows);
+    }
 }
