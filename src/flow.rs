@@ -59,6 +59,8 @@ pub struct App {
     pub late_requests: Arc<sell::sold_out::LateRequests>,
     /// Each sale's free units, as of a moment ago.
     pub glances: Arc<sell::glance::Glances>,
+    /// Each sale's waiting lines, as of a moment ago.
+    pub lines: Arc<sell::waiting_room::Lines>,
     /// Drains of this process, by shard.
     pub drains: Arc<settle::drain::Drains>,
     /// Wakes the job `release`.
@@ -101,6 +103,7 @@ impl App {
             shortages: Arc::default(),
             late_requests: Arc::default(),
             glances: Arc::default(),
+            lines: Arc::default(),
             drains: Arc::default(),
             releases_wanted: Arc::default(),
             permits: Arc::default(),

@@ -4,6 +4,9 @@
 //! shards, so the lines are about equally long, and they advance equally fast. A shopper who comes before the start
 //! draws a lot, also a keyed hash of the shopper's id. So the time of arrival does not matter, and coming again draws
 //! the same lot. A shopper who comes later stands behind all of them, in the order of arrival.
+//!
+//! A position counts the shoppers of all lines who have an earlier place. There is none before the start, because others
+//! may still draw better lots. Afterwards it never grows: the ticket has the last one.
 
 use super::ids::{SaleId, UserId};
 use super::keyed_hash;
@@ -50,8 +53,49 @@ impl Member {
 pub struct Place {
     /// The line's name. A line that was lost and rebuilt has another.
     pub room: i64,
-    /// The position in the line; lower ones come first.
+    /// Lower ones come first, also over several lines.
     pub place: i64,
+}
+
+impl Place {
+    /// How long after the start the shopper came; 0 for a lot.
+    #[must_use]
+    pub fn came_after(&self) -> Millis {
+        (self.place - (1 << LOT_BITS)).max(0)
+    }
+}
+
+/// What a shopper's ticket proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    pub place: Place,
+    /// The last position that the shopper got for this place: 1 is next.
+    pub position: Option<i64>,
+}
+
+/// The line of one shard at one moment, in samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Line {
+    /// How many shoppers wait in it.
+    pub waiting: i64,
+    /// The rank in this line, from 0, and the place of some shoppers. Ranks ascend.
+    pub samples: Vec<(i64, i64)>,
+}
+
+impl Line {
+    /// How many of this line have an earlier place. Between two samples that are not neighbours, places count as evenly
+    /// spread.
+    #[must_use]
+    pub fn before(&self, place: i64) -> i64 {
+        let at = self.samples.partition_point(|(_, its)| *its < place);
+        let Some((rank, from)) = at.checked_sub(1).and_then(|at| self.samples.get(at)) else {
+            return 0;
+        };
+        let between = self.samples.get(at).map_or(0, |(next, to)| {
+            (next - rank - 1).saturating_mul(place - from) / (to - from).max(1)
+        });
+        rank + 1 + between
+    }
 }
 
 /// How many shoppers are in a waiting room.
@@ -68,11 +112,12 @@ pub struct RoomCount {
 pub enum Turn {
     /// The shopper waits.
     Waiting {
-        place: Place,
-        /// How many shoppers come first, over all shards; an estimate from the line of the shopper's own shard.
-        ahead: i64,
-        /// How many shoppers wait, over all shards; the same kind of estimate.
-        waiting: i64,
+        /// The place, with the position over all shards once it is known.
+        ticket: Ticket,
+        /// How many shoppers wait, over all shards; `None` if a shard did not answer.
+        waiting: Option<i64>,
+        /// Whether the next reading of the lines shows the position.
+        is_counted_soon: bool,
         /// The wait in milliseconds at the pace of the last seconds. Unknown while none is admitted.
         wait_ms: Option<Millis>,
         /// Whether no unit is free. Held units may come back, and the shopper keeps the place.
@@ -88,21 +133,27 @@ pub enum Turn {
 }
 
 impl TokenKeys {
-    /// The ticket for a shopper's place, which restores the place if the line is lost.
+    /// A shopper's ticket as text. It restores the place if the line is lost.
     #[must_use]
-    pub fn ticket(&self, sale: SaleId, user: &UserId, place: Place) -> String {
+    pub fn seal_ticket(&self, sale: SaleId, user: &UserId, ticket: Ticket) -> String {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
-        self.seal(TICKET, &format!("{}-{}", place.room, place.place), &bound)
+        let Place { room, place } = ticket.place;
+        let position = ticket.position.map(|position| format!("-{position}"));
+        self.seal(TICKET, &format!("{room}-{place}{}", position.unwrap_or_default()), &bound)
     }
 
-    /// The place in a shopper's ticket for a sale.
+    /// A shopper's ticket for a sale.
     #[must_use]
-    pub fn place(&self, ticket: &str, sale: SaleId, user: &UserId) -> Option<Place> {
+    pub fn open_ticket(&self, ticket: &str, sale: SaleId, user: &UserId) -> Option<Ticket> {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
-        let (room, place) = self.open(TICKET, ticket, &bound)?.split_once('-')?;
-        Some(Place {
-            room: room.parse().ok()?,
-            place: place.parse().ok()?,
+        let mut numbers = self.open(TICKET, ticket, &bound)?.split('-').map(str::parse::<i64>);
+        let mut next = || numbers.next()?.ok();
+        Some(Ticket {
+            place: Place {
+                room: next()?,
+                place: next()?,
+            },
+            position: next(),
         })
     }
 }
@@ -141,12 +192,27 @@ mod tests {
         let keys = TokenKeys::derived(&[1; 32]);
         let sale = |number| SaleId(Uuid::from_u128(number));
         let place = Place { room: 17, place: 4 };
-        let ticket = keys.ticket(sale(1), &user("ada"), place);
-        assert_eq!(keys.place(&ticket, sale(1), &user("ada")), Some(place));
-        assert_eq!(keys.place(&ticket, sale(1), &user("bob")), None);
-        assert_eq!(keys.place(&ticket, sale(2), &user("ada")), None);
-        let changed = ticket.replace("17-4", "17-1");
-        assert_eq!(keys.place(&changed, sale(1), &user("ada")), None);
-        assert!(!keys.is_admitted(&ticket, sale(1), &user("ada"), 0));
+        for position in [None, Some(9)] {
+            let proved = Ticket { place, position };
+            let ticket = keys.seal_ticket(sale(1), &user("ada"), proved);
+            assert_eq!(keys.open_ticket(&ticket, sale(1), &user("ada")), Some(proved));
+            assert_eq!(keys.open_ticket(&ticket, sale(1), &user("bob")), None);
+            assert_eq!(keys.open_ticket(&ticket, sale(2), &user("ada")), None);
+            let changed = ticket.replace("17-4", "17-1");
+            assert_eq!(keys.open_ticket(&changed, sale(1), &user("ada")), None);
+            assert!(!keys.is_admitted(&ticket, sale(1), &user("ada"), 0));
+        }
+    }
+
+    #[test]
+    fn a_line_counts_earlier_places_exactly_where_it_was_read_whole_and_evenly_between_samples() {
+        assert_eq!(Line::default().before(7), 0);
+        let line = Line {
+            waiting: 201,
+            samples: vec![(0, 10), (1, 20), (2, 20), (100, 1000), (200, 1000)],
+        };
+        for (place, before) in [(5, 0), (10, 0), (11, 1), (20, 1), (21, 3), (510, 51), (1000, 100), (1001, 201)] {
+            assert_eq!(line.before(place), before, "{place}");
+        }
     }
 }

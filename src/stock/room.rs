@@ -5,9 +5,21 @@ use super::keys::ShardKey;
 use super::script::{LEAVE_ROOM, WAITING_ROOM, number, text};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
-use crate::domain::sale::SaleState;
+use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
-use crate::domain::waiting_room::{Member, Place, RoomCount};
+use crate::domain::waiting_room::{Line, Member, Place, RoomCount};
+use futures_util::future::try_join_all;
+use std::iter::successors;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many shoppers at the heads of all lines together a reading of the lines shows one by one.
+const HEADS: i64 = 1024;
+
+/// Behind the head, each sample's rank is a sixteenth higher than the one before. With more than four shards the steps
+/// are wider, up to doubling, so that a reading takes about as many commands.
+const STEPS: i64 = 64;
+const STEP_MAX: i64 = 16;
 
 /// A shopper's request for a place in line.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +120,43 @@ impl Stock {
             "NOT_THERE" => Ok(false),
             other => Err(LEAVE_ROOM.unknown(other)),
         }
+    }
+
+    /// Reads the lines of a sale, in the order of its shards. The cost depends on the shards, and on the number of
+    /// shoppers only by its logarithm. A node of a cluster that does not answer within `patience` counts as unavailable.
+    ///
+    /// # Errors
+    /// `Unavailable` when a shard does not answer.
+    pub async fn read_lines(&self, sale: &Sale, patience: Duration) -> Result<Vec<Line>, Fault> {
+        let until = Instant::now() + patience;
+        let shards = i64::from(sale.shards);
+        let (head, steps) = ((HEADS / shards).max(1), (STEPS / shards).clamp(1, STEP_MAX));
+        let lines = ShardKey::all(sale).map(|shard| self.soon(until, self.read_line(shard, head, steps)));
+        try_join_all(lines).await
+    }
+
+    async fn read_line(&self, shard: ShardKey, head: i64, steps: i64) -> Result<Line, Fault> {
+        let room = shard.room();
+        let waiting: i64 = self.command(redis::cmd("ZCARD").arg(&room)).await?;
+        // The last one, too: it ends the line.
+        let behind = successors(Some(head), |rank| Some(rank + (rank / steps).max(1)));
+        let behind = behind.take_while(|rank| *rank < waiting - 1).chain([waiting - 1]);
+        let first_ones = [(0, head.min(waiting) - 1)].into_iter().filter(|_| waiting > 0);
+        let ranges: Vec<(i64, i64)> = first_ones
+            .chain(behind.filter(|rank| *rank >= head).map(|rank| (rank, rank)))
+            .collect();
+        let mut samples = Vec::new();
+        if !ranges.is_empty() {
+            let mut pipeline = redis::pipe();
+            for (first, last) in &ranges {
+                pipeline.cmd("ZRANGE").arg(&room).arg(first).arg(last).arg("WITHSCORES");
+            }
+            let read: Vec<Vec<(Vec<u8>, i64)>> = self.noted(self.link.ask_together(pipeline).await)?;
+            for ((first, _), read) in ranges.into_iter().zip(read) {
+                samples.extend((first..).zip(read.into_iter().map(|(_, place)| place)));
+            }
+        }
+        Ok(Line { waiting, samples })
     }
 
     /// Counts the waiting and the admitted shoppers of a shard.

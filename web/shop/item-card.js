@@ -286,7 +286,7 @@ export function itemCard(item, act, isVariant) {
         card.toggleAttribute('data-queued', isQueued);
         show(room.node, isQueued);
         if (isQueued) {
-            room.update(now, phase);
+            room.update(now, phase, sale.state === 'scheduled');
         }
         setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : '');
         show(timer, wait > 0);

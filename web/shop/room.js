@@ -20,10 +20,14 @@ export function notify(title, body) {
     }
 }
 
-// The place is an estimate from the line of one shard, so it is not shown more precisely than that.
-export function roughly(number) {
-    const step = number < 10 ? 1 : 10 ** Math.max(1, Math.floor(Math.log10(number)) - 1);
-    return Math.round(number / step) * step;
+// How many are ahead. The server counts the first ones exactly, and estimates from samples farther back.
+/** @type {(ahead: number) => string} */
+export function crowd(ahead) {
+    if (ahead < 1000) {
+        return String(ahead);
+    }
+    const step = 10 ** (Math.floor(Math.log10(ahead)) - 1);
+    return say('aboutNumber', { n: Math.round(ahead / step) * step });
 }
 
 // How much of the line has gone since this browser first saw it: 0 to 1.
@@ -42,12 +46,14 @@ export function waitingRoom() {
     const node = element('div', { class: 'room' }, place, bar, turn, kept, remind, heard);
     onPress(remind, () => Notification.requestPermission());
 
-    /** @type {(now: number | null, phase: Phase) => void} */
-    function update(now, phase) {
+    // `isEarly`: before the start, when there are no positions yet.
+    /** @type {(now: number | null, phase: Phase, isEarly: boolean) => void} */
+    function update(now, phase, isEarly) {
         const { position, wait, heardAt } = phase;
         const ahead = (position ?? 1) - 1;
-        setText(place, ahead === 0 ? say('queuedNext') : say('queuedAhead', { n: roughly(ahead) }));
-        show(place, position !== undefined);
+        const counted = ahead === 0 ? say('queuedNext') : say('queuedAhead', { n: crowd(ahead) });
+        setText(place, position === undefined ? say('queuedDraw') : counted);
+        show(place, position !== undefined || isEarly);
         setAttribute(bar, 'aria-label', say('queueBar'));
         setAttribute(bar, 'value', gone(phase).toFixed(3));
         show(bar, position !== undefined);

@@ -29,7 +29,7 @@ import { showDescription, showPicture, titled, watch } from './look.js';
 import { orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
-import { notify, roughly } from './room.js';
+import { crowd, notify } from './room.js';
 import { stateAt, timeOf } from './sale-state.js';
 import { payLink } from './shop-links.js';
 import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
@@ -180,7 +180,7 @@ function titleNews() {
     }
     if (phase?.kind === 'queued') {
         const ahead = phase.position === undefined ? null : phase.position - 1;
-        return ahead === null ? say('queued') : ahead === 0 ? say('titleNext') : say('titleQueued', { n: roughly(ahead) });
+        return ahead === null ? say('queued') : ahead === 0 ? say('titleNext') : say('titleQueued', { n: crowd(ahead) });
     }
     if (phase?.kind === 'trying') {
         return say('titleTrying');

@@ -2,21 +2,67 @@
 //!
 //! Every such request also moves the line on, so no job has to. A crash changes nothing: asking again finds the place.
 //! If Redis loses the line, each shopper's ticket restores the place at the next request.
+//!
+//! A shopper's position is over all shards. A process reads the lines once a second at most, for all shoppers. A reading
+//! counts for those who had joined before it began: it misses nobody who is ahead of them.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
-use crate::domain::waiting_room::{Member, Place, ROOM_MAX, RoomCount, Turn};
+use crate::domain::waiting_room::{Line, Member, ROOM_MAX, RoomCount, Ticket, Turn};
 use crate::flow::App;
 use crate::flow::sell::glance::{Glance, fresh_glance, last_glance};
 use crate::stock::keys::ShardKey;
 use crate::stock::room::{RoomAnswer, Waiting};
 use futures_util::future::try_join_all;
+use moka::future::Cache;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// How long after the start the recent admissions show the line's speed.
 const SPEED_KNOWN_AFTER: Millis = 10_000;
+
+/// How long a reading of all lines serves this process, also if a shard did not answer.
+const LINES_FRESH: Duration = Duration::from_secs(1);
+
+/// No shopper waits longer for a silent node of a cluster: the position is then as it was.
+const LINES_MAX: Duration = Duration::from_millis(300);
+
+/// How long a sale's last reading stays in memory.
+const LINES_KEPT: Duration = Duration::from_secs(60);
+
+/// The last reading of each sale's lines. Callers take turns at its lock, so one of them reads for all.
+pub struct Lines(Cache<SaleId, Arc<Mutex<Option<LineReading>>>>);
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(10_000).time_to_idle(LINES_KEPT).build())
+    }
+}
+
+/// All lines of a sale, in the order of its shards.
+#[derive(Clone)]
+struct LineReading {
+    begun: Instant,
+    /// The same by Redis's clock.
+    begun_at: Millis,
+    /// `None` if a shard did not answer.
+    lines: Option<Arc<Vec<Line>>>,
+}
+
+impl LineReading {
+    fn lines_without(&self, home: ShardKey) -> Option<Vec<&Line>> {
+        let lines = self.lines.as_ref()?.iter().zip(0_u16..);
+        Some(
+            lines
+                .filter(|(_, shard)| *shard != home.shard)
+                .map(|(line, _)| line)
+                .collect(),
+        )
+    }
+}
 
 /// The outcome of asking for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +78,12 @@ pub enum WaitOutcome {
     SaleNotFound,
 }
 
-/// Takes a place for a shopper, or returns how the place stands. `ticket` is the shopper's earlier place, which counts
-/// if the line has been lost since.
+/// Takes a place for a shopper, or returns how the place stands. The place of the shopper's earlier `ticket` counts if
+/// the line has been lost since, its position bounds the present one.
 ///
 /// # Errors
 /// `Unavailable` or `Incomplete` when the place is not known now; asking again finds the same place.
-pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -> Result<WaitOutcome, Fault> {
+pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) -> Result<WaitOutcome, Fault> {
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
@@ -59,10 +105,12 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         stay_ms: i64::from(sale.guards.admission_seconds) * 1000,
         free: free / shards,
         room_max: ROOM_MAX / u32::from(sale.shards),
-        place: ticket,
+        place: ticket.map(|ticket| ticket.place),
         now: None,
     };
-    let answer = app.stock.wait(ShardKey::home(&sale, user), user, &waiting).await?;
+    let home = ShardKey::home(&sale, user);
+    let answer = app.stock.wait(home, user, &waiting).await?;
+    let joined_by = Instant::now();
     Ok(match answer {
         RoomAnswer::Admitted { .. } if free <= 0.0 => WaitOutcome::Turn(Turn::SoldOut),
         RoomAnswer::Admitted { until } => WaitOutcome::Turn(Turn::Admitted { until }),
@@ -77,16 +125,48 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Place>) -
         } => {
             let to_start = glance.sale.starts_at.timestamp_millis() - glance.now();
             let rate = rate_milli.max(expected_rate_milli(to_start, waiting.rate));
-            let shards = i64::from(sale.shards);
+            let reading = read_lines(app, &sale, &glance).await;
+            let others = reading.lines_without(home);
+            // A reading that began earlier may miss shoppers who are ahead of this one.
+            let joined_at = glance.sale.starts_at.timestamp_millis() + place.came_after();
+            let is_counted = reading.begun >= joined_by || reading.begun_at > joined_at;
+            let before = |others: &Vec<&Line>| others.iter().map(|line| line.before(place.place)).sum::<i64>();
+            let counted = others.as_ref().filter(|_| is_counted && to_start <= 0);
+            let position = counted.map(|others| 1 + ahead + before(others));
+            let earlier = ticket.filter(|ticket| ticket.place == place);
+            let earlier = earlier.and_then(|ticket| ticket.position);
             WaitOutcome::Turn(Turn::Waiting {
-                place,
-                ahead: ahead * shards,
-                waiting: here * shards,
+                ticket: Ticket {
+                    place,
+                    position: position.into_iter().chain(earlier).min(),
+                },
+                is_counted_soon: others.is_some() && !is_counted && to_start <= 0,
+                waiting: others.map(|others| here + others.iter().map(|line| line.waiting).sum::<i64>()),
                 wait_ms: wait_ms(to_start, ahead, rate).filter(|_| free > 0.0),
                 sold_out: free <= 0.0,
             })
         }
     })
+}
+
+/// All lines of a sale as they stood a second ago at most. A single line needs no reading: its own answer says it all.
+async fn read_lines(app: &App, sale: &Sale, glance: &Glance) -> LineReading {
+    let last = app.lines.0.get_with(sale.id, async { Arc::default() }).await;
+    let mut last = last.lock().await;
+    if let Some(last) = last.as_ref().filter(|last| last.begun.elapsed() < LINES_FRESH) {
+        return last.clone();
+    }
+    let mut reading = LineReading {
+        begun: Instant::now(),
+        begun_at: glance.now(),
+        lines: Some(Arc::default()),
+    };
+    if sale.shards > 1 {
+        let lines = Box::pin(app.stock.read_lines(sale, LINES_MAX)).await;
+        reading.lines = lines.ok().map(Arc::new);
+        *last = Some(reading.clone());
+    }
+    reading
 }
 
 /// A glance at a sale that is not older than its last unit. The last unit may have been sold since the last glance. A

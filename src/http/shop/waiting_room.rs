@@ -5,7 +5,7 @@ use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis, from_millis};
-use crate::domain::waiting_room::{Place, Turn};
+use crate::domain::waiting_room::{Ticket, Turn};
 use crate::flow::sell::glance::glance;
 use crate::flow::sell::waiting_room::{WaitOutcome, wait};
 use crate::http::counts;
@@ -34,7 +34,10 @@ pub const ROUTES: &[Endpoint] = &[
             "askWaitingRoom",
             "Take a place in the waiting room, or ask how one stands",
         )
-        .says("For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`.")
+        .says(
+            "For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`, with the last \
+             `ticket`: then `position` never grows.",
+        )
         .reads::<RoomRequest>(json!({}))
         .answers::<RoomStanding>(200, "The shopper's place.", example())
         .refuses(&[Code::SaleNotOpen, Code::Banned])
@@ -105,10 +108,11 @@ impl RoomState {
 pub struct RoomStanding {
     /// The shopper's state.
     state: RoomState,
-    /// The shopper's position: 1 is next. Missing if the shopper is admitted, or would be.
+    /// The shopper's position over the whole room: 1 is next. Missing before the start, when others may still draw a
+    /// better lot, in a first answer that no count includes yet, and if the shopper is admitted, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
-    /// How many shoppers wait.
+    /// How many shoppers wait, a second ago at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<i64>,
     /// The estimated wait, at the pace of the last seconds.
@@ -137,7 +141,7 @@ async fn ask(
 ) -> Result<HttpResponse, Problem> {
     let ticket = request
         .ticket
-        .and_then(|ticket| api.token_keys.place(&ticket, sale, &user));
+        .and_then(|ticket| api.token_keys.open_ticket(&ticket, sale, &user));
     let standing = stand(&api, sale, &user, ticket).await?;
     Ok(HttpResponse::Ok()
         .insert_header(CacheControl(vec![CacheDirective::NoStore]))
@@ -153,7 +157,7 @@ async fn follow(
     Query(request): Query<RoomRequest>,
 ) -> Result<HttpResponse, Problem> {
     let ticket = request.ticket;
-    let ticket = ticket.and_then(|ticket| api.token_keys.place(&ticket, sale, &session.user));
+    let ticket = ticket.and_then(|ticket| api.token_keys.open_ticket(&ticket, sale, &session.user));
     let Some(seat) = api.followers.take(sale, &session.user) else {
         return Err(Problem::wait(
             Code::Overloaded,
@@ -182,8 +186,9 @@ async fn follow(
         let event = event(standing.state.as_str(), &standing);
         // If the connection breaks, the shopper keeps the place that was sent last.
         let ticket = standing.ticket.as_deref();
-        let place = ticket.and_then(|ticket| follower.api.token_keys.place(ticket, sale, &follower.session.user));
-        follower.ticket = place.or(follower.ticket);
+        let token_keys = &follower.api.token_keys;
+        let ticket = ticket.and_then(|ticket| token_keys.open_ticket(ticket, sale, &follower.session.user));
+        follower.ticket = ticket.or(follower.ticket);
         follower.sent = Some(standing);
         Some((Bytes::from(event), (!is_last).then_some(follower)))
     });
@@ -236,7 +241,7 @@ struct RoomFollower {
     api: Arc<Api>,
     sale: SaleId,
     session: Session,
-    ticket: Option<Place>,
+    ticket: Option<Ticket>,
     sent: Option<RoomStanding>,
     next: Option<RoomStanding>,
     until: Instant,
@@ -283,7 +288,7 @@ impl RoomFollower {
     }
 }
 
-async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) -> Result<RoomStanding, Problem> {
+async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Ticket>) -> Result<RoomStanding, Problem> {
     let asked = user.clone();
     let outcome = api.for_shopper(move |app| async move { wait(&app, sale, &asked, ticket).await });
     let turn = match outcome.await? {
@@ -316,22 +321,25 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Place>) ->
             ..nothing(RoomState::Admitted)
         },
         Turn::Waiting {
-            place,
-            ahead,
+            ticket,
             waiting,
+            is_counted_soon,
             wait_ms,
             sold_out,
         } => {
             let wait_seconds = wait_ms.map(|wait_ms| (wait_ms.clamp(0, WAIT_MAX) + 999) / 1000);
+            // A shopper with a long wait need not ask often, but soon for the first position.
+            let pause = match wait_seconds {
+                _ if is_counted_soon && ticket.position.is_none() => ASK_AGAIN_MIN,
+                Some(wait) => (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX),
+                None => ASK_AGAIN_MAX,
+            };
             RoomStanding {
-                position: Some(ahead + 1),
-                waiting: Some(waiting),
+                position: ticket.position,
+                waiting,
                 estimated_wait_seconds: wait_seconds,
-                ticket: Some(api.token_keys.ticket(sale, user, place)),
-                // A shopper with a long wait need not ask often.
-                ask_again_seconds: Some(
-                    wait_seconds.map_or(ASK_AGAIN_MAX, |wait| (wait / 10).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)),
-                ),
+                ticket: Some(api.token_keys.seal_ticket(sale, user, ticket)),
+                ask_again_seconds: Some(pause),
                 ..nothing(if sold_out {
                     RoomState::SoldOut
                 } else {

@@ -42,6 +42,22 @@ async fn buy(client: &Client, user: &str, sale: &str, key: &str, admission: &str
     client.send(request.header("X-Admission", admission)).await
 }
 
+/// Starts a sale, and pauses it before anybody is admitted: each shopper's position shows, and stays.
+async fn start_paused(app: &TestApp, id: &str) {
+    app.operate(id, "open").await.ok(200);
+    app.operate(id, "pause").await.ok(200);
+}
+
+/// A shopper's position, once the lines are counted, with the ticket that has it.
+async fn position(client: &Client, user: &str, sale: &str, ticket: Option<&str>) -> (i64, String) {
+    poll::answer("the position is counted", || async {
+        let answer = ask(client, user, sale, ticket).await.ok(200);
+        let position = answer.body["position"].as_i64();
+        position.map(|position| (position, answer.text("ticket").to_owned()))
+    })
+    .await
+}
+
 async fn admission(client: &Client, user: &str, sale: &str) -> String {
     poll::answer("it is the shopper's turn", || async {
         let answer = ask(client, user, sale, None).await.ok(200);
@@ -161,7 +177,7 @@ async fn an_early_shopper_waits_for_the_start_and_is_notified_of_the_turn() {
     let id = app.load_sale(&roomy(&starting_in(TimeDelta::seconds(10)))).await;
     let before = ask(&app, "ada", &id, None).await.ok(200);
     assert_eq!(before.text("state"), "waiting");
-    assert!(before.body["position"].as_i64().unwrap() >= 1, "{}", before.body);
+    assert_eq!(before.body["position"], Value::Null, "others may draw a better lot");
     assert!(
         (1..=11).contains(&before.body["estimated_wait_seconds"].as_i64().unwrap()),
         "{}",
@@ -287,13 +303,12 @@ async fn a_ticket_restores_a_shoppers_place_when_the_line_is_lost() {
     let positions = async |with_ticket: bool| {
         let mut positions = Vec::new();
         for (user, ticket) in &tickets {
-            let answer = ask(&app, user, &id, with_ticket.then_some(ticket.as_str()))
-                .await
-                .ok(200);
-            positions.push(answer.body["position"].as_i64().unwrap());
+            let ticket = with_ticket.then_some(ticket.as_str());
+            positions.push(position(&app, user, &id, ticket).await.0);
         }
         positions
     };
+    start_paused(&app, &id).await;
     let before = positions(false).await;
     assert_eq!(
         app.stats(&id).await["waiting_room"],
@@ -316,8 +331,8 @@ async fn a_ticket_restores_a_shoppers_place_when_the_line_is_lost() {
     let lost: i64 = raw.call(redis::cmd("DEL").arg(&[shard.room(), shard.door(), shard.admitted()]));
     assert_eq!(lost, 2);
     // A shopper without a ticket comes first now; those with tickets are all in their order again.
-    let stranger = ask(&app, "stranger", &id, None).await.ok(200);
-    assert_eq!(stranger.body["position"], 1);
+    let (stranger, _) = position(&app, "stranger", &id, None).await;
+    assert_eq!(stranger, 1);
     let _first_time = positions(true).await;
     let after = positions(true).await;
     let mut by_before: Vec<usize> = (0..20).collect();
@@ -387,20 +402,17 @@ async fn a_crowd_of_early_shoppers_is_admitted_in_the_order_of_its_lots() {
     for user in &early {
         assert_eq!(ask(&app, user, &id, None).await.ok(200).text("state"), "waiting");
     }
+    start_paused(&app, &id).await;
     let mut by_lot = Vec::new();
     for user in &early {
-        let position = ask(&app, user, &id, None).await.ok(200).body["position"]
-            .as_i64()
-            .unwrap();
-        by_lot.push((position, user.clone()));
+        by_lot.push((position(&app, user, &id, None).await.0, user.clone()));
     }
     by_lot.sort();
     let positions: Vec<i64> = by_lot.iter().map(|(position, _)| *position).collect();
     assert_eq!(positions, (1..=60).collect::<Vec<_>>());
-    app.operate(&id, "open").await.ok(200);
     // A shopper who comes after the start stands behind all of them.
-    let late = ask(&app, "late", &id, None).await.ok(200);
-    assert_eq!(late.text("state"), "waiting");
+    assert_eq!(position(&app, "late", &id, None).await.0, 61);
+    app.operate(&id, "resume").await.ok(200);
 
     // Ten units: ten are admitted while none of them buys.
     let mut admitted = BTreeMap::new();
@@ -428,4 +440,68 @@ async fn a_crowd_of_early_shoppers_is_admitted_in_the_order_of_its_lots() {
     })
     .await;
     app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn positions_count_all_shards_in_the_order_of_coming_and_never_grow_on_any_instance() {
+    const WAIT: usize = 30;
+    let app = TestApp::start().await;
+    let other = app.another("api");
+    let mut sale = roomy(&json!({"shards": 4}));
+    (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(8), json!(1000));
+    let id = app.load_sale(&sale).await;
+    app.operate(&id, "pause").await.ok(200);
+    let raw = Raw::connect(&app.environment["FLASHSALE_REDIS_URL"]);
+    let millis = || {
+        let (seconds, micros): (i64, i64) = raw.call(&mut redis::cmd("TIME"));
+        seconds * 1000 + micros / 1000
+    };
+    let come = async |user: &str| {
+        let now = millis();
+        // Shoppers of the same millisecond are equal.
+        poll::within(PATIENCE, "a millisecond passes", async || millis() > now).await;
+        let state = ask(&app, user, &id, None).await.ok(200);
+        assert_eq!(state.text("state"), "waiting");
+    };
+    // The first one, alone, is not "1 of 4".
+    come("shopper-0").await;
+    let alone = ask(&other, "shopper-0", &id, None).await.ok(200);
+    assert_eq!((&alone.body["position"], &alone.body["waiting"]), (&json!(1), &json!(1)));
+    for number in 1..WAIT {
+        come(&format!("shopper-{number}")).await;
+    }
+    let mut held = Vec::new();
+    for number in 0..WAIT {
+        let user = format!("shopper-{number}");
+        let (place, ticket) = position(&app, &user, &id, None).await;
+        assert_eq!(place, i64::try_from(number).unwrap() + 1, "{user}");
+        assert_eq!(position(&other, &user, &id, None).await.0, place, "on every instance");
+        held.push((user, place, Some(ticket)));
+    }
+
+    app.operate(&id, "resume").await.ok(200);
+    let mut round = 0;
+    within(Duration::from_secs(30), "positions follow the admissions", async || {
+        round += 1;
+        // Newcomers stand behind all of them.
+        ask(&app, &format!("newcomer-{round}"), &id, None).await.ok(200);
+        let mut still = Vec::new();
+        for (user, last, ticket) in &mut held {
+            let Some(shown) = ticket.as_deref() else { continue };
+            let client: &Client = if round % 2 == 0 { &app } else { &other };
+            let answer = ask(client, user, &id, Some(shown)).await.ok(200);
+            if answer.text("state") == "admitted" {
+                *ticket = None;
+                continue;
+            }
+            let place = answer.body["position"].as_i64().unwrap();
+            assert!(place <= *last, "{user} fell back from {last} to {place}");
+            (*last, *ticket) = (place, Some(answer.text("ticket").to_owned()));
+            still.push(place);
+        }
+        // Without those who were admitted, the others are the first again.
+        let ranks: Vec<i64> = (1..).take(still.len()).collect();
+        still.len() < WAIT - 4 && still == ranks
+    })
+    .await;
 }
