@@ -12,6 +12,8 @@ use std::fmt;
 const DAY: u32 = 86_400;
 /// The most hashes of one attempt at a proof of work.
 const PROOF_COST_MAX: u32 = 1_000_000;
+/// Some seconds on a telephone.
+const CAPTCHA_PROOF_COST: u32 = 4000;
 /// The highest limit on unpaid holds.
 const HOLDS_MAX: u32 = 100_000;
 /// The most shoppers per second that a waiting room admits.
@@ -25,10 +27,10 @@ pub enum ChallengeKind {
     /// No challenge.
     #[default]
     None,
+    /// Recommended. A proof of work: some seconds of computing in the background (ALTCHA).
+    ProofOfWork,
     /// A captcha: the letters of a picture.
     Captcha,
-    /// A proof of work: some seconds of computing in the background (ALTCHA).
-    ProofOfWork,
 }
 
 macro_rules! guards {
@@ -79,7 +81,7 @@ macro_rules! guards {
 }
 
 // Each guard: its default, the bounds of a number, and, if that is more than not to be 0 or false, when it has an effect.
-// Off is 0 or false, because `stored` drops only these.
+// Off is 0 or false, because `stored` drops only these. A later guard is off by default.
 guards! {
     /// Whether a purchase needs a purchase token.
     purchase_token: bool = false;
@@ -89,8 +91,8 @@ guards! {
     /// before. A shopper needs 1 to 256 attempts, 128 on average. Posing it costs the instance two attempts.
     proof_cost: u32 = 1000, [1, PROOF_COST_MAX], if |it| it.challenge == ChallengeKind::ProofOfWork;
     /// The cost, like `proof_cost`, of a proof of work that replaces the captcha for a shopper who cannot see its
-    /// picture. 0 allows no replacement.
-    captcha_proof_cost: u32 = 0, [0, PROOF_COST_MAX], if |it| it.challenge == ChallengeKind::Captcha;
+    /// picture. 0 allows no replacement: then shoppers who cannot see cannot buy.
+    captcha_proof_cost: u32 = CAPTCHA_PROOF_COST, [0, PROOF_COST_MAX], if |it| it.challenge == ChallengeKind::Captcha;
     /// The most unpaid holds of one account at a time; 0 is no limit.
     holds_max: u32 = 0, [0, HOLDS_MAX];
     /// How long an account may not buy after a hold that it did not pay for, in seconds. The pause doubles with each
@@ -305,6 +307,8 @@ impl SaleGuards {
         if let (Value::Object(stored), Ok(Value::Object(known))) = (&mut stored, serde_json::to_value(Self::default()))
         {
             stored.retain(|name, _| known.contains_key(name));
+            // Off, though a new sale has it.
+            stored.entry("captcha_proof_cost").or_insert(Value::from(0));
         }
         serde_json::from_value(stored)
     }
@@ -318,6 +322,20 @@ impl SaleGuards {
     pub(super) fn retain_digested(guards: &mut Map<String, Value>) {
         let defaults = serde_json::to_value(Self::default()).unwrap_or_default();
         guards.retain(|name, value| IN_EVERY_DIGEST.contains(&name.as_str()) || defaults.get(name) != Some(value));
+    }
+
+    /// The guards as a request's digest has them. Earlier versions had `captcha_proof_cost` off by default, so off and its
+    /// default change places: a request that leaves it out keeps its digest.
+    pub(super) const fn as_requested(self) -> Self {
+        let captcha_proof_cost = match self.captcha_proof_cost {
+            0 => CAPTCHA_PROOF_COST,
+            CAPTCHA_PROOF_COST => 0,
+            other => other,
+        };
+        Self {
+            captcha_proof_cost,
+            ..self
+        }
     }
 
     /// Whether a proof of work may replace the sale's captcha.
@@ -359,6 +377,7 @@ mod tests {
         let guards = SaleGuards {
             purchase_token: true,
             holds_max: 3,
+            captcha_proof_cost: 0,
             ..SaleGuards::default()
         };
         let stored = guards.stored();

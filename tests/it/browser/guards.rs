@@ -247,7 +247,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
     let app = development().await;
-    let picture = json!({"purchase_token": true, "challenge": "captcha"});
+    let picture = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 0});
     let either = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
     let window = Window::open(&app).await;
     let unseen = ".captcha .actions button + button";

@@ -113,7 +113,7 @@ async fn ask_unseen(client: &Client, user: &str, sale: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proof_is_taken_in_place_of_a_picture_where_the_sale_says_so() {
+async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
     let app = TestApp::start_api_only().await;
     // Challenges are counted by account, in a Redis that tests share.
     let [ada, bob, cyd] = ["ada", "bob", "cyd"].map(|name| format!("{name}-{}", Uuid::new_v4()));
@@ -144,8 +144,15 @@ async fn a_proof_is_taken_in_place_of_a_picture_where_the_sale_says_so() {
     let picture = known(&app, &bob, &id, "AB3XY").await;
     let answer = json!({"id": picture, "answer": "ab3xy"});
     token(&app, &bob, &id, "k", &answer).await.ok(201);
-    // In other sales a picture is a picture.
-    let strict = app.load_sale(&guarded("captcha")).await;
+    // Nobody has to switch it on.
+    let usual = app.load_sale(&guarded("captcha")).await;
+    let public = app.get(Who::Nobody, &format!("/v1/sales/{usual}")).await.ok(200);
+    assert_eq!(public.body["guards"]["captcha_proof"], true);
+    let posed = ask_unseen(&app, &cyd, &usual).await.ok(201);
+    assert_eq!(posed.body["altcha"]["parameters"]["cost"], 4000);
+    // A sale that allows none shows pictures only.
+    let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 0});
+    let strict = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let public = app.get(Who::Nobody, &format!("/v1/sales/{strict}")).await.ok(200);
     assert_eq!(public.body["guards"]["captcha_proof"], false);
     ask_unseen(&app, &cyd, &strict).await.no(404, "not_found");
