@@ -785,8 +785,8 @@ mod tests {
             "waiting_room": true});
         assert_eq!(
             shown(on),
-            "admission_seconds 300, admissions_per_second 100, captcha_proof_cost 4000, challenge captcha, holds_max 2, \
-             purchase_token, unpaid_cooldown_seconds 60, waiting_room"
+            "admission_seconds 300, admissions_per_second 100, captcha_proof_cost 4000, challenge captcha, \
+             holds_max 2, purchase_token, unpaid_cooldown_seconds 60, waiting_room"
         );
     }
 

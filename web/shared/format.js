@@ -38,7 +38,7 @@ const moments = () => new Intl.DateTimeFormat(form(), MOMENT);
 export const moment = (time) => moments().format(new Date(time));
 
 /** The time on the clock, such as 17:28. @param {string | number} time */
-export const timeOfDay = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'short' }).format(new Date(time));
+const timeOfDay = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'short' }).format(new Date(time));
 
 /** The time on the clock with seconds. @param {string | number} time */
 export const timeExact = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 'medium' }).format(new Date(time));
@@ -46,16 +46,13 @@ export const timeExact = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 
 /** @type {(time: number | string, now: number | null) => boolean} */
 export const isToday = (time, now) => now !== null && new Date(time).toDateString() === new Date(now).toDateString();
 
-/** The time on the clock; on another day than now, with its date. @type {(time: number | string, now: number | null) => string} */
-export const momentNear = (time, now) => (isToday(time, now) ? timeOfDay(time) : moment(time));
-
 /** @type {Intl.DateTimeFormatOptions} */
 const HOURS = { hour: 'numeric', minute: '2-digit', timeZoneName: 'short' };
 
 const hours = () => new Intl.DateTimeFormat(form(), HOURS);
 
 // The key of the word for a day, or nothing for one that has only a date.
-/** @type {(time: string, now: number | null) => string} */
+/** @type {(time: number | string, now: number | null) => string} */
 function dayWord(time, now) {
     if (isToday(time, now)) {
         return 'todayAt';
@@ -69,6 +66,19 @@ function dayWord(time, now) {
 function momentByDay(time, now) {
     const word = dayWord(time, now);
     return word ? say(word, { time: hours().format(new Date(time)) }) : moment(time);
+}
+
+// The time within a sentence: today's is the time on the clock, tomorrow's and any other has its day and zone.
+/** @type {(time: number | string, now: number | null) => string} */
+export function momentNear(time, now) {
+    switch (dayWord(time, now)) {
+        case 'todayAt':
+            return timeOfDay(time);
+        case 'tomorrowAt':
+            return say('tomorrow', { time: hours().format(new Date(time)) });
+        default:
+            return moment(time);
+    }
 }
 
 const exact = () => new Intl.DateTimeFormat(form(), { dateStyle: 'medium', timeStyle: 'medium' });

@@ -1,7 +1,7 @@
 // One item of a sale: picture, description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { clockTime, moment, money, secondsLeft, timeOfDay } from './format.js';
+import { clockTime, moment, momentNear, money, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { picture, showDescription, showPicture } from './look.js';
 import { orderNumber } from './order-number.js';
@@ -127,7 +127,7 @@ function holdWords(item, now) {
     }
     const next = item.next_release_at;
     const isAhead = next !== undefined && now !== null && Date.parse(next) > now;
-    return isAhead ? say('onHoldUntil', { time: timeOfDay(next) }) : say('onHold');
+    return isAhead ? say('onHoldUntil', { time: momentNear(next, now) }) : say('onHold');
 }
 
 // The quantity field, from 1 to `most`.

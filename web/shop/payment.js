@@ -1,7 +1,7 @@
 // The actions for an unpaid order, and the time left for them: pay, or give it back.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { clockTime, money, secondsLeft, timeOfDay } from './format.js';
+import { clockTime, money, momentNear, secondsLeft } from './format.js';
 import { say } from './language.js';
 
 // `act` has:
@@ -62,7 +62,7 @@ export function payment(id, act, lostFocus) {
         const mayPay = act.mayPay() || link !== null;
         const amount = money(order.amount_minor, order.currency);
         show(node, order.state === 'reserved');
-        setText(note, noteOf(order, left, mayPay));
+        setText(note, noteOf(order, now, left, mayPay));
         setText(timer, left ? clockTime(left) : '');
         show(timer, isOpen && left !== null);
         setAttribute(timer, 'class', left !== null && left <= 60 ? 'timer is-urgent' : 'timer');
@@ -85,10 +85,10 @@ export function payment(id, act, lostFocus) {
     return { node, update };
 }
 
-/** @type {(order: Order, left: number | null, mayPay: boolean) => string} */
-function noteOf(order, left, mayPay) {
+/** @type {(order: Order, now: number | null, left: number | null, mayPay: boolean) => string} */
+function noteOf(order, now, left, mayPay) {
     if (left === 0) {
         return say('payOver');
     }
-    return say(mayPay ? 'payBy' : 'payInShop', { time: timeOfDay(order.expires_at) });
+    return say(mayPay ? 'payBy' : 'payInShop', { time: momentNear(order.expires_at, now) });
 }

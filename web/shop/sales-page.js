@@ -4,7 +4,7 @@ import { ask } from './api.js';
 import { hear, hearRoughly, now, resync } from './clock.js';
 import { isDevelopment } from './development.js';
 import { byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { clockTime, lowestPrice, moment, secondsLeft } from './format.js';
+import { clockTime, isToday, lowestPrice, moment, momentNear, secondsLeft } from './format.js';
 import { say, startLanguage } from './language.js';
 import { picture, showPicture, titled } from './look.js';
 import { poll, showConnection } from './poll.js';
@@ -35,7 +35,11 @@ function timing(sale, state) {
     }
     const left = secondsLeft(until, now());
     // More than a day ahead, the date says more than the hours left.
-    return left > DAY_SECONDS ? say(date, { time: moment(until) }) : `${say(word)} ${clockTime(left)}`;
+    if (left > DAY_SECONDS) {
+        return say(date, { time: momentNear(until, now()) });
+    }
+    const countdown = `${say(word)} ${clockTime(left)}`;
+    return isToday(until, now()) ? countdown : `${countdown} · ${momentNear(until, now())}`;
 }
 
 function card(id) {

@@ -230,7 +230,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
     let may_queue = may_queue(sale);
     let is_selling = sale.state == SaleState::Open || may_queue;
     let hold = match sale.state {
-        SaleState::Open | SaleState::Paused => hold_words(language, item),
+        SaleState::Open | SaleState::Paused => hold_words(language, sale, item),
         _ => String::new(),
     };
     let word = match sale.state {
@@ -275,13 +275,17 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
 }
 
 /// Whether units of a sold-out item may come back, and when.
-fn hold_words(language: Language, item: &PublicItem) -> String {
+fn hold_words(language: Language, sale: &PublicSale, item: &PublicItem) -> String {
     let next = item.next_release_at.as_deref();
     let next = next.and_then(|next| next.parse::<DateTime<Utc>>().ok());
     match (item.on_hold, next) {
         (None, _) => String::new(),
         (Some(false), _) => language.say("noneOnHold").to_owned(),
-        (Some(true), Some(next)) => language.say_with("onHoldUntil", "time", &next.format("%H:%M UTC").to_string()),
+        (Some(true), Some(next)) => {
+            let is_today = next.date_naive() == sale.server_time.date_naive();
+            let time = if is_today { next.format("%H:%M UTC").to_string() } else { moment(language, next) };
+            language.say_with("onHoldUntil", "time", &time)
+        }
         (Some(true), None) => language.say("onHold").to_owned(),
     }
 }

@@ -220,6 +220,14 @@ async fn a_sale_of_today_or_tomorrow_is_dated_so_by_the_readers_zone() {
     window.goto_sale(&tomorrow).await;
     let next = text(&["en-US", &day, &day_and_hour]).await;
     window.sees("#when", &format!("Tomorrow, {next}")).await;
+    // In the list, too, no time of tomorrow looks like one of today.
+    window.goto("/").await;
+    let of_list = format!("#sales li:has(a[href='/sales/{until_tomorrow}']) p");
+    let end = text(&["en-US", &day]).await;
+    window.sees(&of_list, &format!(" · tomorrow, {end}")).await;
+    window.click("#language").await;
+    let end = text(&["zh-CN", &day]).await;
+    window.sees(&of_list, &format!(" · 明天 {end}")).await;
     window.close().await;
 }
 

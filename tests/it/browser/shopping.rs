@@ -379,8 +379,8 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
         return format.format(new Date(arguments[0]))";
     let start = window.run(format, &[&start]).await;
     let end = window.run(format, &[&end]).await;
-    let starts = format!("Starts on {}", start.as_str().unwrap());
-    let ends = format!("Ends on {}", end.as_str().unwrap());
+    let starts = format!("Starts {}", start.as_str().unwrap());
+    let ends = format!("Ends {}", end.as_str().unwrap());
     let time_of = |sale: &str| format!("#sales li:has(a[href='/sales/{sale}']) p");
     window.sees(&time_of(&open), &ends).await;
     window.sees(&time_of(&later), &starts).await;
