@@ -3,10 +3,11 @@
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
+import { errorSummary } from './console-errors.js';
 import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
 import { code, listsOf, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
-import { announce, element } from './dom.js';
+import { announce, element, setText } from './dom.js';
 import { say } from './language.js';
 import { english, write } from './problem.js';
 
@@ -166,6 +167,8 @@ function banForm(done) {
         wrong,
         word('button', 'ban', { class: 'strong danger', type: 'submit' }),
     );
+    const errors = errorSummary(form);
+    user.node.before(errors.node);
     const typed = typedIn(form, 'flashsale.typed.ban', { user, ...each });
     typed.takeUp();
     // `detail` is the API's own text; it starts with the name of the field.
@@ -174,9 +177,14 @@ function banForm(done) {
         user.complain(field === user ? words : '');
         reason.complain(field === reason ? words : '');
         write(wrong, field ? '' : words);
-        field?.control.focus();
+        errors.update();
     }
     onSubmit(form, async (send) => {
+        if ([user.read(), reason.read()].includes(undefined)) {
+            setText(wrong, '');
+            errors.update();
+            return;
+        }
         const body = { user: user.text(), ...bodyOf() };
         announce(say('working'));
         const answer = await send(() => call('POST', BANS, { body }));

@@ -1,6 +1,7 @@
 // Confirms an action before it runs, and shows the outcome afterwards.
 
 import { isUnknown } from './api.js';
+import { errorSummary } from './console-errors.js';
 import { announce, byId, element, isPressable, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { explained, write } from './problem.js';
@@ -54,12 +55,13 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
         let value = true;
         const ok = element('button', { class: isDanger ? 'strong danger' : 'strong', type: 'button' }, yes);
         const no = element('button', { type: 'button' }, say('no'));
+        const errors = field && errorSummary(field.node);
         const dialog = element(
             'dialog',
             { 'aria-labelledby': 'sure-title', 'aria-describedby': 'sure-text' },
             element('h2', { id: 'sure-title' }, question),
             element(typeof text === 'string' ? 'p' : 'div', { id: 'sure-text' }, text),
-            ...(field ? [field.node] : []),
+            ...(field && errors ? [errors.node, field.node] : []),
             element('div', { class: 'actions' }, ok, no),
         );
         onPress(ok, async () => {
@@ -69,7 +71,9 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
                 field?.complain?.(wrong);
             }
             if (wrong || value === undefined) {
-                field?.control.focus();
+                if (!errors?.update()) {
+                    field?.control.focus();
+                }
             } else {
                 dialog.close('yes');
             }

@@ -4,12 +4,13 @@
 
 import { call, onceOnly } from './console-api.js';
 import { onSubmit, sure, wordsOf } from './console-dialog.js';
+import { errorSummary } from './console-errors.js';
 import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
 import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
 import { minorOf, priceText } from './console-price.js';
 import { button, word } from './console-table.js';
 import { ITEM_TERMS, TERMS, termOf } from './console-terms.js';
-import { announce, element, setChildren, setPressable, setText, show } from './dom.js';
+import { announce, element, setAttribute, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
 import { write } from './problem.js';
@@ -118,6 +119,8 @@ export function formView(view, id) {
         element('div', { class: 'actions' }, store, back),
     );
     show(clash, false);
+    const errors = errorSummary(form);
+    form.prepend(errors.node);
     view.append(title, element('div', { class: 'actions' }, restored, startOverButton), form);
     const once = onceOnly('flashsale.create');
     /** @type {Texts} */
@@ -152,7 +155,7 @@ export function formView(view, id) {
             add.focus();
         });
         const fieldsOfItem = [...own.values()].map((field) => field.node);
-        const node = element('div', { class: 'panel item' }, grid(...fieldsOfItem), price, remove);
+        const node = element('div', { class: 'panel item', role: 'group' }, grid(...fieldsOfItem), price, remove);
         const item = { own, node, remove, show: showPrice };
         function showPrice() {
             const minor = minorOf(textOf('price_minor'), currency());
@@ -178,11 +181,14 @@ export function formView(view, id) {
             list,
             items.map((item) => item.node),
         );
+        nameItems();
         for (const item of items) {
             show(item.remove, items.length > 1);
         }
         setPressable(add, items.length < ITEMS_MAX);
     }
+
+    const nameItems = () => items.forEach((item, at) => setAttribute(item.node, 'aria-label', say('itemNumber', { n: at + 1 })));
 
     function fill(texts) {
         setTexts(fields, texts);
@@ -191,6 +197,7 @@ export function formView(view, id) {
         nextItem = 0;
         texts.items.forEach(addItem);
         setText(wrong, '');
+        errors.clear();
         arrange();
     }
 
@@ -296,8 +303,10 @@ export function formView(view, id) {
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
         const last = place.split('.').at(-1) ?? '';
         field?.complain(words.more && JUDGED.includes(last) ? { ...words, text: say(`must_${last}`) } : words);
-        write(wrong, field ? say('somethingWrong') : words);
-        (field?.control ?? wrong).focus();
+        write(wrong, field ? '' : words);
+        if (!errors.update()) {
+            wrong.focus();
+        }
     }
 
     function addNew() {
@@ -325,10 +334,11 @@ export function formView(view, id) {
     onSubmit(form, async (send) => {
         const body = read();
         if (!body) {
-            setText(wrong, say('somethingWrong'));
-            /** @type {HTMLElement | null} */ (form.querySelector('[aria-invalid="true"]'))?.focus();
+            setText(wrong, '');
+            errors.update();
             return;
         }
+        errors.clear();
         announce(say('working'));
         /** @type {Record<string, string>} */
         const headers = version ? { 'If-Match': version } : {};
@@ -385,6 +395,7 @@ export function formView(view, id) {
         fields.get('name')?.control.focus();
     }
     function again() {
+        nameItems();
         items.forEach((item) => item.show());
         sayClash();
     }

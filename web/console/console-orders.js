@@ -3,6 +3,7 @@
 import { call } from './console-api.js';
 import { onSubmit, resultLine } from './console-dialog.js';
 import { saveTable } from './console-download.js';
+import { errorSummary } from './console-errors.js';
 import { choiceOf, fieldOf, localTime } from './console-fields.js';
 import { itemName, saleLink } from './console-names.js';
 import { button, code, listTable, rowButton, word } from './console-table.js';
@@ -67,6 +68,8 @@ export function ordersView(view) {
         wrong,
         element('div', { class: 'actions' }, word('button', 'findOrders', { class: 'strong', type: 'submit' }), download),
     );
+    const errors = errorSummary(form);
+    form.prepend(errors.node);
 
     // The search; null before the first one.
     /** @type {URLSearchParams | null} */
@@ -114,6 +117,11 @@ export function ordersView(view) {
         const times = { from: from.read(), to: to.read() };
         const parts = id ? { order: id } : { user: user.text(), sale_id: sale.value, state: state.value, ...times };
         Object.entries(parts).forEach(([name, value]) => value && query.set(name, value));
+        if (Object.values(times).includes(undefined)) {
+            complain('');
+            errors.update();
+            return;
+        }
         if (id && !ORDER.test(id)) {
             complain(say('wrongOrder'));
             order.control.focus();
@@ -125,6 +133,7 @@ export function ordersView(view) {
             return;
         }
         complain('');
+        errors.clear();
         wanted = query;
         show(download, !query.has('order'));
         history.replaceState(null, '', `/console/orders?${query}`);

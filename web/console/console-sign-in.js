@@ -13,6 +13,8 @@ const KEPT = 'flashsale.operator';
 
 /** @type {string | Words} */
 let why = '';
+// Whether it is about the key.
+let isKeyWrong = false;
 let isKnown = false;
 
 export function showSignIn() {
@@ -23,11 +25,13 @@ export function showSignIn() {
     setText(byId('acting'), operatorName());
     show(byId('acting'), operatorName() !== '');
     write(byId('sign-in-why'), why);
+    setAttribute(byId('key'), 'aria-invalid', isKeyWrong ? 'true' : 'false');
 }
 
 // Reports that the session has ended, if there was one.
 export function wantSignIn() {
     why = say('sessionEnded');
+    isKeyWrong = false;
     showSignIn();
     byId('key').focus();
 }
@@ -53,6 +57,7 @@ export function startSignIn() {
         const key = byId('key').value;
         if (key === '') {
             why = say('keyMissing');
+            isKeyWrong = true;
             showSignIn();
             byId('key').focus();
             return;
@@ -60,6 +65,7 @@ export function startSignIn() {
         const name = byId('operator').value.trim();
         const answer = await send(() => signIn(key, name));
         const isNameWrong = answer.code === 'invalid_request';
+        isKeyWrong = answer.code === 'unauthenticated';
         setText(byId('operator-wrong'), isNameWrong ? say('nameWrong') : '');
         setAttribute(byId('operator'), 'aria-invalid', isNameWrong ? 'true' : 'false');
         if (answer.isOk) {

@@ -9,6 +9,9 @@ import { forgetOffer, forgetToken, keepToken, offer, offered, shopper, startHand
 
 let why = '';
 
+// What a wrong field can be wrong about.
+const OF_FIELDS = { token: 'noToken', user: 'notSignedIn' };
+
 export function showSignIn() {
     const who = shopper();
     const other = offered();
@@ -28,6 +31,8 @@ export function showSignIn() {
     show(byId('sign-out'), Boolean(who));
     setText(byId('who'), who?.user ?? '');
     setText(byId('sign-in-why'), why && say(why));
+    setAttribute(byId('token'), 'aria-invalid', why === OF_FIELDS.token ? 'true' : 'false');
+    setAttribute(byId('user'), 'aria-invalid', why === OF_FIELDS.user ? 'true' : 'false');
 }
 
 // Shows why a sign-in is needed, and moves the shopper there.
@@ -61,6 +66,9 @@ export function startSignIn(changed) {
     byId('by-token').addEventListener('submit', (event) => {
         event.preventDefault();
         signIn(byId('token').value.trim());
+        if (why === OF_FIELDS.token) {
+            byId('token').focus();
+        }
     });
     byId('as-anybody').addEventListener('submit', async (event) => {
         event.preventDefault();
@@ -77,6 +85,9 @@ export function startSignIn(changed) {
             forgetLink();
         }
         showSignIn();
+        if (why === OF_FIELDS.user) {
+            byId('user').focus();
+        }
     });
     byId('sign-out').addEventListener('click', () => {
         signOut();

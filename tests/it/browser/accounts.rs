@@ -162,12 +162,19 @@ async fn beside_a_sale_stand_the_newest_bans_as_they_come_and_go_and_the_way_to_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all() {
     let (app, id, bot) = alerted("bot").await;
-    let window = Window::open(&app).await.expect(&["400"]);
+    let window = Window::open(&app).await;
     window.open_console("/console/accounts").await;
     window.sees(ALERTS, &bot).await;
+    // All that is missing shows at once.
+    window.click("form.panel button").await;
+    window.sees("form.panel .errors a[href='#ban-user']", "Fill this in").await;
+    window
+        .sees("form.panel .errors a[href='#ban-reason']", "Fill this in")
+        .await;
     window.fill("#ban-user", "mallory").await;
     window.click("form.panel button").await;
-    window.sees("#ban-reason-wrong", "reason must have").await;
+    window.misses("form.panel .errors").await;
+    window.sees("#ban-reason-wrong", "Fill this in").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
     window.fill("#ban-reason", "<b>looks</b> too often").await;
     window.press(Key::Enter).await;

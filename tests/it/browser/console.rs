@@ -500,6 +500,15 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.sees("#shards-wrong", "from 1 to 256").await;
     window.sees("#item-0-stock-wrong", "from 0 to 1000000000").await;
     window.sees("#item-0-name-wrong", "Fill this in").await;
+    // Several errors are listed above the form, each with a link to its field.
+    let summary = "const { activeElement: it } = document; return it.getAttribute('role') + it.className";
+    assert_eq!(window.run(summary, &[]).await, "alertwarning errors");
+    window.sees("form .errors", "Item 1 · ").await;
+    let marked = "return document.querySelectorAll('form [aria-invalid=true]').length
+        - document.querySelectorAll('form .errors a').length";
+    assert_eq!(window.run(marked, &[]).await, 0);
+    window.sees("form .errors a[href='#name']", "Fill this in").await;
+    window.click("form .errors a[href='#name']").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "name");
     assert_eq!(
         window
@@ -520,6 +529,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.sees("#item-0-sku-wrong", "items[0].sku").await;
     window.misses("#ends_at-wrong").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "item-0-sku");
+    window.misses("form .errors").await;
     // A second item, and guards that contradict each other.
     window.types("item-0-sku", "phone").await;
     window.click("fieldset > button").await;
@@ -743,10 +753,11 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     window.press(Key::Enter).await;
     window.misses("#sign-in").await;
     // The meaning of the code; and the API's own detail, which names the field, in English.
-    window.fill("#ban-user", "bot").await;
+    window.fill("#ban-user", &"bot".repeat(50)).await;
+    window.fill("#ban-reason", "resells").await;
     window.click("form.panel button").await;
-    window.sees("#ban-reason-wrong", "请求无效。").await;
-    window.sees("#ban-reason-wrong [lang=en]", "reason must have").await;
+    window.sees("#ban-user-wrong", "请求无效。").await;
+    window.sees("#ban-user-wrong [lang=en]", "user").await;
     window.goto(&format!("/console/sales/{id}")).await;
     window.sees(STATE, "进行中").await;
     window.click("#system summary").await;
@@ -1077,6 +1088,8 @@ async fn a_wrong_key_is_refused_and_the_right_one_opens_every_page() {
     window.misses("#view").await;
     window.press(Key::Enter).await;
     window.sees("#sign-in-why", "Type the operators").await;
+    let invalid = "return document.activeElement.id + document.activeElement.ariaInvalid";
+    assert_eq!(window.run(invalid, &[]).await, "keytrue");
     window.fill("#key", "wrong").await;
     window.press(Key::Enter).await;
     window.sees("#sign-in-why", "This is not the operators").await;

@@ -290,6 +290,8 @@ async fn a_shopper_who_was_signed_out_goes_on_after_signing_in() {
     window.fill("#token", "hunter2").await;
     window.press(Key::Enter).await;
     window.sees("#sign-in-why", "not a token").await;
+    let invalid = "return document.activeElement.id + document.activeElement.ariaInvalid";
+    assert_eq!(window.run(invalid, &[]).await, "tokentrue");
     window.fill("#token", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.x").await;
     window.click("#by-token button").await;
     window.sees("#sign-in-why", "Sign in again").await;
