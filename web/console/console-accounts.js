@@ -185,6 +185,10 @@ function banForm(done) {
             errors.update();
             return;
         }
+        errors.clear();
+        if (!(await sure(say('sureBan', { user: user.text() }), say('aboutBan'), say('ban'), { isDanger: true }))) {
+            return;
+        }
         const body = { user: user.text(), ...bodyOf() };
         announce(say('working'));
         const answer = await send(() => call('POST', BANS, { body }));

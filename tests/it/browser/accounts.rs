@@ -177,7 +177,7 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     window.sees("#ban-reason-wrong", "Fill this in").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "ban-reason");
     window.fill("#ban-reason", "<b>looks</b> too often").await;
-    window.press(Key::Enter).await;
+    window.does("form.panel button").await;
     window.sees(".result", "mallory is banned").await;
     window.sees(BANS, "<b>looks</b> too often").await;
     assert_eq!(
@@ -216,7 +216,7 @@ async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
     window.open_console("/console/accounts").await;
     window.fill("#ban-user", "mallory").await;
     window.fill("#ban-reason", "looks too often").await;
-    window.press(Key::Enter).await;
+    window.does("form.panel button").await;
     window.sees(".result", "mallory is banned").await;
     let ban = bans(&app).await[0].clone();
     let at = |name: &str| -> DateTime<Utc> { ban[name].as_str().unwrap().parse().unwrap() };

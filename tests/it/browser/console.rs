@@ -755,7 +755,7 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     // The meaning of the code; and the API's own detail, which names the field, in English.
     window.fill("#ban-user", &"bot".repeat(50)).await;
     window.fill("#ban-reason", "resells").await;
-    window.click("form.panel button").await;
+    window.does("form.panel button").await;
     window.sees("#ban-user-wrong", "请求无效。").await;
     window.sees("#ban-user-wrong [lang=en]", "user").await;
     window.goto(&format!("/console/sales/{id}")).await;
@@ -1013,7 +1013,7 @@ async fn typed_text_of_a_ban_or_a_restock_survives_a_reload() {
     let is_checked = "return document.getElementById('ban-sessions').checked";
     assert_eq!(window.run(is_checked, &[]).await, true);
     window.fill("#ban-reason", "a whole reason").await;
-    window.press(Key::Enter).await;
+    window.does("form.panel button").await;
     window.sees(RESULT, "bot-1 is banned").await;
     window.driver().refresh().await.unwrap();
     window.sees("section:nth-of-type(2) tbody", "bot-1").await;
