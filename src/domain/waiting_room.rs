@@ -139,7 +139,11 @@ impl TokenKeys {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         let Place { room, place } = ticket.place;
         let position = ticket.position.map(|position| format!("-{position}"));
-        self.seal(TICKET, &format!("{room}-{place}{}", position.unwrap_or_default()), &bound)
+        self.seal(
+            TICKET,
+            &format!("{room}-{place}{}", position.unwrap_or_default()),
+            &bound,
+        )
     }
 
     /// A shopper's ticket for a sale.
@@ -211,7 +215,16 @@ mod tests {
             waiting: 201,
             samples: vec![(0, 10), (1, 20), (2, 20), (100, 1000), (200, 1000)],
         };
-        for (place, before) in [(5, 0), (10, 0), (11, 1), (20, 1), (21, 3), (510, 51), (1000, 100), (1001, 201)] {
+        for (place, before) in [
+            (5, 0),
+            (10, 0),
+            (11, 1),
+            (20, 1),
+            (21, 3),
+            (510, 51),
+            (1000, 100),
+            (1001, 201),
+        ] {
             assert_eq!(line.before(place), before, "{place}");
         }
     }

@@ -283,7 +283,11 @@ fn hold_words(language: Language, sale: &PublicSale, item: &PublicItem) -> Strin
         (Some(false), _) => language.say("noneOnHold").to_owned(),
         (Some(true), Some(next)) => {
             let is_today = next.date_naive() == sale.server_time.date_naive();
-            let time = if is_today { next.format("%H:%M UTC").to_string() } else { moment(language, next) };
+            let time = if is_today {
+                next.format("%H:%M UTC").to_string()
+            } else {
+                moment(language, next)
+            };
             language.say_with("onHoldUntil", "time", &time)
         }
         (Some(true), None) => language.say("onHold").to_owned(),

@@ -167,7 +167,9 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     window.sees(ALERTS, &bot).await;
     // All that is missing shows at once.
     window.click("form.panel button").await;
-    window.sees("form.panel .errors a[href='#ban-user']", "Fill this in").await;
+    window
+        .sees("form.panel .errors a[href='#ban-user']", "Fill this in")
+        .await;
     window
         .sees("form.panel .errors a[href='#ban-reason']", "Fill this in")
         .await;

@@ -466,7 +466,10 @@ async fn positions_count_all_shards_in_the_order_of_coming_and_never_grow_on_any
     // The first one, alone, is not "1 of 4".
     come("shopper-0").await;
     let alone = ask(&other, "shopper-0", &id, None).await.ok(200);
-    assert_eq!((&alone.body["position"], &alone.body["waiting"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&alone.body["position"], &alone.body["waiting"]),
+        (&json!(1), &json!(1))
+    );
     for number in 1..WAIT {
         come(&format!("shopper-{number}")).await;
     }
