@@ -1,6 +1,6 @@
 //! On a Redis Cluster all promises hold while primaries die and slots move.
 
-use crate::support::app::{Instance, environment, sale_with};
+use crate::support::app::{Instance, Who, environment, sale_with};
 use crate::support::crowd::{Terms, World, answered, bought, buy, cancel, drain_all, payment, shopper_at, try_buy};
 use crate::support::poll::{self, PATIENCE, Patience, once_within, within};
 use crate::support::servers::{self, Cluster, fresh_redis_with};
@@ -14,6 +14,7 @@ use flashsale::stock::keys::ShardKey;
 use flashsale::stock::limit::{Limit, LimitedRequest, Verdict};
 use flashsale::stock::transfer::{Destination, Sent};
 use futures_util::future::join_all;
+use reqwest::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -115,6 +116,40 @@ async fn a_url_of_one_server_is_refused_where_a_cluster_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_sells_every_unit_once_with_shards_on_all_nodes() {
     assert_eq!(sells_out_while("redis", |_, _| {}).await, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_room_on_all_nodes_counts_places_over_all_of_them() {
+    let cluster = Cluster::start();
+    let environment = environment(&cluster.url(), &servers::database().await);
+    let app = Instance::start(&environment, "all").may_log_errors();
+    let guards = json!({"waiting_room": true});
+    let id = app
+        .load_sale(&sale_with(&json!({"shards": 12, "guards": guards})))
+        .await;
+    app.operate(&id, "pause").await.ok(200);
+    let path = format!("/v1/sales/{id}/waiting-room");
+    let position = async |user: &str| {
+        let request = app.request(Method::POST, Who::Shopper(user), &path);
+        app.send(request.json(&json!({}))).await.ok(200).body["position"].as_i64()
+    };
+    let stock = Stock::connect(&cluster.url()).await.unwrap();
+    let users: Vec<String> = (0..24).map(|number| format!("shopper-{number}")).collect();
+    for user in &users {
+        // Shoppers of the same millisecond are equal.
+        let now = stock.now().await.unwrap();
+        within(PATIENCE, "a millisecond passes", async || {
+            stock.now().await.unwrap() > now
+        })
+        .await;
+        position(user).await;
+    }
+    for (user, place) in users.iter().zip(1..) {
+        within(PATIENCE, "the place is that of coming", async || {
+            position(user).await == Some(place)
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
