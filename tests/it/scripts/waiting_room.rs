@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 const LATE: i64 = 1 << 40;
 
@@ -255,6 +256,32 @@ async fn a_shard_that_is_not_there_is_noticed_and_what_cannot_be_asked_is_refuse
     assert!(matches!(missing, Err(Fault::Incomplete(_))), "{missing:?}");
     let written: i64 = shop.raw.call(redis::cmd("EXISTS").arg(&keys[1..]));
     assert_eq!(written, 0);
+}
+
+#[tokio::test]
+async fn a_reading_of_a_long_line_is_exact_at_its_head_and_close_behind() {
+    let shop = Shop::open(|_| {}).await;
+    // A rush that ebbs away, so places are not evenly spread.
+    let place = |n: i64| LATE + n * n;
+    let mut add = redis::cmd("ZADD");
+    add.arg(shop.key.room());
+    for n in 0..6000 {
+        add.arg(place(n)).arg(&member(n.cast_unsigned()).id);
+    }
+    let _added: i64 = shop.raw.call(&mut add);
+    let lines = shop.stock.read_lines(&shop.sale, Duration::from_secs(5)).await.unwrap();
+    let line = &lines[usize::from(shop.key.shard)];
+    assert_eq!(line.waiting, 6000);
+    // The cost does not follow the length.
+    assert!(line.samples.len() < 1100, "{}", line.samples.len());
+    let mut last = 0;
+    for n in 0..=6000 {
+        let before = line.before(place(n));
+        let error = (before - n).abs();
+        assert!(error * 100 <= n && (n > 256 || error == 0), "{before} for {n}");
+        assert!(before >= last, "who comes later is not shown before");
+        last = before;
+    }
 }
 
 /// One more than a power of two: the table of the sorted set has just doubled, so a member takes the most that it ever takes.
