@@ -197,9 +197,8 @@ impl Files {
     }
 
     fn showing_list(&self, list: &Page<PublicSale>) -> File {
-        let title = self.language.say("sales");
         let holes = [
-            (HEAD, &paint::head(self.language, &self.shop, title)),
+            (HEAD, &paint::list_head(self.language, &self.shop, &list.data)),
             (SHOWN, &paint::list(self.language, &list.data)),
             (READING, &paint::reading(list)),
         ];

@@ -51,11 +51,32 @@ pub fn sale_head(language: Language, shop: &str, sale: &PublicSale) -> Markup {
     let image = sale.image_url.as_deref().filter(|address| !address.starts_with('/'));
     html! {
         (head(language, shop, &sale.name))
-        meta name="description" content=(description);
-        meta property="og:description" content=(description);
+        (described(&description))
         @if let Some(image) = image {
             meta property="og:image" content=(image);
         }
+    }
+}
+
+/// The head of the list: its description has the names of the sales.
+pub fn list_head(language: Language, shop: &str, sales: &[PublicSale]) -> Markup {
+    let names: Vec<&str> = in_order(sales).iter().map(|sale| sale.name.as_str()).collect();
+    let description = if names.is_empty() {
+        language.say("noSales").to_owned()
+    } else {
+        quoted(&names.join(" · "))
+    };
+    html! {
+        (head(language, shop, language.say("sales")))
+        (described(&description))
+    }
+}
+
+/// What search engines and other sites show below a link.
+fn described(description: &str) -> Markup {
+    html! {
+        meta name="description" content=(description);
+        meta property="og:description" content=(description);
     }
 }
 
@@ -302,10 +323,15 @@ pub fn switch(language: Language) -> Markup {
     }
 }
 
-/// The list of sales, in the script's order.
-pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
+/// Sales in the script's order.
+fn in_order(sales: &[PublicSale]) -> Vec<&PublicSale> {
     let mut sorted: Vec<&PublicSale> = sales.iter().collect();
     sorted.sort_by_key(|sale| (rank(sale.state), sale.starts_at));
+    sorted
+}
+
+pub fn list(language: Language, sales: &[PublicSale]) -> Markup {
+    let sorted = in_order(sales);
     html! {
         @if sorted.is_empty() {
             li class="muted" { (language.say("noSales")) }

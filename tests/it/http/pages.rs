@@ -463,7 +463,8 @@ async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
     }
     let list = page_in(&app, "en", "/").await.ok(200);
     let link = format!("<a href=\"{path}\">{escaped}</a>");
-    for text in [&*link, "On sale", "€499.00", "Ends in "] {
+    let description = format!("<meta name=\"description\" content=\"{escaped}\">");
+    for text in [&*link, &*description, "On sale", "€499.00", "Ends in "] {
         assert!(list.text.contains(text), "no {text} in {}", list.text);
     }
     assert_eq!(reading(&list)["data"][0]["id"], json!(id));
