@@ -1,4 +1,4 @@
-//! The appearance of pages: names from outside, languages, and the output of a screen reader.
+//! The appearance of pages: names from outside, languages, the look of the shop.
 
 use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll::{self, PATIENCE};
@@ -292,29 +292,4 @@ async fn a_text_has_the_plural_form_of_its_number_and_is_english_where_a_languag
         assert_eq!(window.run(say, &[]).await, json!(texts), "{language}");
         window.close().await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_screen_reader_finds_landmarks_headings_and_names() {
-    let app = development().await;
-    let id = app.load_sale(&sale_with(&json!({}))).await;
-    let window = Window::open(&app).await;
-    window.goto_sale(&id).await;
-    let names = window.accessible_names().await;
-    let named = |role: &str| names.get(role).cloned().unwrap_or_default();
-    for role in ["button", "textbox", "combobox", "link", "region", "heading"] {
-        let names = named(role);
-        assert!(
-            !names.is_empty() && names.iter().all(|name| !name.is_empty()),
-            "{role}: {names:?}"
-        );
-    }
-    for landmark in ["main", "banner"] {
-        assert_eq!(named(landmark).len(), 1, "{landmark}");
-    }
-    let has = |role: &str, name: &str| named(role).iter().any(|it| it == name);
-    assert!(has("heading", "A sale") && has("region", "A sale"));
-    assert!(has("textbox", "Your token from the shop"));
-    assert_eq!(named("status").len(), 2, "changes are announced");
-    window.close().await;
 }

@@ -125,105 +125,6 @@ fn crowd(client: &Client, sale: &str, stop: &Arc<AtomicBool>) -> tokio::task::Jo
     buyers
 }
 
-/// An instance with something in every list of the console: a sale that has sold, a draft, an alert, a ban, and money that
-/// is owed back. Returns it with the ids of the two sales.
-async fn with_everything(changes: &Value) -> (TestApp, String, String) {
-    let app = TestApp::with("all", &[("FLASHSALE_BROWSING_ALERT_ABOVE", "1")]).await;
-    let id = app.load_sale(&sale_with(changes)).await;
-    let draft = app.create_sale(&sale_with(&json!({"name": "A draft"}))).await;
-    let bot = format!("bot-{}", uuid::Uuid::new_v4());
-    for _ in 0..3 {
-        app.get(Who::Shopper(&bot), "/v1/sales").await.ok(200);
-    }
-    let ban = json!({"user": "eve", "reason": "looks too often"});
-    let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
-    app.send(request.json(&ban)).await.ok(201);
-    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
-    assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
-    (app, id, draft)
-}
-
-/// A view of the console: its path, its content once the data are there, and the part that a screen reader lists.
-struct View {
-    path: String,
-    data: Vec<(&'static str, &'static str)>,
-    roles: &'static [&'static str],
-}
-
-fn view(path: &str, data: &[(&'static str, &'static str)], roles: &'static [&'static str]) -> View {
-    View {
-        path: format!("/console{path}"),
-        data: data.to_vec(),
-        roles,
-    }
-}
-
-/// Every view of the console, with something in each of its lists.
-fn views(sale: &str, draft: &str) -> Vec<View> {
-    vec![
-        view(
-            &format!("/sales/{sale}"),
-            &[
-                ("#do-pause", "Pause"),
-                (".unit .numbers", " held"),
-                ("[aria-labelledby=table-alerts] tbody", "bot-"),
-                ("[aria-labelledby=table-newestBans] tbody", "looks too often"),
-                ("[aria-labelledby=table-audit-log] tbody", "Publish"),
-                (".facts", "phone"),
-            ],
-            &["button", "link", "textbox", "combobox", "region", "columnheader"],
-        ),
-        view(
-            &format!("/sales/{sale}/report"),
-            &[("[aria-labelledby=table-reportItems] tbody", "phone")],
-            &["button", "link", "combobox", "region", "columnheader"],
-        ),
-        view(
-            "",
-            &[("[aria-labelledby=table-sales] tbody", "A draft")],
-            &["link", "region", "columnheader"],
-        ),
-        view(
-            "/sales/new",
-            &[("#item-0-sku", "")],
-            &["button", "link", "textbox", "combobox"],
-        ),
-        view(
-            &format!("/sales/{draft}/edit"),
-            &[(".item", "Price: €499.00")],
-            &["button", "link", "textbox", "combobox"],
-        ),
-        view(
-            "/accounts",
-            &[
-                ("[aria-labelledby=table-alerts] tbody", "bot-"),
-                ("[aria-labelledby=table-bans] tbody", "looks too often"),
-            ],
-            &["button", "textbox", "combobox", "checkbox", "region", "columnheader"],
-        ),
-        view(
-            "/orders?user=ada",
-            &[("[aria-labelledby=table-orders] tbody", "ada")],
-            &["button", "link", "textbox", "combobox", "region", "columnheader"],
-        ),
-        view(
-            "/limits",
-            &[("#limit-address_rate", "Requests a second of one address")],
-            &["button", "link", "region", "columnheader"],
-        ),
-        view(
-            "/money",
-            &[("[aria-labelledby=table-money] tbody", "pay_odd")],
-            &["button", "combobox", "region", "columnheader"],
-        ),
-        view(
-            "/audit-log",
-            &[("[aria-labelledby=table-audit-log] tbody", "Create sale")],
-            &["link", "region", "columnheader"],
-        ),
-    ]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     let app = TestApp::start().await;
@@ -1271,7 +1172,9 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
-    let (app, id, draft) = with_everything(&json!({"name": "双十一", "shards": 16, "stock": 200})).await;
+    let app = TestApp::start().await;
+    let large = json!({"name": "双十一", "shards": 16, "stock": 200});
+    let id = app.load_sale(&sale_with(&large)).await;
     for user in 0..40 {
         app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
     }
@@ -1287,60 +1190,14 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.sees(STATE, "进行中").await;
-    window.sees(".unit .numbers", "占用 121").await;
+    window.sees(".unit .numbers", "占用 120").await;
     let width = "return document.documentElement.scrollWidth";
     assert!(window.run(width, &[]).await.as_u64().unwrap() <= 360);
     window.click("#language").await;
     window.sees(STATE, "Open").await;
-    window.sees(".unit .numbers", "121 held").await;
+    window.sees(".unit .numbers", "120 held").await;
     window.sees("#do-pause", "Pause").await;
     window.picture("console-telephone.png").await;
-    for View { path, data, .. } in views(&id, &draft) {
-        window.goto(&path).await;
-        for (selector, text) in data {
-            window.sees(selector, text).await;
-        }
-        let width = window.run(width, &[]).await.as_u64().unwrap();
-        assert!(width <= 360, "{path} is {width} wide");
-    }
-    window.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_screen_reader_finds_its_way_through_the_console() {
-    let (app, id, draft) = with_everything(&json!({})).await;
-    let window = Window::open(&app).await;
-    window.open_console("/console").await;
-    for View { path, data, roles } in views(&id, &draft) {
-        window.goto(&path).await;
-        for (selector, text) in data {
-            window.sees(selector, text).await;
-        }
-        let names = window.accessible_names().await;
-        let named = |role: &str| names.get(role).cloned().unwrap_or_default();
-        for role in [
-            "button",
-            "textbox",
-            "combobox",
-            "checkbox",
-            "link",
-            "region",
-            "heading",
-            "navigation",
-            "columnheader",
-        ] {
-            let names = named(role);
-            let is_there = !roles.contains(&role) || !names.is_empty();
-            assert!(
-                is_there && names.iter().all(|name| !name.is_empty()),
-                "{path}: {role}: {names:?}"
-            );
-        }
-        for landmark in ["main", "banner", "navigation"] {
-            assert_eq!(named(landmark).len(), 1, "{path}: {landmark}");
-        }
-        assert!(!named("heading").is_empty(), "{path}");
-    }
     window.close().await;
 }
 

@@ -1,5 +1,6 @@
 //! The pages of shoppers and operators, in a real browser.
 
+mod accessibility;
 mod accounts;
 mod appearance;
 mod attention;

@@ -121,6 +121,49 @@ impl Default for Appearance {
     }
 }
 
+/// A desk, a telephone, and the narrowest telephone that a page must fit.
+const DESK: Appearance = Appearance {
+    width: 1280,
+    height: 800,
+    language: "en-US",
+    is_dark: false,
+};
+pub const TELEPHONE: Appearance = Appearance {
+    width: 390,
+    height: 844,
+    ..DESK
+};
+const NARROW: Appearance = Appearance {
+    width: 360,
+    ..TELEPHONE
+};
+
+/// The rules of axe-core that depend on the scheme.
+const COLOUR_RULES: &[&str] = &["color-contrast", "link-in-text-block"];
+
+/// axe-core, which finds what hinders readers with a disability.
+static AXE: LazyLock<String> = LazyLock::new(|| {
+    let file = root().join("tests/javascript/node_modules/axe-core/axe.min.js");
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file:?}: {error}; run ./dev javascript"))
+});
+
+/// Runs all of axe-core's rules, or those that are named, once nothing changes its colour any more. In the API reference,
+/// the first operation of each group stands for the others.
+const FIND: &str = "for (const change of document.getAnimations()) {
+        if (change.effect.getComputedTiming().endTime !== Infinity) { change.finish(); }
+    }
+    const options = { iframes: false, resultTypes: ['violations'] };
+    if (arguments.length > 0) { options.runOnly = { type: 'rule', values: [...arguments] }; }
+    const at = ({ target, failureSummary }) => `${target.join(' ')}: ${failureSummary}`;
+    return axe.run({ exclude: ['article:not(:first-of-type)'] }, options)
+        .then(({ violations }) => violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id} at ${at(node)}`)))";
+
+/// Switches the language, if the page has a button for that, and no dialog is open. Returns whether it did.
+const SWITCH_LANGUAGE: &str = "const button = document.getElementById('language');
+    const may = button !== null && document.querySelector('dialog[open]') === null;
+    if (may) { button.click(); }
+    return may";
+
 /// The key that the instances of tests print in development mode.
 pub fn development_key() -> String {
     flashsale::domain::development::key(JWT_SECRET)
@@ -172,11 +215,16 @@ impl Window {
         // What the browser has logged since its last window was closed.
         let _earlier = window.network().await;
         let _earlier = window.driver().browser_log().await.unwrap();
-        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": if appearance.is_dark { "dark" } else { "light" }}]});
-        window.sends("Emulation.setEmulatedMedia", scheme).await.unwrap();
-        let size = json!({"width": appearance.width, "height": appearance.height, "deviceScaleFactor": 1, "mobile": appearance.width < 500});
-        window.sends("Emulation.setDeviceMetricsOverride", size).await.unwrap();
+        window.appear(appearance).await;
         window
+    }
+
+    /// Sets size and scheme, also of a page that is open. The language is the browser's.
+    pub async fn appear(&self, appearance: Appearance) {
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": if appearance.is_dark { "dark" } else { "light" }}]});
+        self.sends("Emulation.setEmulatedMedia", scheme).await.unwrap();
+        let size = json!({"width": appearance.width, "height": appearance.height, "deviceScaleFactor": 1, "mobile": appearance.width < 500});
+        self.sends("Emulation.setDeviceMetricsOverride", size).await.unwrap();
     }
 
     /// The test makes the API answer so; `ERR` is a request without an answer.
@@ -332,6 +380,42 @@ impl Window {
             }
         }
         names
+    }
+
+    /// What axe-core finds at a desk, light, then dark, and on a telephone, dark, then light. There the page is in Chinese,
+    /// and must not be wider than a narrow one. Where only the scheme changes, the rules about colours run alone. `anchor`
+    /// is visible in both languages.
+    pub async fn findings(&self, anchor: &str) -> Vec<String> {
+        let dark = |appearance: Appearance| Appearance {
+            is_dark: true,
+            ..appearance
+        };
+        let mut found = self.findings_as(DESK, &[]).await;
+        found.extend(self.findings_as(dark(DESK), COLOUR_RULES).await);
+        let is_switched = self.run(SWITCH_LANGUAGE, &[]).await == true;
+        self.sees(anchor, "").await;
+        found.extend(self.findings_as(dark(TELEPHONE), &[]).await);
+        found.extend(self.findings_as(TELEPHONE, COLOUR_RULES).await);
+        self.appear(NARROW).await;
+        let width = self.run("return document.documentElement.scrollWidth", &[]).await;
+        if width.as_u64().unwrap() > u64::from(NARROW.width) {
+            found.push(format!("it is {width} wide"));
+        }
+        if is_switched {
+            self.run(SWITCH_LANGUAGE, &[]).await;
+        }
+        self.appear(DESK).await;
+        found
+    }
+
+    /// What axe-core finds now by these rules; without rules, by all of them.
+    pub async fn findings_as(&self, appearance: Appearance, rules: &[&str]) -> Vec<String> {
+        self.appear(appearance).await;
+        if self.run("return typeof axe", &[]).await == "undefined" {
+            let axe = json!({"expression": *AXE});
+            self.sends("Runtime.evaluate", axe).await.unwrap();
+        }
+        serde_json::from_value(self.run(FIND, rules).await).unwrap()
     }
 
     /// Waits until the tab has this title.
