@@ -2,11 +2,17 @@
 //! mode.
 
 use crate::support::app::{ADMIN_KEY, Client, TestApp, Who, rfc3339, sale_with, token};
-use crate::support::window::{Appearance, Window, development};
+use crate::support::window::{Appearance, TELEPHONE, Window, development};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
+
+/// For pictures: all of a page that does not fit a screen.
+const LONG: Appearance = Appearance {
+    height: 1500,
+    ..TELEPHONE
+};
 
 /// The card of an item without variants.
 const CARD: &str = "#items > li:nth-child(2)";
@@ -62,18 +68,18 @@ impl Judge {
 /// A sale with two variants of one thing and an item besides, with pictures, descriptions and a message.
 async fn variants(app: &Client, starts_at: &str) -> String {
     let item = |sku: &str, more: Value| {
-        let mut item = json!({"sku": sku, "name": sku, "price_minor": 1900, "currency": "EUR", "stock": 5,
-            "per_user_limit": 5, "description": "Cotton.", "image_url": "/assets/-/icon.svg"});
+        let mut item = json!({"sku": sku, "name": format!("Linen {sku}"), "price_minor": 1900, "currency": "EUR", "stock": 5,
+            "per_user_limit": 5, "description": "Washed and soft.", "image_url": "/assets/-/icon.svg"});
         item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         item
     };
     let items = [
-        item("s", json!({"group": "Shirt", "option": "S"})),
+        item("shirt-s", json!({"group": "Linen shirt", "option": "S"})),
         item("cap", json!({})),
-        item("m", json!({"group": "Shirt", "option": "M", "stock": 1})),
+        item("shirt-m", json!({"group": "Linen shirt", "option": "M", "stock": 1})),
     ];
-    let sale = json!({"starts_at": starts_at, "description": "Warm things.", "image_url": "/assets/-/icon.svg",
-        "items": items});
+    let sale = json!({"name": "Summer launch", "starts_at": starts_at, "description": "Light things.",
+        "image_url": "/assets/-/icon.svg", "items": items});
     let id = app.load_sale(&sale_with(&sale)).await;
     let message = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}/message"));
     app.send(message.json(&json!({"en": "More at noon."}))).await.ok(200);
@@ -89,7 +95,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     app.buy("ada", &short, "k", 1).await.ok(201);
     let before = variants(&app, &soon).await;
     let on = variants(&app, &rfc3339(Utc::now() - TimeDelta::hours(1))).await;
-    let room = load(json!({"starts_at": soon, "guards": {"waiting_room": true}})).await;
+    let room = load(json!({"name": "Autumn launch", "starts_at": soon, "guards": {"waiting_room": true}})).await;
     let captcha = load(json!({"guards": {"purchase_token": true, "challenge": "captcha"}})).await;
     let gone = load(json!({"stock": 1})).await;
     app.buy("bob", &gone, "k", 1).await.ok(201);
@@ -115,18 +121,22 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
         .opens(&offer, &[("#offer-who", "eve"), ("#message", "noon")])
         .await;
     judge.window.click("#decline-offer").await;
+    judge.window.click("#items .option:nth-child(1)").await;
+    judge.window.sees("#items .variants .buy", "Buy").await;
+    judge.window.picture_as(LONG, "variants.png").await;
     let buy = format!("{CARD} .buy");
     judge.window.click(&buy).await;
     let wanted = [("#no-link", "open the link"), ("#sign-in-why", "Sign in to buy")];
     judge.judges("a sign-in is asked for", &wanted).await;
     let names = judge.window.accessible_names().await;
     let has = |role: &str, name: &str| names[role].iter().any(|it| it == name);
-    assert!(has("heading", "A sale") && has("region", "A sale") && has("textbox", "Your token from the shop"));
+    assert!(
+        has("heading", "Summer launch") && has("region", "Summer launch") && has("textbox", "Your token from the shop")
+    );
     assert_eq!(names["status"].len(), 2, "changes are announced");
     judge.window.open_link().await;
     judge.judges("sign-in of development", &[("#as-anybody", "")]).await;
     judge.window.sign_in("ada").await;
-    judge.window.click("#items .option:nth-child(1)").await;
     let begun = [("#items .variants .buy", "Buy"), (CARD, "You had begun")];
     judge.judges("a purchase was begun, a variant is open", &begun).await;
     judge_refusals(&mut judge, &buy).await;
@@ -158,6 +168,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.window.click("#items .buy").await;
     let place = [("#items .room .place", "among the next"), (NOTE, "waiting room")];
     judge.judges("the waiting room", &place).await;
+    judge.window.picture_as(LONG, "waiting-room.png").await;
 
     judge.window.click("#sign-out").await;
     judge.window.goto_sale(&captcha).await;
@@ -215,8 +226,9 @@ async fn with_everything() -> (TestApp, String, String) {
         ("FLASHSALE_BROWSING_ALERT_ABOVE", "1"),
     ];
     let app = TestApp::with("all", &settings).await;
-    let large = json!({"shards": 16, "stock": 200});
+    let large = json!({"name": "Autumn launch", "shards": 16, "stock": 200});
     let id = app.load_sale(&sale_with(&large)).await;
+    app.buy_at_once(&id, "buyer", 40).await;
     let draft = app.create_sale(&sale_with(&json!({"name": "A draft"}))).await;
     let bot = format!("bot-{}", uuid::Uuid::new_v4());
     for _ in 0..3 {
@@ -262,6 +274,16 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
     judge.window.press(Key::Enter).await;
     judge.window.misses("#sign-in").await;
     let of_sale = format!("/console/sales/{id}");
+    let report = [
+        ("[aria-labelledby=table-reportItems] tbody", "phone"),
+        ("#fairness", "the first purchase"),
+    ];
+    judge.opens(&format!("{of_sale}/report"), &report).await;
+    let desk = Appearance {
+        height: 1800,
+        ..Appearance::default()
+    };
+    judge.window.picture_as(desk, "report.png").await;
     for (path, shown) in [
         (
             &*of_sale,
@@ -273,13 +295,6 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
                 ("[aria-labelledby=table-audit-log] tbody", "Publish"),
                 (".facts", "purchase token: for 10 %, in shadow"),
             ][..],
-        ),
-        (
-            &format!("{of_sale}/report"),
-            &[
-                ("#fairness", "first purchase"),
-                ("[aria-labelledby=table-reportItems] tbody", "phone"),
-            ],
         ),
         (&format!("{of_sale}/attention"), &[("#letters tbody", "cannot be read")]),
         ("/console", &[("[aria-labelledby=table-sales] tbody", "A draft")]),

@@ -2,7 +2,7 @@
 
 use crate::support::app::{TestApp, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Appearance, Window, development};
+use crate::support::window::{Appearance, TELEPHONE, Window, development};
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -89,12 +89,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     let pay = "https://shop.example/pay/{order}";
     let settings = [("FLASHSALE_DEVELOPMENT", "true"), ("FLASHSALE_PAY_URL", pay)];
     let app = TestApp::with("all", &settings).await;
-    let telephone = Appearance {
-        width: 390,
-        height: 844,
-        ..Appearance::default()
-    };
-    let window = Window::with(&app, telephone).await;
+    let window = Window::with(&app, TELEPHONE).await;
     for (count, wanted) in [(1, 1), (20, 1), (20, 11), (20, 20)] {
         let items: Vec<Value> = (1..=count)
             .map(|n| {

@@ -1,6 +1,6 @@
 //! Every link within the repository leads to an existing file and heading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +76,36 @@ fn every_link_of_the_pages_leads_somewhere() {
         "{followed} links\n{}",
         wrong.join("\n")
     );
+}
+
+#[test]
+fn each_picture_is_written_by_a_browser_test_and_shown_by_a_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let in_folder = |folder: &str| {
+        fs::read_dir(root.join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+    };
+    let mut written = BTreeSet::new();
+    for path in in_folder("tests/it/browser") {
+        let text = fs::read_to_string(path).unwrap();
+        let calls = [".picture(", ".picture_as("].map(|call| text.split(call).skip(1));
+        let names = calls.into_iter().flatten().filter_map(|call| call.split('"').nth(1));
+        written.extend(names.map(str::to_owned));
+    }
+    let mut shown = BTreeSet::new();
+    for text in pages().values() {
+        let names = text.split("screenshots/").skip(1);
+        shown.extend(
+            names
+                .filter_map(|rest| rest.split(['"', ')']).next())
+                .map(str::to_owned),
+        );
+    }
+    let names = in_folder("docs/screenshots").map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+    assert!(written.len() > 3);
+    assert_eq!(shown, written, "shown, written");
+    assert_eq!(names.collect::<BTreeSet<_>>(), written, "there, written");
 }
 
 #[test]

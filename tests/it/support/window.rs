@@ -474,6 +474,14 @@ impl Window {
         self.driver().screenshot(&folder.join(name)).await.unwrap();
     }
 
+    /// The same in another size, which the page keeps.
+    pub async fn picture_as(&self, appearance: Appearance, name: &str) {
+        if std::env::var_os("SCREENSHOTS").is_some() {
+            self.appear(appearance).await;
+            self.picture(name).await;
+        }
+    }
+
     /// The network's events of a kind since the last call.
     pub async fn network(&self) -> Vec<Value> {
         let log = self.driver().get_log("performance").await.unwrap();
