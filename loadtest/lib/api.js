@@ -158,6 +158,12 @@ export function changeGuards(patch) {
   return demand(admin('change_guards', 'PATCH', '/guards', patch), 'changing the guards');
 }
 
+// Sets the message that the sale's pages show.
+/** @type {(id: string, text: string) => void} */
+export function setMessage(id, text) {
+  demand(admin('set_message', 'PUT', `/sales/${id}/message`, { en: text }), 'setting the message');
+}
+
 /** @type {(id: string) => AuditPage} */
 export function audit(id) {
   return demand(admin('audit', 'GET', `/sales/${id}/audit`), 'auditing the sale');
@@ -226,6 +232,12 @@ export function listOrders(saleId, user, afterId) {
 /** @type {(user: string, orderId: string, options?: RequestOptions) => LoadAnswer} */
 export function cancel(user, orderId, options) {
   return send(request('cancel', 'POST', `/v1/orders/${orderId}/cancel`, { bearer: shopperToken(user), ...options }));
+}
+
+// A web page, or a file that it names.
+/** @type {(path: string) => LoadAnswer} */
+export function readPage(path) {
+  return send(request('page', 'GET', path));
 }
 
 export function readSale(saleId) {
