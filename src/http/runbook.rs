@@ -70,5 +70,6 @@ fn rendered(text: &str, names: &[String]) -> String {
     });
     let mut page = String::new();
     push_html(&mut page, events);
-    page
+    // A reader without a mouse can scroll a long line, too.
+    page.replace("<pre>", "<pre tabindex=\"0\">")
 }
