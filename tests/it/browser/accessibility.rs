@@ -345,8 +345,9 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
         app.operate(&id, verb).await.ok(200);
         judge.judges(verb, &[("#verdict", verdict)]).await;
     }
-    judge.window.goto(&format!("/console/sales/{draft}")).await;
-    judge.window.sees("#sale-state", "Draft").await;
+    let of_draft = format!("/console/sales/{draft}");
+    let unpublished = [("#do-preload", ""), ("#sale-state", "Draft")];
+    judge.opens(&of_draft, &unpublished).await;
     judge.window.click("#do-preload").await;
     judge
         .judges("the question before publishing", &[("#contract", "A phone")])
