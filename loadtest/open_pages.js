@@ -1,6 +1,6 @@
 // Do open pages and the console stay current while a crowd buys? The load is an open model of RATE purchases a second.
-// Meanwhile PAGES shop pages are open: each is loaded once with its files and its shopper's orders, then asks how the sale
-// stands, as often as the real page does. A browser has the console's page of the sale open.
+// Meanwhile PAGES shop pages are open. Each is loaded once with its files and its shopper's orders, then asks how the
+// sale stands, as often as the real page does. A browser has the console's page of the sale open.
 //
 // Each second, an operator sets the sale's message to the time. So each page knows how old the state is that it shows.
 // The clock is that of k6 alone.

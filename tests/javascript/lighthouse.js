@@ -1,5 +1,5 @@
 // Runs Lighthouse on the shop's pages: its mobile profile with simulated throttling, three times a page. Prints each
-// figure's median, and fails if one is beyond its bound. Pictures, and requests after the first paint, belong to no budget.
+// figure's median, and fails if one is beyond its bound. Pictures, and requests after the first paint, have no bound.
 
 import { spawnSync } from 'node:child_process';
 
