@@ -61,7 +61,7 @@ interface RateRequest {
 
 type Durability = 'redis' | 'replica' | 'postgres';
 
-type ChallengeKind = 'none' | 'captcha' | 'proof_of_work';
+type ChallengeKind = 'none' | 'proof_of_work' | 'captcha';
 
 interface ItemRequest {
     sku: string;
@@ -933,6 +933,7 @@ type Code = 'invalid_request'
     | 'idempotency_key_missing'
     | 'unauthenticated'
     | 'banned'
+    | 'forbidden'
     | 'admission_required'
     | 'challenge_required'
     | 'challenge_failed'
