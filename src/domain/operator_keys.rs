@@ -2,16 +2,20 @@
 
 use super::console::OperatorName;
 use super::names::names;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 
 /// What the holder of a key may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Only read.
     View,
-    /// Also run published sales: [`RUN`].
+    /// Also run published sales.
     Run,
+    /// Everything.
     All,
 }
 

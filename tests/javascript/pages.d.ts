@@ -38,6 +38,7 @@ interface PageElements {
     orders: HTMLElement;
     picture: HTMLImageElement;
     'orders-section': HTMLElement;
+    role: HTMLElement;
     sales: HTMLElement;
     'sign-in': HTMLElement;
     'sign-in-early': HTMLElement;

@@ -5,7 +5,7 @@ import { call } from './console-api.js';
 import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { errorSummary } from './console-errors.js';
 import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
-import { code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { code, listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { announce, element, setText } from './dom.js';
 import { say } from './language.js';
@@ -31,7 +31,7 @@ function alertsTable(limit, ban) {
         row(entry) {
             const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
             const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
-            return [timeCell(entry.raised_at), code(entry.user), what, button];
+            return [timeCell(entry.raised_at), code(entry.user), what, needs('run', button)];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -54,7 +54,7 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
             say(`by_${entry.banned_by}`),
             timeCell(entry.banned_at),
             entry.banned_until ? timeCell(entry.banned_until) : say('span_ever'),
-            rowButton('lift', say('liftBan', { user: entry.user }), (button) => lift(entry.user, button)),
+            needs('run', rowButton('lift', say('liftBan', { user: entry.user }), (button) => lift(entry.user, button))),
         ],
         empty,
         every: EVERY_MS,
@@ -160,7 +160,7 @@ function banForm(done) {
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
     const form = element(
         'form',
-        { class: 'panel', novalidate: '' },
+        { class: 'panel', novalidate: '', 'data-needs': 'run' },
         word('h2', 'banTitle'),
         user.node,
         ...nodes,

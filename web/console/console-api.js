@@ -25,6 +25,8 @@ let token = null;
 let operator = null;
 /** @type {string | null} */
 let session = null;
+// What the session may do: `view`, `run` or `all`.
+let role = '';
 let changed = () => {};
 
 // Calls `listener` after each sign-in and sign-out.
@@ -37,6 +39,9 @@ export const isSignedIn = () => token !== null;
 // The name that the operator gave at sign-in; empty if none was given.
 export const operatorName = () => operator ?? '';
 
+// The role of the key that the session began with; empty without a session.
+export const operatorRole = () => role;
+
 // The id of this browser's session; null without one.
 export const sessionId = () => session;
 
@@ -45,6 +50,8 @@ function hear(answer) {
     token = answer.isOk && answer.body.signed_in ? String(answer.body.request_token) : null;
     operator = token === null ? null : answer.body.name;
     session = token === null ? null : answer.body.session_id;
+    // An instance of an earlier version does not say it, and decides itself.
+    role = token === null ? '' : (answer.body.role ?? 'all');
     if (before !== token) {
         changed();
     }

@@ -3,7 +3,7 @@
 import { call, REBUILD_MS } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
-import { button, code, listsOf, listTable, rowButton, word } from './console-table.js';
+import { button, code, listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element, setText, setTitle } from './dom.js';
 import { apart, plainly, say } from './language.js';
@@ -77,7 +77,7 @@ export function attentionView(view, id) {
     });
 
     const settleButton = ({ position }) =>
-        rowButton('settleLetter', say('settleThisLetter', { position }), (button) => settle(position, button));
+        needs('run', rowButton('settleLetter', say('settleThisLetter', { position }), (button) => settle(position, button)));
 
     async function settle(position, button) {
         const field = fieldOf({ id: 'letter-note', label: 'letterNote', kind: 'text', max: NOTE_MAX });
@@ -95,7 +95,7 @@ export function attentionView(view, id) {
     const lists = listsOf(letters, refused);
     const run = (button, request, done) => result.run(button, request, done, lists.read);
 
-    const rebuild = button('rebuild', { class: 'danger', id: 'rebuild' }, async () => {
+    const rebuild = button('rebuild', { class: 'danger', id: 'rebuild', 'data-needs': 'run' }, async () => {
         if (await sure(say('sure_rebuild', { name }), say('about_rebuild'), say('rebuild'), { isDanger: true })) {
             await run(rebuild, () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS }), () => say('did_rebuild'));
         }

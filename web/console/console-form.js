@@ -110,7 +110,7 @@ export function formView(view, id) {
     const grid = (...nodes) => element('div', { class: 'grid' }, ...nodes);
     const form = element(
         'form',
-        { class: 'form', novalidate: '' },
+        { class: 'form', novalidate: '', 'data-needs': 'all' },
         group('theSale', grid(...made(TERMS))),
         group('theItems', list, add),
         group('theGuards', word('p', 'guardsHint', { class: 'muted small' }), grid(...made(GUARDS))),
@@ -121,7 +121,8 @@ export function formView(view, id) {
     show(clash, false);
     const errors = errorSummary(form);
     form.prepend(errors.node);
-    view.append(title, element('div', { class: 'actions' }, restored, startOverButton), form);
+    const begun = element('div', { class: 'actions', 'data-needs': 'all' }, restored, startOverButton);
+    view.append(title, word('p', 'problem_forbidden', { class: 'warning denied' }), begun, form);
     const once = onceOnly('flashsale.create');
     /** @type {Texts} */
     let stored = newSale();

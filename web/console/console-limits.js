@@ -4,7 +4,7 @@ import { call } from './console-api.js';
 import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-dialog.js';
 import { begunIn, fieldOf, groupOf } from './console-fields.js';
 import { stageFields, stageOf, stageText, stageTexts } from './console-stages.js';
-import { listTable, rowButton, word } from './console-table.js';
+import { listTable, needs, rowButton, word } from './console-table.js';
 import { element, setText } from './dom.js';
 import { say } from './language.js';
 
@@ -99,7 +99,7 @@ export function limitsView(view) {
         if (changed !== null || stage !== null) {
             buttons.push(buttonOf(name, 'takeBack', 'takeBackLimit', takeBack));
         }
-        return element('div', { class: 'actions' }, ...buttons);
+        return needs('all', element('div', { class: 'actions' }, ...buttons));
     }
 
     function buttonOf(name, key, what, act) {

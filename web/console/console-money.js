@@ -5,7 +5,7 @@ import { readBadges } from './console-badges.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { orderLink } from './console-orders.js';
-import { code, listTable, rowButton, word } from './console-table.js';
+import { code, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element, show } from './dom.js';
 import { money } from './format.js';
@@ -63,7 +63,7 @@ export function moneyView(view) {
     });
 
     const settleButton = (entry) =>
-        rowButton('settle', say('settlePayment', { payment: entry.payment_id }), (button) => settle(entry, button));
+        needs('run', rowButton('settle', say('settlePayment', { payment: entry.payment_id }), (button) => settle(entry, button)));
 
     async function settle({ payment_id, amount_minor, currency }, button) {
         const field = fieldOf({ id: 'refund-reference', label: 'refundReference', kind: 'text', max: REFERENCE_MAX, isExact: true });

@@ -14,7 +14,7 @@ import { choiceOf, fieldOf, typedIn } from './console-fields.js';
 import { guardsText, stoppedEntries } from './console-guards.js';
 import { followSale } from './console-live.js';
 import { ordersPath } from './console-orders.js';
-import { button, tilesOf, word } from './console-table.js';
+import { button, needs, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
@@ -86,7 +86,7 @@ export function saleView(view, id) {
     const auditLog = auditLogTable(id, learnPause);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
-    const edit = word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` });
+    const edit = needs('all', word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` }));
     const changes = changesOf(id, path, result, () => reload());
     /** @type {(button: HTMLElement, dialog: (button: HTMLElement, sale: AdminSale) => Promise<void>) => Promise<void>} */
     const openDialog = async (button, dialog) => {
@@ -96,22 +96,22 @@ export function saleView(view, id) {
         }
     };
     const message = button('do_message', { id: 'do-message' }, () => openDialog(message, changes.message));
-    const amend = button('do_amend', { id: 'do-amend' }, () => openDialog(amend, changes.amend));
-    const tryGuard = button('do_try', { id: 'do-try' }, () => openDialog(tryGuard, changes.tryGuard));
+    const amend = button('do_amend', { id: 'do-amend', 'data-needs': 'all' }, () => openDialog(amend, changes.amend));
+    const tryGuard = button('do_try', { id: 'do-try', 'data-needs': 'all' }, () => openDialog(tryGuard, changes.tryGuard));
     // Asks nothing: each shopper gets the guards for all again.
-    const endTrials = button('endTrials', { id: 'do-end-trials' }, () => {
+    const endTrials = button('endTrials', { id: 'do-end-trials', 'data-needs': 'all' }, () => {
         const guards = Object.fromEntries(trials().map(([name]) => [name, { percent: 0 }]));
         return result.run(endTrials, () => call('PATCH', path, { body: { guards } }), () => say('trialsEnded'), reload);
     });
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
     );
-    const remove = button('deleteDraft', { class: 'danger', id: 'do-delete' }, () =>
+    const remove = button('deleteDraft', { class: 'danger', id: 'do-delete', 'data-needs': 'all' }, () =>
         act('delete', remove, say('doDelete'), () => call('DELETE', path), (answer) => (answer.isOk ? leave() : reload(answer))),
     );
     const buttons = new Map();
     const rare = element('div', { class: 'actions' });
-    const further = element('details', { class: 'further', id: 'further' }, word('summary', 'furtherActions', { class: 'button' }), rare);
+    const further = element('details', { class: 'further', id: 'further', 'data-needs': 'run' }, word('summary', 'furtherActions', { class: 'button' }), rare);
 
     /** @type {AdminSale | null} */
     let sale = null;
@@ -275,7 +275,7 @@ export function saleView(view, id) {
     function renderActions(at) {
         const buttonOf = (action) => {
             if (!buttons.has(action)) {
-                const attributes = { class: TONES[action], id: `do-${action}` };
+                const attributes = { class: TONES[action], id: `do-${action}`, 'data-needs': action === 'preload' ? 'all' : 'run' };
                 const post = () => call('POST', `${path}/${action}`);
                 const made = button(`do_${action}`, attributes, () => act(action, made, say(`do_${action}`), post));
                 buttons.set(action, made);
@@ -553,7 +553,7 @@ function restockPart(id, path, done) {
     const quantity = fieldOf({ id: 'restock-quantity', label: 'restockQuantity', kind: 'whole', min: -1_000_000_000, max: 1_000_000_000, hint: 'restockHint' });
     const form = element(
         'form',
-        { class: 'panel', novalidate: '' },
+        { class: 'panel', novalidate: '', 'data-needs': 'run' },
         word('h2', 'restock'),
         row,
         quantity.node,

@@ -141,7 +141,7 @@ export function salesView(view) {
         }
     }
 
-    const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new' });
+    const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new', 'data-needs': 'all' });
     view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), table.node);
     table.read();
     return { ...table, tick };

@@ -2,7 +2,7 @@
 
 import { call, sessionId } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
-import { listTable, rowButton, word } from './console-table.js';
+import { listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element } from './dom.js';
 import { plainly, say } from './language.js';
@@ -30,13 +30,14 @@ export function sessionsPart() {
         row(entry) {
             const label = say('endSession', { who: entry.name ?? entry.address });
             const isMine = entry.session_id === sessionId();
+            const endIt = () => rowButton('end', label, (button) => end(entry, button), `end-${entry.session_id}`);
             return [
                 element('span', {}, element('bdi', {}, plainly(entry.name ?? '')), ` ${entry.session_id.slice(0, 8)}`),
                 element('span', { class: 'address' }, entry.address),
                 timeCell(entry.created_at),
                 timeCell(entry.last_used_at),
                 timeCell(entry.expires_at),
-                isMine ? say('thisSession') : rowButton('end', label, (button) => end(entry, button), `end-${entry.session_id}`),
+                isMine ? say('thisSession') : needs('all', endIt()),
             ];
         },
         empty: 'noSessions',

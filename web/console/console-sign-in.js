@@ -1,10 +1,10 @@
 // Operators sign in with their key and a name of their choice, which this browser stores. The page and any typed text stay
 // during a sign-in.
 
-import { findSession, isSignedIn, operatorName, signIn, signOut } from './console-api.js';
+import { findSession, isSignedIn, operatorName, operatorRole, signIn, signOut } from './console-api.js';
 import { onSubmit, wordsOf } from './console-dialog.js';
 import { byId, onPress, setAttribute, setText, show } from './dom.js';
-import { say } from './language.js';
+import { say, worded } from './language.js';
 import { write } from './problem.js';
 import { lasting } from './storage.js';
 
@@ -24,6 +24,14 @@ export function showSignIn() {
     }
     setText(byId('acting'), operatorName());
     show(byId('acting'), operatorName() !== '');
+    // The stylesheet hides the controls that need a greater role.
+    const role = operatorRole();
+    document.documentElement.dataset.role = role;
+    const isLess = role === 'view' || role === 'run';
+    show(byId('role'), isLess);
+    if (isLess) {
+        worded(byId('role'), `role_${role}`);
+    }
     write(byId('sign-in-why'), why);
     setAttribute(byId('key'), 'aria-invalid', isKeyWrong ? 'true' : 'false');
 }

@@ -18,6 +18,17 @@ export const code = (text) => element('code', {}, element('bdi', {}, plainly(tex
  */
 export const word = (name, key, attributes = {}) => worded(element(name, attributes), key);
 
+/**
+ * Marks a control with the least role that it needs. The stylesheet hides it from a lesser one.
+ * @template {HTMLElement} Control
+ * @param {'run' | 'all'} role
+ * @param {Control} control
+ */
+export function needs(role, control) {
+    control.dataset.needs = role;
+    return control;
+}
+
 // A button with a text key.
 /** @type {(key: string, attributes: Record<string, string>, act: () => unknown) => HTMLButtonElement} */
 export function button(key, attributes, act) {

@@ -2,7 +2,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
-use crate::domain::operator_keys::OperatorKey;
+use crate::domain::operator_keys::{OperatorKey, Role};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow::operate::console;
@@ -38,7 +38,7 @@ pub const ROUTES: &[Endpoint] = &[
     }),
     Endpoint::post("/v1/admin/session", handler!(sign_in), |it| {
         let session = json!({"signed_in": true, "session_id": SESSION_ID, "name": "ada",
-        "expires_at": "2026-11-22T21:00:00.000Z", "request_token": "q1m2…", "request_token_header": REQUEST_TOKEN});
+        "role": "all", "expires_at": "2026-11-22T21:00:00.000Z", "request_token": "q1m2…", "request_token_header": REQUEST_TOKEN});
         it.of_sessions(Who::Anybody, "signIn", "Sign in at the console")
             .says(
                 "Exchanges the operators' key for a cookie, which the browser keeps and sends. Only a page of this \
@@ -85,6 +85,9 @@ pub struct SessionView {
     /// The name that the operator gave at sign-in.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// What the session may do, by the key that it began with. The console hides what it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
     /// When the session ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DateTime<Utc>>")]
@@ -226,6 +229,7 @@ fn view(session: Option<(&Session, &SessionSecret, &OperatorKey)>) -> SessionVie
         signed_in: true,
         session_id: Some(session.id),
         name: session.operator.as_ref().map(|name| name.as_str().to_owned()),
+        role: Some(key.role),
         expires_at: Some(time::format(&session.expires_at)),
         request_token: Some(secret.request_token(key.text())),
         request_token_header: Some(REQUEST_TOKEN),

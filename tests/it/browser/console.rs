@@ -848,6 +848,64 @@ async fn an_operator_ends_the_session_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
+    let (view, run) = ("9b74c9897bac770ffc029102a200c5de", "c4ca4238a0b923820dcc509a6f75849b");
+    let keys = format!("ada:view:{view},bob:run:{run}");
+    let app = TestApp::with("api", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
+    let id = app.load_sale(&sale()).await;
+    let draft = app.create_sale(&sale()).await;
+    let [page, draft] = [id, draft].map(|sale| format!("/console/sales/{sale}"));
+    let controls = "return [...document.querySelectorAll('#view button, #view a.button')]
+        .filter((it) => it.checkVisibility()).map((it) => it.textContent)";
+    let window = Window::open(&app).await;
+    window.open_console_with(&page, view).await;
+    window.sees("#acting", "ada").await;
+    window.sees("#role", "only reads").await;
+    window.sees(STATE, "Open").await;
+    let reads = ["Shop page", "Report of the whole sale", "Count every unit"];
+    assert_eq!(window.run(controls, &[]).await, json!(reads));
+    for (path, part, loaded) in [
+        ("/console", "#view tbody", "Draft"),
+        ("/console/limits", "#limit-address_rate", "address_rate"),
+        (draft.as_str(), STATE, "Draft"),
+        ("/console/sales/new", ".denied", "Your key does not allow this"),
+    ] {
+        window.goto(path).await;
+        window.sees(part, loaded).await;
+        assert_eq!(window.run(controls, &[]).await, json!([]), "{path}");
+    }
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "signed out").await;
+    window.open_console_with(&page, run).await;
+    window.sees("#role", "runs sales").await;
+    window.sees(STATE, "Open").await;
+    window.click("#further summary").await;
+    let runs = [
+        "Pause",
+        "Shop page",
+        "Message to shoppers…",
+        "Close for good",
+        "Rebuild…",
+        "Report of the whole sale",
+        "Count every unit",
+        "Restock",
+    ];
+    assert_eq!(window.run(controls, &[]).await, json!(runs));
+    window.does("#do-pause").await;
+    window.sees(STATE, "Paused").await;
+    window.goto(&draft).await;
+    window.sees(STATE, "Draft").await;
+    assert_eq!(window.run(controls, &[]).await, json!([]));
+    // Who may do all sees no mark.
+    window.click("#sign-out").await;
+    window.sees("#sign-in-why", "signed out").await;
+    window.open_console(&draft).await;
+    window.misses("#role").await;
+    window.sees("#do-preload", "Publish").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_name_turns_what_stands_around_it() {
     let app = TestApp::start().await;
     let (turning, from_right) = ("ada\u{202e}nimda", "\u{5d0}\u{5d3}\u{5d4}");

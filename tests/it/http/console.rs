@@ -523,7 +523,7 @@ async fn a_named_key_proves_its_name_and_does_what_its_role_includes() {
     app.send(create).await.no(403, "forbidden");
     // The session has the name and the role of its key.
     let answer = sign_in_with(&app, &json!({"key": view, "name": "Eve"})).await.ok(201);
-    assert_eq!(answer.text("name"), "ada");
+    assert_eq!((answer.text("name"), answer.text("role")), ("ada", "view"));
     let ada = Operator::of(&answer);
     assert!(ada.is_signed_in(&app).await);
     app.send(ada.asks(&app, Method::POST, &pause))

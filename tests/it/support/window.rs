@@ -177,9 +177,13 @@ pub async fn development() -> TestApp {
 impl Window {
     /// Opens a page of the console and signs in.
     pub async fn open_console(&self, path: &str) {
+        self.open_console_with(path, ADMIN_KEY).await;
+    }
+
+    pub async fn open_console_with(&self, path: &str, key: &str) {
         self.goto(path).await;
         self.sees("#sign-in h1", "Operators sign in").await;
-        self.fill("#key", ADMIN_KEY).await;
+        self.fill("#key", key).await;
         self.press(Key::Enter).await;
         self.misses("#sign-in").await;
     }
