@@ -101,7 +101,7 @@ codes! {
         "Read it again. Repeat the action only where its state allows that."
     InsufficientStock "insufficient_stock" 409 "There are not that many free units"
         "A restock takes back more units than are free, or exceeds the most that an item can have."
-        "Read the sale's stats and choose another quantity, with a new key."
+        "`detail` has the free units. Choose another quantity, with a new key."
     PayloadTooLarge "payload_too_large" 413 "The body is too large"
         "A body has at most 16 KiB. A sale that an operator creates or changes has at most 1 MiB."
         "Send a smaller body."

@@ -43,8 +43,11 @@ const SETTLE_MAX: Duration = Duration::from_secs(5);
 pub enum RestockOutcome {
     /// The units were added, or are gone.
     Applied(Arc<Sale>),
-    /// There are too few free units, or the item would have more than it may.
-    Insufficient,
+    /// There are too few free units, or the item would have more than it may. `free` are its free units now, unless a
+    /// shard does not answer.
+    Insufficient {
+        free: Option<i64>,
+    },
     KeyReused,
     /// The sale has no shards: it is not loaded yet, or leaves Redis.
     NotLoaded(SaleState),
@@ -92,7 +95,9 @@ pub async fn restock(
     };
     deliver(app, id, restock).await?;
     if !applied {
-        return Ok(RestockOutcome::Insufficient);
+        let survey = app.stock.survey(id, sale.shards, sku).await.into_iter();
+        let free = survey.map(|it| it.ok().map(|it| it.counters.available)).sum();
+        return Ok(RestockOutcome::Insufficient { free });
     }
     let Some(sale) = app.ledger.sale(id).await?.map(Arc::new) else {
         return Ok(RestockOutcome::SaleNotFound);

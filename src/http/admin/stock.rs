@@ -92,16 +92,17 @@ async fn restock(
             "quantity must be -{STOCK_MAX} to {STOCK_MAX}, and not 0"
         )));
     }
-    let quantity = body.quantity;
+    let RestockBody { sku: name, quantity } = body;
     let outcome = api.for_operator(move |app| async move { restock::restock(&app, id, &key, &sku, quantity).await });
     match outcome.await? {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
-        RestockOutcome::Insufficient => Err(Problem::new(
+        RestockOutcome::Insufficient { free } => Err(Problem::new(
             Code::InsufficientStock,
-            format!(
-                "{} units cannot be moved: too few are free, or the item would exceed {STOCK_MAX}",
-                body.quantity
-            ),
+            match free {
+                _ if quantity > 0 => format!("{name} would have more than {STOCK_MAX} units"),
+                Some(free) => format!("free units of {name}: {free}; to be taken back: {}", -quantity),
+                None => format!("too few units of {name} are free to take {} back", -quantity),
+            },
         )),
         RestockOutcome::KeyReused => Err(Problem::new(
             Code::IdempotencyKeyReused,

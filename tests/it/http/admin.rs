@@ -159,9 +159,11 @@ async fn units_are_taken_back_to_zero_and_never_below() {
     let app = TestApp::start_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"shards": 8}))).await;
     app.buy("ada", &id, "k", 3).await.ok(201);
-    app.restock(&id, "too many", "phone", -8)
-        .await
-        .no(409, "insufficient_stock");
+    let refused = app.restock(&id, "too many", "phone", -8).await;
+    assert_eq!(
+        refused.no(409, "insufficient_stock").text("detail"),
+        "free units of phone: 7; to be taken back: 8"
+    );
     app.wait_for_units(&id, [7, 3, 0]).await;
     app.restock(&id, "all", "phone", -7).await.ok(200);
     assert_eq!(app.units(&id).await, [0, 3, 0]);
@@ -188,9 +190,11 @@ async fn a_restock_needs_a_key_a_loaded_sale_a_known_sku_and_a_number() {
             .await
             .no(400, "invalid_request");
     }
-    app.restock(&id, "k", "phone", 999_999_999)
-        .await
-        .no(409, "insufficient_stock");
+    let refused = app.restock(&id, "k", "phone", 999_999_999).await;
+    assert_eq!(
+        refused.no(409, "insufficient_stock").text("detail"),
+        "phone would have more than 1000000000 units"
+    );
     let request = app.request(Method::POST, Who::Operator, &format!("/v1/admin/sales/{id}/restock"));
     app.send(request.json(&json!({"sku": "phone", "quantity": 1})))
         .await

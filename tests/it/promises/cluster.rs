@@ -506,7 +506,7 @@ async fn a_primary_that_is_gone_keeps_no_shard_of_another_node_from_being_reconc
     }
     within(PATIENCE, "the other withdrawal is decided", async || {
         let answer = flow::operate::restock::restock(&world.app, sale.id, &too_many, &sku, -190).await;
-        matches!(answer, Ok(RestockOutcome::Insufficient))
+        matches!(answer, Ok(RestockOutcome::Insufficient { .. }))
     })
     .await;
     world.settled(&sale).await;

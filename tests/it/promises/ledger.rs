@@ -569,7 +569,7 @@ async fn restocks_withdrawals_and_purchases_at_once_keep_every_unit() {
             loop {
                 match flow::operate::restock::restock(&app, sale.id, &key, &sku, quantity).await {
                     Ok(RestockOutcome::Applied(_)) => break quantity,
-                    Ok(RestockOutcome::Insufficient) => break 0,
+                    Ok(RestockOutcome::Insufficient { .. }) => break 0,
                     Ok(other) => panic!("{other:?}"),
                     Err(fault) => assert!(fault.is_passing(), "{fault}"),
                 }
