@@ -237,6 +237,7 @@ interface FieldDefinition {
     mayLack?: boolean;
     isExact?: boolean;
     currency?(): string;
+    unit?: number;
     prefix?: string;
     options?: string[];
 }

@@ -10,8 +10,10 @@ import { apart, LANGUAGES, say } from './language.js';
 const isList = (value) => Array.isArray(value);
 const isObject = (value) => typeof value === 'object' && value !== null && !isList(value);
 
+const WINDOW = TERMS.find(({ name }) => name === 'purchase_rate.window_ms') ?? { kind: '' };
+
 /** @param {Partial<AdminSale['purchase_rate']>} rate */
-export const rateText = ({ limit, window_ms: window }) => say('rateNote', { n: limit, ms: window });
+export const rateText = ({ limit, window_ms: window }) => say('rateNote', { n: limit, time: termText(WINDOW, window) });
 
 /** An item of a sale, in one line. @param {Partial<Item>} item */
 export function itemText(item) {

@@ -115,7 +115,7 @@ export function changesOf(id, path, result, done) {
         if (!guard) {
             return;
         }
-        const { name, kind } = guard;
+        const { name, kind, unit } = guard;
         const values = (guard.options ?? []).filter((option) => ![CONFIGURED, 'none'].includes(option));
         const isSwitch = kind === 'switch';
         const switched = stages[name]?.value ?? !guards[name];
@@ -124,7 +124,7 @@ export function changesOf(id, path, result, done) {
         const text = [say('about_try'), ...(isSwitch ? [say('partGets', { value: yesNo(switched) })] : []), othersKeep].join(' ');
         const question = { action: 'try', name: say(`layer_${layer}`), text, yes: say('doTry'), subject: `${id} ${layer}` };
         const fields = stageFields(isSwitch ? null : { ...guard, options: values }, guard.mayShadow ?? false);
-        const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name]);
+        const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name], unit);
         await ask(button, question, fields, present, (typedValues) => {
             const stage = stageOf(isSwitch ? { ...typedValues, value: switched } : typedValues);
             return call('PATCH', path, { body: { guards: { [name]: stage } } });

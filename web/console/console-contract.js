@@ -2,10 +2,12 @@
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
+import { durationText } from './console-duration.js';
 import { guardsText } from './console-guards.js';
 import { word } from './console-table.js';
+import { SECOND } from './console-terms.js';
 import { element } from './dom.js';
-import { clockTime, moment, money } from './format.js';
+import { moment, money } from './format.js';
 import { say } from './language.js';
 
 // The most items that are listed. Those with a mark come first.
@@ -73,7 +75,7 @@ export async function contractOf(sale) {
         ...(further > 0 ? [element('p', {}, say('contractFurther', { n: further }))] : []),
         ...(earlier === null ? [word('p', 'contractUncompared', { class: 'warning' })] : []),
         element('p', {}, startsAtOnce ? say('contractNow', { to }) : say('contractTimes', { from, to })),
-        element('p', {}, say('contractPay', { time: clockTime(sale.payment_window_seconds) })),
+        element('p', {}, say('contractPay', { time: durationText(SECOND * sale.payment_window_seconds) })),
         element('p', {}, `${say('theGuards')}: ${guardsText(sale.guards)}`),
         word('p', 'about_preload'),
     );

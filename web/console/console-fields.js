@@ -1,5 +1,6 @@
 // Form fields: a label, a hint and an error text.
 
+import { durationOf, durationText } from './console-duration.js';
 import { minorOf, priceText } from './console-price.js';
 import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
@@ -51,6 +52,16 @@ const KINDS = {
             return { wrong: say('wrongPrice', { example, most }) };
         }
         return { value: minor };
+    },
+    duration({ min, max, unit, mayLack }, text) {
+        if (mayLack && text.trim() === '') {
+            return { value: null };
+        }
+        const value = (durationOf(text) ?? NaN) / unit;
+        if (!Number.isInteger(value) || value < min || value > max) {
+            return { wrong: say('wrongDuration', { min: durationText(min * unit), max: durationText(max * unit) }) };
+        }
+        return { value };
     },
     time({ mayLack }, text) {
         if (mayLack && text === '') {
@@ -171,6 +182,7 @@ export function groupOf(fields) {
 // `field` has `id`, `label`, `kind`, and what the kind needs:
 // - numbers: `min` and `max`;
 // - prices: `min` and `max` in the smallest unit, and `currency()`;
+// - durations: `min` and `max` in the API's unit, and `unit`, its milliseconds;
 // - choices: `options`, and the `prefix` of their texts;
 // - texts of one line or of several (`lines`): `max`, and `isExact` for an identifier, which the browser must not
 //   spell-check.

@@ -4,6 +4,7 @@
 
 import { call, onceOnly } from './console-api.js';
 import { onSubmit, sure, wordsOf } from './console-dialog.js';
+import { durationText } from './console-duration.js';
 import { errorSummary } from './console-errors.js';
 import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
 import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
@@ -45,7 +46,7 @@ function newSale() {
         ...Object.fromEntries(TERMS.map(({ name, initial = '' }) => [name, initial])),
         starts_at: localTime(hour),
         ends_at: localTime(hour + 2 * HOUR_MS),
-        ...Object.fromEntries(GUARDS.map(({ name, kind }) => [name, kind === 'whole' ? '' : CONFIGURED])),
+        ...Object.fromEntries(GUARDS.map(({ name, mayLack }) => [name, mayLack ? '' : CONFIGURED])),
         items: [NEW_ITEM],
     };
 }
@@ -54,13 +55,16 @@ function newSale() {
 
 const asText = (value) => (typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value ?? ''));
 
+// The texts of kinds that are typed in another form than the API's.
+const TEXTS = { time: localTime, duration: (value, { unit }) => durationText(value * unit) };
+
 /** Turns a sale from the API into field texts. @type {(sale: AdminSale) => Texts} */
 function textsOf(sale) {
     /** @type {any} */
     const texts = {};
     for (const term of [...TERMS, ...GUARDS]) {
         const value = termOf(term, sale);
-        texts[term.name] = term.kind === 'time' ? localTime(value) : asText(value);
+        texts[term.name] = (TEXTS[term.kind] ?? asText)(value, term);
     }
     // Last, as `read` does it, so that equal texts give equal JSON.
     const itemText = (item, { name, kind }) => (kind === 'price' ? priceText(item[name], item.currency) : asText(item[name]));

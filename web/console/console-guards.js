@@ -3,7 +3,7 @@
 import { CONFIGURED } from './console-fields.js';
 import { isStage, stageText } from './console-stages.js';
 import { word } from './console-table.js';
-import { termText } from './console-terms.js';
+import { SECOND, termText } from './console-terms.js';
 import { element } from './dom.js';
 import { say } from './language.js';
 
@@ -52,7 +52,8 @@ export const GUARDS = [
     {
         name: 'unpaid_cooldown_seconds',
         label: 'guardCooldown',
-        kind: 'whole',
+        kind: 'duration',
+        unit: SECOND,
         min: 0,
         max: 86_400,
         mayLack: true,
@@ -69,7 +70,7 @@ export const GUARDS = [
         mayShadow: true,
     },
     { name: 'admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
-    { name: 'admission_seconds', label: 'guardAdmissionTime', kind: 'whole', min: 10, max: 86_400, mayLack: true },
+    { name: 'admission_seconds', label: 'guardAdmissionTime', kind: 'duration', unit: SECOND, min: 10, max: 86_400, mayLack: true },
 ];
 
 const isAbove0OrTrue = (value) => value === true || value > 0;
@@ -87,10 +88,11 @@ function stagedValue(definition, value) {
 /** @type {(guards: Partial<AdminSale['guards']>, stages?: Record<string, any>) => string} */
 export function guardsText(guards, stages = guards) {
     const texts = [];
+    const textOf = (name) => termText(GUARDS.find((guard) => guard.name === name) ?? { kind: '' }, guards[name]);
     for (const { name, on, isOn = (of) => isAbove0OrTrue(of[name]), others = [] } of GUARDS) {
         if (on && isOn(guards)) {
-            const values = Object.fromEntries(others.map((it) => [it, guards[it] ?? '–']));
-            texts.push(say(on, { n: guards[name] ?? '–', ...values }));
+            const values = Object.fromEntries(others.map((it) => [it, textOf(it)]));
+            texts.push(say(on, { n: textOf(name), ...values }));
         }
     }
     const parts = texts.length > 0 ? [texts.join(', ')] : [];

@@ -1,5 +1,6 @@
 // Stages: a guard's value for a part of the shoppers. Their words, and the fields of their dialogs.
 
+import { durationText } from './console-duration.js';
 import { fieldOf } from './console-fields.js';
 import { say } from './language.js';
 
@@ -43,11 +44,11 @@ export function stageFields(definition, mayShadow) {
     return fields;
 }
 
-// The texts of these fields for a stage; for a new one, with the value `otherwise`.
-/** @type {(stage: { value: unknown, percent: number, shadow: boolean } | undefined, otherwise: unknown) => Record<string, string>} */
-export function stageTexts(stage, otherwise) {
+// The texts of these fields for a stage; for a new one, with the value `otherwise`. A value in `unit` is a duration.
+/** @type {(stage: { value: unknown, percent: number, shadow: boolean } | undefined, otherwise: unknown, unit?: number) => Record<string, string>} */
+export function stageTexts(stage, otherwise, unit) {
     const { value, percent, shadow } = stage ?? { ...NEW, value: otherwise };
-    return { value: String(value), percent: String(percent), effect: shadow ? 'shadow' : 'enforced' };
+    return { value: unit ? durationText(Number(value) * unit) : String(value), percent: String(percent), effect: shadow ? 'shadow' : 'enforced' };
 }
 
 // The stage that these fields say.

@@ -1,7 +1,11 @@
 // The terms of a sale and of its items: their fields in the form, with the texts of a new sale, and their words elsewhere.
 
+import { durationText } from './console-duration.js';
 import { momentExact } from './format.js';
 import { apart, say } from './language.js';
+
+// The milliseconds of a duration that the API has in seconds.
+export const SECOND = 1000;
 
 export const TERMS = [
     { name: 'name', label: 'name', kind: 'text' },
@@ -10,9 +14,9 @@ export const TERMS = [
     { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
     { name: 'ends_at', label: 'ends', kind: 'time' },
     { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint', initial: '4' },
-    { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'whole', min: 1, max: 86_400, initial: '900' },
+    { name: 'payment_window_seconds', label: 'paymentWindow', kind: 'duration', unit: SECOND, min: 1, max: 86_400, initial: '15 min' },
     { name: 'purchase_rate.limit', label: 'rateLimit', kind: 'whole', min: 1, max: 1000, hint: 'rateHint', initial: '5' },
-    { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'whole', min: 1, max: 86_400_000, initial: '60000' },
+    { name: 'purchase_rate.window_ms', label: 'rateWindow', kind: 'duration', unit: 1, min: 1, max: 86_400_000, initial: '1 min' },
     {
         name: 'durability',
         label: 'durability',
@@ -42,13 +46,16 @@ export function timeText(value) {
     return Number.isNaN(Date.parse(value)) ? apart(value) : momentExact(value);
 }
 
-/** A term's value in words. @param {{ kind: string, prefix?: string }} term @param {any} value */
-export function termText({ kind, prefix }, value) {
+/** A term's value in words. @param {{ kind: string, prefix?: string, unit?: number }} term @param {any} value */
+export function termText({ kind, prefix, unit = 1 }, value) {
     if (value === null || value === undefined) {
         return '–';
     }
     if (kind === 'time') {
         return timeText(value);
+    }
+    if (kind === 'duration' && Number.isInteger(value) && value >= 0) {
+        return durationText(value * unit);
     }
     const text = kind === 'choice' ? say(`${prefix}_${value}`) : '';
     return text && !text.startsWith(`${prefix}_`) ? text : apart(value);

@@ -74,6 +74,7 @@ assets! {
         "console-course.js"
         "console-dialog.js"
         "console-download.js"
+        "console-duration.js"
         "console-errors.js"
         "console-fields.js"
         "console-form.js"

@@ -160,7 +160,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window
         .sees("#contract", "120 × Aurora headphones (phone) at €499.00, 2 each")
         .await;
-    window.sees("#contract", "Time to pay: 15:00.").await;
+    window.sees("#contract", "Time to pay: 15 min.").await;
     window.misses("#contract .warning").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
@@ -318,6 +318,43 @@ async fn prices_are_typed_as_people_write_them() {
     assert_eq!(made["items"][0]["price_minor"], 49_900);
     window.click("#actions a").await;
     window.holds("item-0-price_minor", "499.00").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn durations_are_typed_as_people_write_them() {
+    let app = TestApp::start_api_only().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/sales/new").await;
+    window.types_sale("Winter", TimeDelta::minutes(30)).await;
+    window.holds("payment_window_seconds", "15 min").await;
+    window.holds("purchase_rate-window_ms", "1 min").await;
+    // A number alone could mean seconds or minutes.
+    for wrong in ["900", "1 h 30", "15 minutes", "-1 s", "500 ms", "0", "2 d", "soon"] {
+        window.types("payment_window_seconds", wrong).await;
+        window.click("form .actions button").await;
+        window
+            .sees(
+                "#payment_window_seconds-wrong",
+                "such as 1 h 30 min or 90 s, from 1 s to 1 d",
+            )
+            .await;
+    }
+    window.types("payment_window_seconds", "90min").await;
+    window.types("purchase_rate-window_ms", "1 s 500 ms").await;
+    window.types("guards-unpaid_cooldown_seconds", "5 min").await;
+    window.click("form .actions button").await;
+    window.sees(STATE, "Draft").await;
+    let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
+    assert_eq!(made["payment_window_seconds"], 5400);
+    assert_eq!(made["purchase_rate"]["window_ms"], 1500);
+    assert_eq!(made["guards"]["unpaid_cooldown_seconds"], 300);
+    for text in ["1 h 30 min", "a pause of 5 min after an unpaid order"] {
+        window.sees(".facts", text).await;
+    }
+    window.click("#actions a").await;
+    window.holds("payment_window_seconds", "1 h 30 min").await;
+    window.holds("guards-unpaid_cooldown_seconds", "5 min").await;
     window.close().await;
 }
 
@@ -621,7 +658,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
         "Change sale",
         on,
         "phone: A phone, €499.00, stock 25, At most 5 per person",
-        "Requests of one shopper: 1000 in 60000 ms",
+        "Requests of one shopper: 1000 in 1 min",
     ] {
         window.sees(newest, text).await;
     }
