@@ -6,10 +6,10 @@ import { now } from './clock.js';
 import { call } from './console-api.js';
 import { busyWhile, restoreFocus, sure, wordsOf } from './console-dialog.js';
 import { begunIn, CONFIGURED, fieldOf, groupOf, localTime } from './console-fields.js';
-import { GUARDS } from './console-guards.js';
+import { GUARDS, valueText } from './console-guards.js';
 import { messageLabel } from './console-names.js';
 import { stageFields, stageOf, stageTexts } from './console-stages.js';
-import { TERMS, termText } from './console-terms.js';
+import { TERMS } from './console-terms.js';
 import { LANGUAGES, say } from './language.js';
 
 const MESSAGE_MAX = 280;
@@ -119,9 +119,8 @@ export function changesOf(id, path, result, done) {
         const values = (guard.options ?? []).filter((option) => ![CONFIGURED, 'none'].includes(option));
         const isSwitch = kind === 'switch';
         const switched = stages[name]?.value ?? !guards[name];
-        const yesNo = (value) => say(value ? 'switch_yes' : 'switch_no');
-        const othersKeep = say('othersKeep', { value: isSwitch ? yesNo(guards[name]) : termText(guard, guards[name]) });
-        const text = [say('about_try'), ...(isSwitch ? [say('partGets', { value: yesNo(switched) })] : []), othersKeep].join(' ');
+        const othersKeep = say('othersKeep', { value: valueText(guard, guards[name]) });
+        const text = [say('about_try'), ...(isSwitch ? [say('partGets', { value: valueText(guard, switched) })] : []), othersKeep].join(' ');
         const question = { action: 'try', name: say(`layer_${layer}`), text, yes: say('doTry'), subject: `${id} ${layer}` };
         const fields = stageFields(isSwitch ? null : { ...guard, options: values }, guard.mayShadow ?? false);
         const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name], unit);

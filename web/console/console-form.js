@@ -7,7 +7,7 @@ import { onSubmit, sure, wordsOf } from './console-dialog.js';
 import { durationText } from './console-duration.js';
 import { errorSummary } from './console-errors.js';
 import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
-import { GUARDS as GUARDS_OF_SALE } from './console-guards.js';
+import { GUARDS as GUARDS_OF_SALE, valueText } from './console-guards.js';
 import { minorOf, priceText } from './console-price.js';
 import { button, word } from './console-table.js';
 import { ITEM_TERMS, TERMS, termOf } from './console-terms.js';
@@ -36,6 +36,8 @@ const JUDGED = [
 ];
 // Delay before reading a draft again after a failure.
 const AGAIN_MS = 3000;
+
+const DEFAULTS = '/v1/admin/guards';
 
 const GUARDS = GUARDS_OF_SALE.map((guard) => ({ ...guard, name: `guards.${guard.name}` }));
 const NEW_ITEM = { sku: '', name: '', price_minor: '', currency: 'EUR', stock: '', per_user_limit: '1' };
@@ -140,6 +142,9 @@ export function formView(view, id) {
     let version = null;
     let isLoaded = false;
     let isLoading = false;
+    // The guards of the instance that answers, for those that are left as configured. Another instance may differ.
+    /** @type {Record<string, any> | null} */
+    let configured = null;
     let loadingAgain;
     let nextItem = 0;
 
@@ -365,6 +370,27 @@ export function formView(view, id) {
         }
     });
 
+    function sayConfigured() {
+        for (const guard of configured ? GUARDS_OF_SALE : []) {
+            const control = fields.get(`guards.${guard.name}`)?.control;
+            const text = say('configuredAs', { value: valueText(guard, configured?.[guard.name]) });
+            const option = control?.querySelector(`[value=${CONFIGURED}]`);
+            if (option) {
+                setText(option, text);
+            } else {
+                control?.setAttribute('placeholder', text);
+            }
+        }
+    }
+
+    async function learnConfigured() {
+        const answer = await call('GET', DEFAULTS);
+        if (answer.isOk) {
+            configured = answer.body.new_sales ?? null;
+            sayConfigured();
+        }
+    }
+
     // Retries until the draft is loaded. It never overwrites what is typed after that.
     async function load() {
         clearTimeout(loadingAgain);
@@ -393,6 +419,7 @@ export function formView(view, id) {
             setText(wrong, say('noDraft'));
         }
     }
+    learnConfigured();
     if (id) {
         load();
     } else {
@@ -403,6 +430,7 @@ export function formView(view, id) {
         nameItems();
         items.forEach((item) => item.show());
         sayClash();
+        sayConfigured();
     }
     return { read: () => (id ? load() : null), again };
 }

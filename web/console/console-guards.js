@@ -75,13 +75,12 @@ export const GUARDS = [
 
 const isAbove0OrTrue = (value) => value === true || value > 0;
 
+// The value of a guard in words.
+export const valueText = (definition, value) =>
+    typeof value === 'boolean' ? say(value ? 'switch_yes' : 'switch_no') : termText(definition, value);
+
 // The value of a stage in words; of a switch that is on, none.
-function stagedValue(definition, value) {
-    if (value === undefined || value === true) {
-        return '';
-    }
-    return value === false ? say('switch_no') : termText(definition, value);
-}
+const stagedValue = (definition, value) => (value === undefined || value === true ? '' : valueText(definition, value));
 
 // The enabled guards of a sale and its stages, each in words. A request may have a stage in the place of a guard, or null to
 // end it.

@@ -1,6 +1,7 @@
 //! The limits on shoppers, changed while instances run.
 
 use crate::domain::guard::{GuardChanges, GuardOverrides, GuardSettings, GuardStages};
+use crate::domain::sale_guards::SaleGuards;
 use crate::domain::stage::{Stage, members_may_lack};
 use crate::flow::operate::guards;
 use crate::http::Api;
@@ -48,6 +49,8 @@ pub(in crate::http) struct Guards {
     staged: GuardStages,
     /// The settings in force: the configuration with the changes, without the stages.
     effective: GuardSettings,
+    /// The guards of a new sale that states none, from the instance's configuration.
+    new_sales: SaleGuards,
     /// Requests per second that this instance accepts now; 0 is no limit.
     rate: u32,
     /// Purchases that this instance is answering now.
@@ -61,6 +64,7 @@ impl Guards {
             changed,
             staged,
             effective: api.guards.with(&changed),
+            new_sales: api.sale_guards,
             rate: api.gate.rate(),
             in_flight: api.gate.in_flight(),
         }
@@ -132,6 +136,6 @@ fn example() -> Value {
             "browsing_ban_above": 0, "browsing_ban_seconds": 86400})
     };
     json!({"configured": set(0), "changed": {"address_rate": 50},
-        "staged": {"address_rate": {"value": 20, "percent": 10, "shadow": true}}, "effective": set(50), "rate": 0,
-        "in_flight": 0})
+        "staged": {"address_rate": {"value": 20, "percent": 10, "shadow": true}}, "effective": set(50),
+        "new_sales": SaleGuards::default(), "rate": 0, "in_flight": 0})
 }
