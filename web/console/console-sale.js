@@ -397,12 +397,14 @@ export function saleView(view, id) {
         if (to === null || sale === null || sale.state === 'draft') {
             return;
         }
+        const { starts_at: start } = sale;
         const [from, until] = [to - HISTORY_MS, to - COUNTED_MS];
         const query = new URLSearchParams({ from: new Date(from).toISOString(), to: new Date(until).toISOString() });
         const answer = await call('GET', `${path}/report?${query}`);
         if (answer.isOk) {
             const isKnown = ({ at }) => points.some((point) => at < point.at && at + 1000 > point.at - 1000 * point.seconds);
             add(pointsOf(answer.body, from, until).filter((point) => !isKnown(point)));
+            seen.learn(answer.body.items, start);
         }
     }
 

@@ -47,6 +47,9 @@ export function observed() {
     const since = new Map();
     /** @type {Map<string, number | null>} */
     const soldOut = new Map();
+    // When an item first sold out, by the report. It also knows the time before this page was opened.
+    /** @type {Map<string, number>} */
+    const firstSoldOut = new Map();
     /** @type {{ at: number, free: Record<string, number> }[]} */
     let readings = [];
     let lastAt = 0;
@@ -84,6 +87,15 @@ export function observed() {
         readings = [...readings.filter((it) => at - it.at <= PACE_MS), { at, free }];
     }
 
+    /** @param {{ sku: string, sold_out_after_seconds: number | null }[]} items of a report @param {string} start */
+    function learn(items, start) {
+        for (const { sku, sold_out_after_seconds: seconds } of items) {
+            if (seconds !== null) {
+                firstSoldOut.set(sku, Date.parse(start) + 1000 * seconds);
+            }
+        }
+    }
+
     // For how many seconds an item lasts at the pace of the last minute; null if that is not known.
     function lasts(sku) {
         const [first, last] = [readings[0], readings.at(-1)];
@@ -95,7 +107,7 @@ export function observed() {
         return taken > 0 && seconds > 0 && seconds < LASTS_MAX_SECONDS ? Math.ceil(seconds) : null;
     }
 
-    return { see, since, soldOut, lasts, lastAt: () => lastAt, lastGoodAt: () => lastGoodAt };
+    return { see, learn, since, soldOut, firstSoldOut, lasts, lastAt: () => lastAt, lastGoodAt: () => lastGoodAt };
 }
 
 // The troubles of the latest numbers, each with what it counts. `id` is the sale's.
@@ -193,8 +205,8 @@ function itemsText({ sale, state, live, name }, seen) {
     if (state !== 'open' || live?.fault) {
         return [];
     }
-    const gone = [...seen.soldOut];
-    const texts = gone.slice(0, NAMED_MAX).map(([sku, at]) =>
+    const gone = [...seen.soldOut].map(([sku, at]) => ({ sku, at: at ?? seen.firstSoldOut.get(sku) ?? null }));
+    const texts = gone.slice(0, NAMED_MAX).map(({ sku, at }) =>
         at === null ? say('itemSoldOut', { name: name(sku) }) : say('itemSoldOutAt', { name: name(sku), time: timeExact(at) }),
     );
     if (gone.length > NAMED_MAX) {

@@ -128,12 +128,13 @@ async fn the_course_of_a_sale_is_saved_as_a_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_plots_of_a_live_page_begin_with_what_happened_before_it_was_opened() {
+async fn a_live_page_begins_with_what_happened_before_it_was_opened() {
     let app = TestApp::start().await;
     let id = sold_out_sale(&app).await;
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees(".plot:nth-child(2) .legend", "sold out").await;
+    window.sees("#verdict", "A phone sold out at ").await;
     window.click("#to-report").await;
     window.sees("#view h1", "Report").await;
     window.close().await;
