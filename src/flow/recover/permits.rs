@@ -1,6 +1,8 @@
 //! What this process knows of the shards that sell: which it has reconciled, which hold permits, and which are
 //! unverified. A crash loses nothing: another process learns it from the ledger and the stock.
 
+mod state;
+
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -10,19 +12,17 @@ use crate::flow::App;
 use crate::ledger::drain::DrainClaim;
 use crate::stock::keys::ShardKey;
 use moka::future::Cache;
+use state::State;
+pub use state::{Finding, ShardCounts};
+pub(super) use state::{HOLDS, Held, MARKED};
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// How long a permit holds: longer than a few failed renewals, shorter than any failover.
-pub(super) const HOLDS: Duration = Duration::from_secs(3);
 /// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process that renews
 /// reads the ledger once a round.
 const SET_ASIDE: Duration = Duration::from_millis(4_500);
-/// How long a sale that is over must go unneeded before it rests.
-const QUIET: Duration = Duration::from_secs(10);
 /// Sales rebuilt at once. Each rebuild keeps a connection to the ledger; the drains that it waits for and the jobs
 /// need some, too.
 const REBUILDINGS_MAX: usize = 4;
@@ -53,129 +53,6 @@ impl Default for Permits {
             attending: Cache::new(10_000),
             rebuilding: Semaphore::new(REBUILDINGS_MAX),
         }
-    }
-}
-
-/// Why a shard is unverified although it was reconciled on this server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
-    /// The ledger has lost events of the shard that it had committed.
-    LostCommits,
-    /// The shard's stream has an entry that no script wrote.
-    ForeignEntry,
-}
-
-impl Finding {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LostCommits => "lost_commits",
-            Self::ForeignEntry => "foreign_entry",
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LostCommits => "Postgres has lost commits (docs/alerts.md#flashsalelostcommits)",
-            Self::ForeignEntry => "its stream has a foreign entry (docs/alerts.md#flashsaleforeignentry)",
-        })
-    }
-}
-
-/// Why a checked shard does not sell yet.
-pub(super) const MARKED: &str = "a shard was marked unverified while it was checked";
-
-/// A mark: the shard is unverified.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    /// The epoch that is marked. If the ledger has a newer one, another process has rebuilt the shard.
-    pub(super) epoch: i64,
-    /// A check that began before this does not clear the mark.
-    since: Instant,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    /// Servers that this process has admitted.
-    pub(super) admitted: HashSet<Server>,
-    /// The shards that were reconciled, with the contents of their permits.
-    pub(super) held: HashMap<ShardKey, Held>,
-    /// Shards that are marked unverified.
-    pub(super) marks: HashMap<ShardKey, Mark>,
-    /// Why shards are unverified, until they sell again.
-    pub(super) findings: HashMap<ShardKey, Finding>,
-    /// Up to where the drain had trimmed each shard's stream, at its last renewal.
-    pub(super) trimmed: HashMap<ShardKey, Position>,
-    /// When this process first saw each shard that is silent or damaged as unverified in the ledger.
-    pub(super) set_aside: HashMap<ShardKey, Instant>,
-    /// Whether the ledger failed to answer in the last renewal round.
-    pub(super) is_ledger_silent: bool,
-    /// The last event that this process saw each shard write.
-    pub(super) seen: HashMap<ShardKey, Position>,
-    /// Shards whose brake holds.
-    pub(super) braked: HashSet<ShardKey>,
-    /// Shards that a promoted replica has taken over from the server that this process asks.
-    pub(super) superseded: HashSet<ShardKey>,
-    /// When each sale that is over, and does not rest, was last needed.
-    pub(super) needed: HashMap<SaleId, Instant>,
-    /// The number of shards of all sales that do not rest.
-    pub(super) live: usize,
-}
-
-impl State {
-    pub(super) fn mark(&mut self, shard: ShardKey, epoch: i64) {
-        self.held.remove(&shard);
-        let before = self.marks.get(&shard).map_or(epoch, |it| it.epoch);
-        let mark = Mark {
-            epoch: epoch.max(before),
-            since: Instant::now(),
-        };
-        self.marks.insert(shard, mark);
-    }
-
-    pub(super) fn is_quiet(&mut self, sale: &Sale) -> bool {
-        let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
-        let mut shards = ShardKey::all(sale);
-        needed.elapsed() >= QUIET && shards.all(|key| self.held.get(&key).is_some_and(Held::has_permit))
-    }
-
-    pub(super) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
-        let is_newer = |it: &Mark| it.since >= checked && it.epoch >= epoch;
-        self.marks.get(&shard).is_some_and(is_newer)
-    }
-}
-
-/// The number of shards of each kind, as one process knows them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ShardCounts {
-    /// Reconciled, with a permit that holds.
-    pub selling: usize,
-    /// With a permit, but the brake holds.
-    pub braked: usize,
-    /// Not reconciled, or not renewed before the permit ran out.
-    pub halted: usize,
-    /// Taken over by a promoted replica.
-    pub superseded: usize,
-    /// The highest epoch of the shards that this process knows as reconciled.
-    pub epoch_max: i64,
-}
-
-/// A shard that was reconciled.
-#[derive(Clone)]
-pub(super) struct Held {
-    pub(super) sale: Arc<Sale>,
-    pub(super) epoch: i64,
-    /// The server on which it was reconciled.
-    pub(super) server: Server,
-    /// When this process asked for the shard's current permit.
-    pub(super) permitted: Instant,
-}
-
-impl Held {
-    fn has_permit(&self) -> bool {
-        self.permitted.elapsed() < HOLDS
     }
 }
 
@@ -477,6 +354,7 @@ pub(in crate::flow) fn check_server(app: &App, claim: &DrainClaim, server: &Serv
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::state::QUIET;
     use super::*;
     use crate::domain::sale::NewSale;
     use chrono::Utc;

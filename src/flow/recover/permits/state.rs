@@ -1,0 +1,139 @@
+//! What this process knows of each shard.
+
+use crate::domain::event::Position;
+use crate::domain::ids::SaleId;
+use crate::domain::sale::Sale;
+use crate::domain::server::Server;
+use crate::stock::keys::ShardKey;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a permit holds: longer than a few failed renewals, shorter than any failover.
+pub(in crate::flow::recover) const HOLDS: Duration = Duration::from_secs(3);
+/// How long a sale that is over must go unneeded before it rests.
+pub(super) const QUIET: Duration = Duration::from_secs(10);
+
+/// Why a shard is unverified although it was reconciled on this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// The ledger has lost events of the shard that it had committed.
+    LostCommits,
+    /// The shard's stream has an entry that no script wrote.
+    ForeignEntry,
+}
+
+impl Finding {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LostCommits => "lost_commits",
+            Self::ForeignEntry => "foreign_entry",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LostCommits => "Postgres has lost commits (docs/alerts.md#flashsalelostcommits)",
+            Self::ForeignEntry => "its stream has a foreign entry (docs/alerts.md#flashsaleforeignentry)",
+        })
+    }
+}
+
+/// Why a checked shard does not sell yet.
+pub(in crate::flow::recover) const MARKED: &str = "a shard was marked unverified while it was checked";
+
+/// A mark: the shard is unverified.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::flow::recover) struct Mark {
+    /// The epoch that is marked. If the ledger has a newer one, another process has rebuilt the shard.
+    pub(in crate::flow::recover) epoch: i64,
+    /// A check that began before this does not clear the mark.
+    since: Instant,
+}
+
+#[derive(Default)]
+pub(in crate::flow::recover) struct State {
+    /// Servers that this process has admitted.
+    pub(in crate::flow::recover) admitted: HashSet<Server>,
+    /// The shards that were reconciled, with the contents of their permits.
+    pub(in crate::flow::recover) held: HashMap<ShardKey, Held>,
+    /// Shards that are marked unverified.
+    pub(in crate::flow::recover) marks: HashMap<ShardKey, Mark>,
+    /// Why shards are unverified, until they sell again.
+    pub(in crate::flow::recover) findings: HashMap<ShardKey, Finding>,
+    /// Up to where the drain had trimmed each shard's stream, at its last renewal.
+    pub(in crate::flow::recover) trimmed: HashMap<ShardKey, Position>,
+    /// When this process first saw each shard that is silent or damaged as unverified in the ledger.
+    pub(in crate::flow::recover) set_aside: HashMap<ShardKey, Instant>,
+    /// Whether the ledger failed to answer in the last renewal round.
+    pub(in crate::flow::recover) is_ledger_silent: bool,
+    /// The last event that this process saw each shard write.
+    pub(in crate::flow::recover) seen: HashMap<ShardKey, Position>,
+    /// Shards whose brake holds.
+    pub(in crate::flow::recover) braked: HashSet<ShardKey>,
+    /// Shards that a promoted replica has taken over from the server that this process asks.
+    pub(in crate::flow::recover) superseded: HashSet<ShardKey>,
+    /// When each sale that is over, and does not rest, was last needed.
+    pub(in crate::flow::recover) needed: HashMap<SaleId, Instant>,
+    /// The number of shards of all sales that do not rest.
+    pub(in crate::flow::recover) live: usize,
+}
+
+impl State {
+    pub(in crate::flow::recover) fn mark(&mut self, shard: ShardKey, epoch: i64) {
+        self.held.remove(&shard);
+        let before = self.marks.get(&shard).map_or(epoch, |it| it.epoch);
+        let mark = Mark {
+            epoch: epoch.max(before),
+            since: Instant::now(),
+        };
+        self.marks.insert(shard, mark);
+    }
+
+    pub(in crate::flow::recover) fn is_quiet(&mut self, sale: &Sale) -> bool {
+        let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
+        let mut shards = ShardKey::all(sale);
+        needed.elapsed() >= QUIET && shards.all(|key| self.held.get(&key).is_some_and(Held::has_permit))
+    }
+
+    pub(in crate::flow::recover) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
+        let is_newer = |it: &Mark| it.since >= checked && it.epoch >= epoch;
+        self.marks.get(&shard).is_some_and(is_newer)
+    }
+}
+
+/// The number of shards of each kind, as one process knows them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardCounts {
+    /// Reconciled, with a permit that holds.
+    pub selling: usize,
+    /// With a permit, but the brake holds.
+    pub braked: usize,
+    /// Not reconciled, or not renewed before the permit ran out.
+    pub halted: usize,
+    /// Taken over by a promoted replica.
+    pub superseded: usize,
+    /// The highest epoch of the shards that this process knows as reconciled.
+    pub epoch_max: i64,
+}
+
+/// A shard that was reconciled.
+#[derive(Clone)]
+pub(in crate::flow::recover) struct Held {
+    pub(in crate::flow::recover) sale: Arc<Sale>,
+    pub(in crate::flow::recover) epoch: i64,
+    /// The server on which it was reconciled.
+    pub(in crate::flow::recover) server: Server,
+    /// When this process asked for the shard's current permit.
+    pub(in crate::flow::recover) permitted: Instant,
+}
+
+impl Held {
+    pub(super) fn has_permit(&self) -> bool {
+        self.permitted.elapsed() < HOLDS
+    }
+}
