@@ -67,6 +67,8 @@ pub struct App {
     pub releases_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
     pub permits: Arc<recover::permits::Permits>,
+    /// The other instances that live.
+    pub instances: Arc<recover::instances::Instances>,
     /// Orders whose shoppers wait for the ledger.
     pub arrivals: Arc<sell::await_durability::Arrivals>,
     /// Wakes the tasks that follow the operators' settings, the bans and the list of sales.
@@ -107,6 +109,7 @@ impl App {
             drains: Arc::default(),
             releases_wanted: Arc::default(),
             permits: Arc::default(),
+            instances: Arc::default(),
             arrivals: Arc::default(),
             settings_changed: Arc::default(),
             bans: Arc::default(),

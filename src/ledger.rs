@@ -149,6 +149,16 @@ impl Ledger {
         }
     }
 
+    /// A name that no other ledger has: not even one of the same name on another server, nor a copy beside it.
+    pub async fn name(&self) -> Result<String, Fault> {
+        // Not checked at compile time: sqlx creates this table, no migration of ours.
+        let name = sqlx::query_scalar(
+            "select md5(current_database() || ' ' || extract(epoch from min(installed_on))::text) \
+             from _sqlx_migrations",
+        );
+        name.fetch_one(&self.upkeep).await.map_err(Fault::from)
+    }
+
     /// How many migrations of this binary have not been applied.
     pub async fn migrations_missing(&self) -> Result<usize, Fault> {
         let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"");

@@ -11,6 +11,7 @@ pub mod challenge;
 mod cluster;
 pub mod events;
 pub mod health;
+pub mod instances;
 pub mod keys;
 pub mod limit;
 mod link;

@@ -2,6 +2,7 @@
 
 pub mod attend;
 pub(in crate::flow) mod gap;
+pub mod instances;
 pub mod permits;
 pub mod rebalance;
 pub mod rebuild;

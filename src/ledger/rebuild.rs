@@ -155,6 +155,21 @@ impl Ledger {
         standings(&mut *acquire(&self.jobs).await?, sales).await
     }
 
+    /// These shards, by sale and number.
+    pub async fn standings_of(&self, shards: &[(SaleId, u16)]) -> Result<ShardStandings, Fault> {
+        let sales: Vec<Uuid> = shards.iter().map(|(sale, _)| sale.0).collect();
+        let numbers: Vec<i16> = shards.iter().map(|(_, shard)| small(*shard)).collect();
+        let rows = sqlx::query_as!(
+            StandingRow,
+            "select sh.sale_id, sh.shard, sh.epoch, sh.run_id, sh.drained_epoch, sh.drained_seq \
+             from unnest($1::uuid[], $2::int2[]) as n (sale_id, shard) \
+             join shards sh on sh.sale_id = n.sale_id and sh.shard = n.shard",
+            &sales,
+            &numbers
+        );
+        by_shard(rows.fetch_all(&self.jobs).await?)
+    }
+
     /// Every shard of every sale that may have keys in Redis.
     pub async fn standings_in_stock(&self) -> Result<ShardStandings, Fault> {
         let rows = sqlx::query_as!(

@@ -3,7 +3,8 @@
 
 use super::keys::ShardKey;
 use super::link::connect_once;
-use super::record::decode_position;
+use super::read_together::{Reading, Wanted};
+use super::record::{ShardRecord, decode_position};
 use super::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text};
 use super::{Stock, bounded, millis};
 use crate::bugs;
@@ -17,6 +18,7 @@ use redis::cluster_routing::Slot;
 use redis::{Cmd, Script, Value};
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// Shards asked at once: so many that a silent server does not delay the others.
 const AT_ONCE: usize = 512;
@@ -61,6 +63,33 @@ pub struct Permit<'a> {
     /// Whether only a permit that still holds is extended. Otherwise the caller has just delivered to the shard what it
     /// must know.
     pub renewal: bool,
+}
+
+/// What is left of a shard's permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PermitLeft {
+    pub epoch: i64,
+    /// How long it still holds by its server's clock. On a server that was not admitted, no permit counts.
+    pub left: Duration,
+    /// Whether events have waited too long for the ledger, so that the shard sells nothing.
+    pub brake: bool,
+}
+
+impl PermitLeft {
+    fn of(reading: &Reading) -> Option<Self> {
+        let [Some(shard)] = &reading.values[..] else { return None };
+        let shard = ShardRecord::decode(shard).ok()?;
+        let left = if reading.is_admitted {
+            shard.permit_until - reading.now
+        } else {
+            0
+        };
+        Some(Self {
+            epoch: shard.epoch,
+            left: Duration::from_millis(u64::try_from(left).unwrap_or_default()),
+            brake: shard.brake,
+        })
+    }
 }
 
 /// What one server has: these slots of a cluster, or everything.
@@ -172,6 +201,29 @@ impl Stock {
             "LAPSED" => Ok(Permitted::Lapsed),
             other => Err(PERMIT.unknown(other)),
         }
+    }
+
+    /// What is left of the permits of these shards, in the same order. One command reads all shards of a server. `None`
+    /// for a shard whose server does not answer within `patience`, or whose record cannot be read.
+    pub async fn permits_left(&self, shards: &[ShardKey], patience: Duration) -> Vec<Option<PermitLeft>> {
+        let until = Instant::now() + patience;
+        let wanted = shards.iter().map(|shard| Wanted {
+            shard: *shard,
+            keys: vec![shard.shard()],
+        });
+        let wanted: Vec<Wanted> = wanted.collect();
+        let mut left = vec![None; wanted.len()];
+        let Ok(mut reads) = timeout_at(until, self.read_together(&wanted)).await else {
+            return left;
+        };
+        while let Ok(Some(readings)) = timeout_at(until, reads.next()).await {
+            for (at, reading) in readings {
+                if let (Some(place), Ok(reading)) = (left.get_mut(at), reading) {
+                    *place = PermitLeft::of(&reading);
+                }
+            }
+        }
+        left
     }
 
     /// Takes a shard's permit away. A missing shard has none.

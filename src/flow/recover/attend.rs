@@ -398,12 +398,7 @@ async fn let_sell(
             again = Some("a shard is on another server by now");
             continue;
         };
-        let held = Held {
-            sale: Arc::clone(sale),
-            epoch: standing.epoch,
-            server: server.clone(),
-            permitted: Instant::now(),
-        };
+        let held = Held::begin(sale, standing.epoch, server);
         match let_shard_sell(app, &now, *key, held, &waiting, checked).await {
             Ok(why) => again = why.or(again),
             Err(fault) => {

@@ -10,7 +10,9 @@ use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::flow::App;
 use crate::ledger::drain::DrainClaim;
+use crate::stock::instances::Sighting;
 use crate::stock::keys::ShardKey;
+use crate::stock::permit::PermitLeft;
 use moka::future::Cache;
 use state::State;
 pub use state::{Finding, ShardCounts};
@@ -23,6 +25,8 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 /// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process that renews
 /// reads the ledger once a round.
 const SET_ASIDE: Duration = Duration::from_millis(4_500);
+/// A process that has asked for a shard's permit within this time is one of those that renew it.
+const RENEWS: Duration = Duration::from_secs(2);
 /// Sales rebuilt at once. Each rebuild keeps a connection to the ledger; the drains that it waits for and the jobs
 /// need some, too.
 const REBUILDINGS_MAX: usize = 4;
@@ -245,7 +249,7 @@ impl Permits {
             state.seen.insert(shard, last);
         }
         if let Some(held) = state.held.get_mut(&shard) {
-            held.permitted = asked;
+            (held.permitted, held.renewed) = (asked, asked);
             let seq = last.seq - waiting;
             state.trimmed.insert(shard, Position { seq, ..last });
         }
@@ -254,6 +258,64 @@ impl Permits {
             tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
         } else if !brake && state.braked.remove(&shard) {
             tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
+        }
+    }
+
+    /// Notes what is left of a permit that another instance renews, as read after `asked`. Returns `false` if that is
+    /// less than `least`, or the shard has another epoch: then this process has to ask for a permit itself.
+    pub(super) fn note_left(&self, shard: ShardKey, asked: Instant, read: Option<PermitLeft>, least: Duration) -> bool {
+        let mut state = self.state();
+        let Some(held) = state.held.get_mut(&shard) else {
+            return true;
+        };
+        let Some(read) = read.filter(|read| read.epoch == held.epoch) else {
+            return false;
+        };
+        let spent = HOLDS.saturating_sub(read.left);
+        held.permitted = asked.checked_sub(spent).unwrap_or(held.permitted);
+        if read.brake {
+            state.braked.insert(shard);
+        } else {
+            state.braked.remove(&shard);
+        }
+        read.left >= least
+    }
+
+    /// Notes that the instances whose turn it was have fallen behind with these shards: this process renews their
+    /// permits for a while.
+    pub(super) fn stand_in(&self, shards: &[ShardKey]) {
+        let mut state = self.state();
+        for shard in shards {
+            if let Some(held) = state.held.get_mut(shard) {
+                held.stands_in = Instant::now();
+            }
+        }
+    }
+
+    /// The last events of the shards whose permits this process renews. If Redis loses them, the instance that notices
+    /// first counts the loss.
+    pub(super) fn sightings(&self) -> Vec<Sighting> {
+        let state = self.state();
+        let renewed = state.held.iter().filter(|(_, held)| held.renewed.elapsed() < RENEWS);
+        renewed
+            .filter_map(|(shard, held)| {
+                let last = state.seen.get(shard).filter(|last| last.epoch == held.epoch)?;
+                Some(Sighting::new(*shard, &held.server, *last))
+            })
+            .collect()
+    }
+
+    /// Notes the last events that other instances saw. What this process saw itself is newer, and a shard on another
+    /// server by now may have lost them: that loss was counted.
+    pub(super) fn note_sightings<'a>(&self, sightings: impl Iterator<Item = &'a Sighting>) {
+        let mut state = self.state();
+        for it in sightings {
+            let is_news = state.held.get(&it.shard).is_some_and(|held| {
+                held.renewed.elapsed() >= RENEWS && held.epoch == it.last.epoch && it.is_on(&held.server)
+            });
+            if is_news {
+                state.seen.insert(it.shard, it.last);
+            }
         }
     }
 
@@ -311,7 +373,7 @@ impl Permits {
         self.state().held.get(&shard).is_some_and(Held::has_permit)
     }
 
-    /// Whether this process knows a shard as reconciled, and renews its permit.
+    /// Whether this process knows a shard as reconciled, and sees to its permit.
     pub(in crate::flow) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
     }
@@ -369,11 +431,11 @@ pub(super) mod tests {
 
     /// A shard that was permitted so long ago.
     fn held(sale: &Arc<Sale>, since: Duration) -> Held {
+        let permitted = Instant::now().checked_sub(since).unwrap();
         Held {
-            sale: Arc::clone(sale),
-            epoch: 3,
-            server: "a".into(),
-            permitted: Instant::now().checked_sub(since).unwrap(),
+            permitted,
+            renewed: permitted,
+            ..Held::begin(sale, 3, &"a".into())
         }
     }
 

@@ -1,16 +1,22 @@
 //! Renew: let the shards that this process has reconciled sell on, a few seconds at a time. A crash leaves permits that
 //! run out.
+//!
+//! One instance renews a shard ([`crate::flow::recover::instances`]). Two in reserve read in each round what is left of the
+//! permit, and renew it before it runs out. All others read that now and then. So the death of one or two instances
+//! interrupts no sale. A renewal by any instance is as safe as one by another: the script checks it.
 
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::recover::gap;
+use crate::flow::recover::instances::Rank;
 use crate::flow::recover::permits::{Finding, HOLDS, Held, mark_unverified};
 use crate::flow::{App, RunTotals};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The share of Redis's memory, in thousandths, from which the brake holds early: events may then wait for a 300th of
@@ -24,19 +30,69 @@ const AGE_MAX: Duration = Duration::from_secs(600);
 const LET_GO_MAX: Duration = Duration::from_millis(400);
 /// How long one renewal may take. The shards of a silent server must not make the other permits run out.
 const RENEW_MAX: Duration = Duration::from_millis(700);
+/// How long a round waits for the permits that others renew.
+const READ_MAX: Duration = Duration::from_millis(400);
+/// If less than this is left of a permit, the second instance renews it, the third, any other. The first renews when
+/// about 2.2 seconds are left.
+const LEAST_OF_SECOND: Duration = Duration::from_millis(1_900);
+const LEAST_OF_THIRD: Duration = Duration::from_millis(1_300);
+const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
+/// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
+const OTHERS_EVERY: u64 = 2;
+/// How long an instance goes on with a shard that was not its to renew: until the others have missed a dead one for long.
+const STANDS_IN: Duration = Duration::from_secs(10);
 /// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
 pub(super) const AT_ONCE: usize = 512;
 
-/// Stops renewing shards that the ledger lists on another server or in another epoch: another process has reconciled
-/// or rebuilt them. Returns whether the ledger answered in time.
-async fn let_go(app: &App) -> bool {
-    let (held, trimmed) = {
+/// The shards whose permits this process sees to in a round.
+#[derive(Default)]
+struct RenewalRound {
+    /// It renews these.
+    own: Vec<ShardKey>,
+    /// Another instance renews these. This process does if less than this is left of the permit.
+    watched: Vec<(ShardKey, Duration)>,
+}
+
+/// Divides the shards that this process knows as reconciled by its rank for each. A shard that it has just let sell, or
+/// with which the others fell behind, is its own for a while.
+fn begin_round(app: &App) -> RenewalRound {
+    let mut state = app.permits.state();
+    state.rounds = state.rounds.wrapping_add(1);
+    let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
+    let ranks = app.instances.ranks_of(state.held.keys());
+    let mut round = RenewalRound::default();
+    for ((shard, held), rank) in state.held.iter().zip(ranks) {
+        let stands_in = held.stands_in.elapsed() < STANDS_IN;
+        match rank {
+            Rank::First => round.own.push(*shard),
+            _ if stands_in => round.own.push(*shard),
+            Rank::Second => round.watched.push((*shard, LEAST_OF_SECOND)),
+            Rank::Third => round.watched.push((*shard, LEAST_OF_THIRD)),
+            Rank::Other if is_turn_of_others => round.watched.push((*shard, LEAST_OF_OTHERS)),
+            Rank::Other => {}
+        }
+    }
+    round
+}
+
+/// Those of the shards that this process still knows as reconciled.
+fn held_of(app: &App, shards: &[ShardKey]) -> Vec<(ShardKey, Held)> {
+    let state = app.permits.state();
+    let held = shards.iter().filter_map(|shard| Some((*shard, state.held.get(shard)?.clone())));
+    held.collect()
+}
+
+/// Stops renewing those of the shards that the ledger lists on another server or in another epoch: another process has
+/// reconciled or rebuilt them. Returns whether the ledger answered in time.
+async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
+    let held = held_of(app, shards);
+    let trimmed: HashMap<ShardKey, Position> = {
         let state = app.permits.state();
-        (state.held.clone(), state.trimmed.clone())
+        let trimmed = shards.iter().filter_map(|shard| Some((*shard, *state.trimmed.get(shard)?)));
+        trimmed.collect()
     };
-    let sales: HashSet<SaleId> = held.keys().map(|shard| shard.sale).collect();
-    let sales: Vec<SaleId> = sales.into_iter().collect();
-    let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings(&sales)).await else {
+    let asked: Vec<(SaleId, u16)> = held.iter().map(|(shard, _)| (shard.sale, shard.shard)).collect();
+    let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings_of(&asked)).await else {
         return false;
     };
     for (shard, held) in held {
@@ -54,29 +110,61 @@ async fn let_go(app: &App) -> bool {
     true
 }
 
-/// Renews the permits of all shards that this process knows as reconciled; returns how many. Selling goes on while
-/// Postgres is away. While Postgres answers, no process renews on a server from which another has taken over.
+/// Renews the permits of the shards that this process knows as reconciled and that are its to renew; returns how many.
+/// Selling goes on while Postgres is away. While Postgres answers, no process renews on a server from which another has
+/// taken over.
 ///
 /// # Errors
 /// `Unavailable` when Redis does not answer: then nothing is sold.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
+    let began = Instant::now();
+    let RenewalRound { own, watched } = begin_round(app);
+    // Side by side: a silent server of watched shards must not delay the others.
+    let (own, short) = tokio::join!(Box::pin(renew_known(app, &own)), Box::pin(renew_short(app, watched)));
+    app.metrics.permit_round_duration.observe(began.elapsed());
+    let mut totals = RunTotals::default();
+    totals.note(own);
+    totals.note(short);
+    totals.finish()
+}
+
+/// Reads what is left of the permits of watched shards, and renews those with less than they need. So a permit that
+/// lapsed, a shard that is damaged or in another epoch, and a silent server come to light as in a renewal.
+async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>) -> Result<usize, Fault> {
+    if watched.is_empty() {
+        return Ok(0);
+    }
+    let (asked, shards): (_, Vec<ShardKey>) = (Instant::now(), watched.iter().map(|(shard, _)| *shard).collect());
+    let left = app.stock.permits_left(&shards, READ_MAX).await;
+    let watched = watched.into_iter().zip(left);
+    let short = watched.filter(|((shard, least), left)| !app.permits.note_left(*shard, asked, *left, *least));
+    let short: Vec<ShardKey> = short.map(|((shard, _), _)| shard).collect();
+    app.permits.stand_in(&short);
+    renew_known(app, &short).await
+}
+
+/// Renews the permits of these shards, except those that the ledger has elsewhere.
+async fn renew_known(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {
+    if shards.is_empty() {
+        return Ok(0);
+    }
     // If the ledger did not answer last time, this round asks it while it renews: permits must not run out over the
     // wait. So once the ledger is back, a superseded server gets at most one more renewal.
     let was_silent = app.permits.state().is_ledger_silent;
     let asking = async {
-        let answered = let_go(app).await;
+        let answered = let_go(app, shards).await;
         app.permits.state().is_ledger_silent = !answered;
     };
     if was_silent {
-        return tokio::join!(asking, Box::pin(renew_all(app))).1;
+        return tokio::join!(asking, Box::pin(renew_all(app, shards))).1;
     }
     asking.await;
-    Box::pin(renew_all(app)).await
+    Box::pin(renew_all(app, shards)).await
 }
 
-async fn renew_all(app: &App) -> Result<usize, Fault> {
-    let held = app.permits.state().held.clone();
-    let (began, renewed) = (Instant::now(), &app.metrics.permit_renewals);
+async fn renew_all(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {
+    let held = held_of(app, shards);
+    let renewed = &app.metrics.permit_renewals;
     let mut totals = RunTotals::default();
     let mut renewals = futures_util::stream::iter(held)
         .map(|(shard, held)| async move {
@@ -117,7 +205,6 @@ async fn renew_all(app: &App) -> Result<usize, Fault> {
             }
         }
     }
-    app.metrics.permit_round_duration.observe(began.elapsed());
     totals.finish()
 }
 

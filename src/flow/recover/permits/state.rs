@@ -69,6 +69,8 @@ pub(in crate::flow::recover) struct State {
     pub(in crate::flow::recover) trimmed: HashMap<ShardKey, Position>,
     /// When this process first saw each shard that is silent or damaged as unverified in the ledger.
     pub(in crate::flow::recover) set_aside: HashMap<ShardKey, Instant>,
+    /// Rounds of renewals so far.
+    pub(in crate::flow::recover) rounds: u64,
     /// Whether the ledger failed to answer in the last renewal round.
     pub(in crate::flow::recover) is_ledger_silent: bool,
     /// The last event that this process saw each shard write.
@@ -128,11 +130,28 @@ pub(in crate::flow::recover) struct Held {
     pub(in crate::flow::recover) epoch: i64,
     /// The server on which it was reconciled.
     pub(in crate::flow::recover) server: Server,
-    /// When this process asked for the shard's current permit.
+    /// When the shard's current permit began, at the latest, as far as this process knows.
     pub(in crate::flow::recover) permitted: Instant,
+    /// When this process last asked for a permit of the shard.
+    pub(in crate::flow::recover) renewed: Instant,
+    /// When this process last let the shard sell, or found that the instance whose turn it was fell behind.
+    pub(in crate::flow::recover) stands_in: Instant,
 }
 
 impl Held {
+    /// A shard for which this process is about to ask for a permit.
+    pub(in crate::flow::recover) fn begin(sale: &Arc<Sale>, epoch: i64, server: &Server) -> Self {
+        let now = Instant::now();
+        Self {
+            sale: Arc::clone(sale),
+            epoch,
+            server: server.clone(),
+            permitted: now,
+            renewed: now,
+            stands_in: now,
+        }
+    }
+
     pub(super) fn has_permit(&self) -> bool {
         self.permitted.elapsed() < HOLDS
     }

@@ -1,0 +1,254 @@
+//! Instances: which ones live, and which of them does a piece of upkeep. Each instance ranks itself for each shard and
+//! each job among those that live, by a hash of both. So upkeep costs by shards and time, not by instances.
+//!
+//! A rank decides what upkeep costs, and never whether it is safe. Any instance may do any of it at any time, side by side
+//! with others: scripts, claims and locks see to that. An instance that cannot read which others live, because Redis or
+//! its note is away, does everything itself. A crash leaves a note that is soon out of date.
+
+use crate::domain::fault::Fault;
+use crate::flow::App;
+use crate::stock::instances::InstanceNote;
+use crate::stock::keys::ShardKey;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+/// How long the list of those that live counts after it was read. A note lasts about as long.
+const COUNTS: Duration = Duration::from_secs(3);
+
+/// Whose turn a piece of upkeep is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rank {
+    /// This instance does it.
+    First,
+    /// This instance does it when the first falls behind.
+    Second,
+    /// This instance does it when the first two fall behind.
+    Third,
+    Other,
+}
+
+/// What this instance knows of the others.
+pub struct Instances {
+    own: Uuid,
+    works: AtomicBool,
+    serves: AtomicBool,
+    /// The name of the ledger: other instances may share only Redis with this one.
+    ledger: OnceCell<String>,
+    others: RwLock<Option<Others>>,
+}
+
+impl Default for Instances {
+    fn default() -> Self {
+        Self {
+            own: Uuid::new_v4(),
+            works: AtomicBool::default(),
+            serves: AtomicBool::default(),
+            ledger: OnceCell::new(),
+            others: RwLock::default(),
+        }
+    }
+}
+
+/// The others that lived when this instance asked.
+struct Others {
+    asked: Instant,
+    live: Vec<Other>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Other {
+    hash: u64,
+    works: bool,
+    serves: bool,
+}
+
+impl From<&InstanceNote> for Other {
+    fn from(note: &InstanceNote) -> Self {
+        Self {
+            hash: hash_of(note.id),
+            works: note.works,
+            serves: note.serves,
+        }
+    }
+}
+
+impl Instances {
+    /// Notes whether this instance runs the jobs and reaches the ledger. Without it, the others do its share.
+    pub fn note_works(&self, works: bool) {
+        self.works.store(works, Ordering::Relaxed);
+    }
+
+    /// Notes that this instance serves HTTP.
+    pub fn note_serves(&self) {
+        self.serves.store(true, Ordering::Relaxed);
+    }
+
+    /// This instance's rank for the permits of each of these shards, among all instances.
+    pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>) -> Vec<Rank> {
+        let others = self.others(|_| true);
+        let own = hash_of(self.own);
+        shards
+            .map(|shard| match &others {
+                Some(others) => rank(own, others, hash_of(shard)),
+                None => Rank::First,
+            })
+            .collect()
+    }
+
+    /// This instance's rank for a job, among those that run jobs.
+    pub fn rank_of_job(&self, name: &str) -> Rank {
+        // An instance that does not reach the ledger has to find out when it does.
+        let is_ranked = self.works.load(Ordering::Relaxed);
+        let others = self.others(|it| it.works).filter(|_| is_ranked);
+        others.map_or(Rank::First, |others| rank(hash_of(self.own), &others, hash_of(name)))
+    }
+
+    /// Whether this instance is the one of those that serve HTTP which does this work.
+    pub(in crate::flow) fn is_first_to_serve(&self, work: &str) -> bool {
+        let others = self.others(|it| it.serves);
+        others.is_none_or(|others| rank(hash_of(self.own), &others, hash_of(work)) == Rank::First)
+    }
+
+    /// The hashes of the other instances like this; `None` if it is not known which ones live.
+    fn others(&self, is_like: impl Fn(&Other) -> bool) -> Option<Vec<u64>> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let others = others.as_ref().filter(|others| others.asked.elapsed() < COUNTS)?;
+        let like = others.live.iter().filter(|it| is_like(it));
+        Some(like.map(|it| it.hash).collect())
+    }
+}
+
+fn hash_of(it: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    it.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// How well an instance suits a piece of work: a mix of both hashes (the finalizer of `SplitMix64`).
+const fn weight(instance: u64, work: u64) -> u64 {
+    let mut mixed = instance ^ work;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The rank of an instance: how many others suit the work better.
+fn rank(own: u64, others: &[u64], work: u64) -> Rank {
+    let own = weight(own, work);
+    match others.iter().filter(|other| weight(**other, work) > own).count() {
+        0 => Rank::First,
+        1 => Rank::Second,
+        2 => Rank::Third,
+        _ => Rank::Other,
+    }
+}
+
+/// Notes that this instance lives, and reads which others do and what they know of shards.
+///
+/// # Errors
+/// `Unavailable` when Redis or Postgres does not answer: soon this instance does everything itself.
+pub async fn note(app: &App) -> Result<(), Fault> {
+    let instances = &app.instances;
+    let ledger = instances.ledger.get_or_try_init(|| app.ledger.name()).await?;
+    let asked = Instant::now();
+    let own = InstanceNote {
+        id: instances.own,
+        works: instances.works.load(Ordering::Relaxed),
+        serves: instances.serves.load(Ordering::Relaxed),
+        sightings: app.permits.sightings(),
+    };
+    let notes = app.stock.note_instance(ledger, &own).await?;
+    app.permits.note_sightings(notes.iter().flat_map(|note| &note.sightings));
+    let live = notes.iter().map(Other::from).collect();
+    let mut others = instances.others.write().unwrap_or_else(PoisonError::into_inner);
+    *others = Some(Others { asked, live });
+    Ok(())
+}
+
+/// Removes the note of this instance, which ends.
+///
+/// # Errors
+/// `Unavailable` when Redis does not answer: the note is soon out of date.
+pub async fn forget(app: &App) -> Result<(), Fault> {
+    match app.instances.ledger.get() {
+        Some(ledger) => app.stock.forget_instance(ledger, app.instances.own).await,
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lists(instances: u64) -> Vec<(u64, Vec<u64>)> {
+        let all: Vec<u64> = (0..instances).map(hash_of).collect();
+        let others = |own: u64| all.iter().copied().filter(|it| *it != own).collect();
+        all.iter().map(|own| (*own, others(*own))).collect()
+    }
+
+    #[test]
+    fn each_work_has_one_first_and_two_in_reserve_and_all_have_about_as_much() {
+        const WORKS: u64 = 2_000;
+        let lists = lists(10);
+        let mut firsts = vec![0; lists.len()];
+        for work in (0..WORKS).map(|it| hash_of(("work", it))) {
+            let ranks: Vec<Rank> = lists.iter().map(|(own, others)| rank(*own, others, work)).collect();
+            for (expected, count) in [(Rank::First, 1), (Rank::Second, 1), (Rank::Third, 1), (Rank::Other, 7)] {
+                assert_eq!(ranks.iter().filter(|rank| **rank == expected).count(), count);
+            }
+            firsts[ranks.iter().position(|rank| *rank == Rank::First).unwrap()] += 1;
+        }
+        assert!(firsts.iter().all(|count| (100..=300).contains(count)), "{firsts:?}");
+    }
+
+    #[test]
+    fn when_the_first_is_gone_the_second_is_first_and_nothing_else_moves() {
+        let lists = lists(6);
+        let (gone, _) = lists[0];
+        for work in (0..500).map(hash_of) {
+            for (own, others) in &lists[1..] {
+                let left: Vec<u64> = others.iter().copied().filter(|it| *it != gone).collect();
+                let (before, after) = (rank(*own, others, work), rank(*own, &left, work));
+                let moved = weight(gone, work) > weight(*own, work);
+                assert!(moved || before == after);
+                assert!(!moved || before != Rank::Second || after == Rank::First);
+            }
+        }
+    }
+
+    #[test]
+    fn an_instance_that_does_not_know_the_others_does_everything() {
+        let instances = Instances::default();
+        let shard = ShardKey::new(crate::domain::ids::SaleId(Uuid::nil()), 1);
+        let first = |instances: &Instances| {
+            instances.ranks_of([shard].iter()) == [Rank::First]
+                && instances.rank_of_job("expire") == Rank::First
+                && instances.is_first_to_serve("count")
+        };
+        assert!(first(&instances));
+        instances.note_works(true);
+        let better = (0..).map(hash_of).filter(|other| {
+            let suits_better = |work| weight(*other, work) > weight(hash_of(instances.own), work);
+            suits_better(hash_of(shard)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
+        });
+        let live = better.take(3).map(|hash| Other {
+            hash,
+            works: true,
+            serves: true,
+        });
+        let live: Vec<Other> = live.collect();
+        let note = |asked, live| *instances.others.write().unwrap() = Some(Others { asked, live });
+        note(Instant::now(), live.clone());
+        assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
+        assert_eq!(instances.rank_of_job("expire"), Rank::Other);
+        assert!(!instances.is_first_to_serve("count"));
+        instances.note_works(false);
+        assert_eq!(instances.rank_of_job("expire"), Rank::First, "it has to find the ledger");
+        note(Instant::now().checked_sub(COUNTS).unwrap(), live);
+        assert!(first(&instances), "the list is too old");
+    }
+}

@@ -1,0 +1,220 @@
+//! Instances: each notes every second that it lives, and reads the notes of the others. All notes of one ledger are the
+//! hash `{instances:<ledger>}:notes`, by the instances' ids. It expires by itself. A crash leaves a note that is out of
+//! date after [`LASTS`].
+//!
+//! A note is packed like a record ([`super::record`]):
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 1 | version, 0 today |
+//! | 6 | lives until, milliseconds; at this place in every version |
+//! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP |
+//! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
+
+use super::Stock;
+use super::keys::ShardKey;
+use crate::domain::event::Position;
+use crate::domain::fault::Fault;
+use crate::domain::ids::SaleId;
+use crate::domain::server::Server;
+use crate::domain::time::Millis;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use uuid::Uuid;
+
+/// How long a note lasts, in milliseconds: a little longer than three are apart.
+const LASTS: Millis = 3_200;
+/// How long Redis keeps the hash after the last note, in milliseconds.
+const KEPT: Millis = 60_000;
+/// Shards in a note. Of further ones, the other instances do not learn the last event.
+const SHARDS_MAX: usize = 4_000;
+
+const VERSION: u8 = 0;
+const WORKS: u8 = 1;
+const SERVES: u8 = 2;
+const HEAD: usize = 8;
+const SHARD: usize = 34;
+
+/// What an instance lets the others know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceNote {
+    pub id: Uuid,
+    /// Whether it runs the jobs.
+    pub works: bool,
+    /// Whether it serves HTTP.
+    pub serves: bool,
+    /// The last events of the shards whose permits it renews.
+    pub sightings: Vec<Sighting>,
+}
+
+/// The last event that an instance saw a shard write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    pub shard: ShardKey,
+    pub last: Position,
+    /// A hash of the name of the server where it saw that.
+    server: u32,
+}
+
+impl Sighting {
+    #[must_use]
+    pub fn new(shard: ShardKey, server: &Server, last: Position) -> Self {
+        let server = short(server);
+        Self { shard, last, server }
+    }
+
+    /// Whether the shard was on this server.
+    #[must_use]
+    pub fn is_on(&self, server: &Server) -> bool {
+        self.server == short(server)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (sale, rest) = bytes.split_at_checked(16)?;
+        let (shard, rest) = rest.split_at_checked(2)?;
+        let (server, rest) = rest.split_at_checked(4)?;
+        let (epoch, seq) = rest.split_at_checked(6)?;
+        let sale = SaleId(Uuid::from_slice(sale).ok()?);
+        Some(Self {
+            shard: ShardKey::new(sale, u16::try_from(number(shard)).ok()?),
+            last: Position {
+                epoch: number(epoch),
+                seq: number(seq),
+            },
+            server: u32::try_from(number(server)).ok()?,
+        })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.shard.sale.0.as_bytes());
+        to.extend_from_slice(&self.shard.shard.to_be_bytes());
+        to.extend_from_slice(&self.server.to_be_bytes());
+        to.extend_from_slice(&self.last.epoch.to_be_bytes()[2..]);
+        to.extend_from_slice(&self.last.seq.to_be_bytes()[2..]);
+    }
+}
+
+/// The same in every instance of one release. An instance of another release may not recognize it.
+fn short(server: &Server) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    server.as_str().hash(&mut hasher);
+    let [a, b, c, d, ..] = hasher.finish().to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+fn number(bytes: &[u8]) -> i64 {
+    bytes.iter().fold(0, |number, byte| (number << 8) | i64::from(*byte))
+}
+
+impl InstanceNote {
+    fn encode(&self, until: Millis) -> Vec<u8> {
+        let roles = if self.works { WORKS } else { 0 } | if self.serves { SERVES } else { 0 };
+        let mut note = Vec::with_capacity(HEAD + SHARD * self.sightings.len());
+        note.push(VERSION);
+        note.extend_from_slice(&until.to_be_bytes()[2..]);
+        note.push(roles);
+        let known = self.sightings.iter().take(SHARDS_MAX);
+        known.for_each(|sighting| sighting.encode(&mut note));
+        note
+    }
+
+    /// `None` if the note is out of date, or no note. A note from before the clock was set back is out of date, too.
+    fn decode(id: &str, note: &[u8], now: Millis) -> Option<Self> {
+        let (head, shards) = note.split_at_checked(HEAD)?;
+        let [version, until @ .., roles] = head else { return None };
+        let until = number(until);
+        if until <= now || until > now + LASTS {
+            return None;
+        }
+        let shards = if *version == VERSION { shards } else { &[] };
+        Some(Self {
+            id: id.parse().ok()?,
+            works: roles & WORKS != 0,
+            serves: roles & SERVES != 0,
+            sightings: shards.chunks_exact(SHARD).filter_map(Sighting::decode).collect(),
+        })
+    }
+}
+
+fn key(ledger: &str) -> String {
+    format!("{{instances:{ledger}}}:notes")
+}
+
+impl Stock {
+    /// Notes that an instance of this ledger lives. Returns the notes of the others that live, and removes old ones. If
+    /// an instance comes back at that moment, the others learn it with its next note.
+    pub async fn note_instance(&self, ledger: &str, own: &InstanceNote) -> Result<Vec<InstanceNote>, Fault> {
+        let (key, id) = (key(ledger), own.id.to_string());
+        let mut read = redis::pipe();
+        read.cmd("TIME").cmd("HGETALL").arg(&key);
+        let read = self.noted(self.link.ask_together(read).await)?;
+        let ((seconds, micros), notes): ((i64, i64), Vec<(String, Vec<u8>)>) = read;
+        let now = seconds * 1000 + micros / 1000;
+        let (mut others, mut old) = (Vec::new(), Vec::new());
+        for (other, note) in notes.into_iter().filter(|(other, _)| *other != id) {
+            match InstanceNote::decode(&other, &note, now) {
+                Some(note) => others.push(note),
+                None => old.push(other),
+            }
+        }
+        let mut write = redis::pipe();
+        write.cmd("HSET").arg(&key).arg(&id).arg(own.encode(now + LASTS));
+        write.cmd("PEXPIRE").arg(&key).arg(KEPT);
+        if !old.is_empty() {
+            write.cmd("HDEL").arg(&key).arg(&old);
+        }
+        let _counts: Vec<i64> = self.noted(self.link.ask_together(write).await)?;
+        Ok(others)
+    }
+
+    /// Removes the note of an instance that ends.
+    pub async fn forget_instance(&self, ledger: &str, id: Uuid) -> Result<(), Fault> {
+        let mut forget = redis::cmd("HDEL");
+        forget.arg(key(ledger)).arg(id.to_string());
+        self.command::<i64>(&forget).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note() -> InstanceNote {
+        let shard = ShardKey::new(SaleId(Uuid::from_u128(7)), 513);
+        let last = Position {
+            epoch: 3,
+            seq: 70_000,
+        };
+        InstanceNote {
+            id: Uuid::from_u128(9),
+            works: true,
+            serves: false,
+            sightings: vec![
+                Sighting::new(shard, &"r1-aa-00".into(), last),
+                Sighting::new(shard, &"r2-bb-aa".into(), last),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_until_it_is_out_of_date() {
+        let (note, id) = (note(), Uuid::from_u128(9).to_string());
+        let written = note.encode(1_000 + LASTS);
+        assert_eq!(InstanceNote::decode(&id, &written, 1_000), Some(note.clone()));
+        assert!(note.sightings[0].is_on(&"r1-aa-00".into()) && !note.sightings[1].is_on(&"r1-aa-00".into()));
+        for (now, lives) in [(999, false), (1_000 + LASTS - 1, true), (1_000 + LASTS, false)] {
+            assert_eq!(InstanceNote::decode(&id, &written, now).is_some(), lives, "{now}");
+        }
+        for wrong in [&b""[..], b"\0", &written[..HEAD - 1]] {
+            assert_eq!(InstanceNote::decode(&id, wrong, 1_000), None);
+        }
+        assert_eq!(InstanceNote::decode("somebody", &written, 1_000), None);
+    }
+
+    #[test]
+    fn an_instance_of_a_newer_version_lives_as_well() {
+        let mut written = note().encode(1_000 + LASTS);
+        written[0] = 1;
+        let read = InstanceNote::decode(&Uuid::nil().to_string(), &written, 1_000).unwrap();
+        assert!(read.works && read.sightings.is_empty());
+    }
+}
