@@ -8,10 +8,12 @@
 //! Every process keeps permits, also one that runs no jobs: selling must not depend on a worker.
 //!
 //! A job takes no input and acts on what it finds. No two runs of a job overlap in this process, and each has a time
-//! limit. Several processes may run all of them side by side.
+//! limit. Several processes may run all of them side by side. One worker looks for work at each time of a job; the others
+//! do so now and then, and help for as long as they find some ([`flow::recover::instances`]).
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;
+use crate::flow::recover::instances::{Instances, Rank};
 use crate::flow::settle::drain::Lane;
 use crate::flow::watch::alert_webhook::{Sender, Sent};
 use crate::flow::{self, App};
@@ -19,7 +21,7 @@ use crate::metrics::{self, Metrics};
 use chrono::{TimeDelta, Utc};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -42,6 +44,9 @@ const GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
 /// after each round that found nothing.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
+/// The same for the workers in reserve, and for all others: until they find events.
+const DRAIN_IDLE_RESERVE: Duration = Duration::from_millis(600);
+const DRAIN_IDLE_OTHERS: Duration = Duration::from_secs(15);
 /// How long one round may take; the next one finds what it leaves.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
 /// How long the drain waits after a fault. The synchronous lane waits less: its shoppers may be on shards that are
@@ -66,6 +71,11 @@ const RECONCILE_ROUND_MAX: Duration = Duration::from_secs(1800);
 /// Rounds at once: while one rebuilds a large sale, the others handle the rest.
 const RECONCILE_ROUNDS_MAX: usize = 4;
 
+/// How often an instance notes that it lives.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// How long that may take.
+const NOTE_MAX: Duration = Duration::from_secs(2);
+
 /// How often every process measures its servers, connections and permits.
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
@@ -79,24 +89,44 @@ const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
-/// The name of a job, when it runs, how many seconds one run may take, and the flow that it runs.
+/// At which of a job's times a worker that is not the first for it runs it: each so many, in reserve and otherwise.
+#[derive(Clone, Copy)]
+struct Pace {
+    reserve: u32,
+    /// 0: at none. Such a job reads every shard, or would do the same as the others.
+    others: u32,
+}
+
+impl Pace {
+    const fn of(reserve: u32, others: u32) -> Self {
+        Self { reserve, others }
+    }
+}
+
+/// The paces of the jobs that the scheduler starts by itself.
+const PACE_OF_RELEASE: Pace = Pace::of(3, 30);
+const PACE_OF_ALERTS: Pace = Pace::of(6, 6);
+
+/// The name of a job, when it runs, how many seconds one run may take, its pace, and the flow that it runs.
 macro_rules! job {
-    ($name:literal, $schedule:literal, $seconds_max:literal, $($flow:ident)::+) => {
-        ($name, $schedule, $seconds_max, |app| Box::pin(async move { flow::$($flow)::+(&app).await }))
+    ($name:literal, $schedule:literal, $seconds_max:literal, ($reserve:literal, $others:literal), $($flow:ident)::+) => {
+        ($name, $schedule, $seconds_max, Pace::of($reserve, $others), |app| {
+            Box::pin(async move { flow::$($flow)::+(&app).await })
+        })
     };
 }
 
 /// Every job but `release`, and the one that watches the drain.
-const JOBS: [(&str, &str, u64, Run); 9] = [
-    job!("beat", "* * * * * *", 5, settle::expire::beat),
-    job!("expire", "* * * * * *", 55, settle::expire::expire_on_time),
-    job!("transfers", "*/2 * * * * *", 30, recover::upkeep::finish_transfers),
-    job!("rebalance", "* * * * * *", 20, recover::upkeep::rebalance),
-    job!("settle", "* * * * * *", 55, recover::upkeep::settle),
-    job!("conservation", "*/5 * * * * *", 55, watch::conservation::check_sales),
-    job!("load", "*/10 * * * * *", 55, recover::upkeep::finish_loading),
-    job!("retire", "30 * * * * *", 600, operate::retire::retire_ended),
-    job!("retention", "45 * * * * *", 55, operate::retention::forget_old),
+const JOBS: [(&str, &str, u64, Pace, Run); 9] = [
+    job!("beat", "* * * * * *", 5, (1, 0), settle::expire::beat),
+    job!("expire", "* * * * * *", 55, (3, 30), settle::expire::expire_on_time),
+    job!("transfers", "*/2 * * * * *", 30, (3, 0), recover::upkeep::finish_transfers),
+    job!("rebalance", "* * * * * *", 20, (5, 0), recover::upkeep::rebalance),
+    job!("settle", "* * * * * *", 55, (3, 30), recover::upkeep::settle),
+    job!("conservation", "*/5 * * * * *", 55, (3, 12), watch::conservation::check_sales),
+    job!("load", "*/10 * * * * *", 55, (1, 6), recover::upkeep::finish_loading),
+    job!("retire", "30 * * * * *", 600, (1, 1), operate::retire::retire_ended),
+    job!("retention", "45 * * * * *", 55, (3, 0), operate::retention::forget_old),
 ];
 
 /// Keeps the permits of the sales' shards, and reconciles shards that lost theirs.
@@ -109,6 +139,7 @@ impl Keeper {
     #[must_use]
     pub fn start(app: &Arc<App>) -> Self {
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
+        running.spawn(keep_noted(Arc::clone(app), stop.clone()));
         running.spawn(keep_permits(Arc::clone(app), stop.clone()));
         running.spawn(keep_reconciled(Arc::clone(app), stop.clone()));
         running.spawn(keep_measured(Arc::clone(app), stop.clone()));
@@ -140,34 +171,40 @@ impl Scheduler {
         let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        let lease = |name, seconds_max, starts_after| {
+        app.instances.note_works();
+        let instances = Arc::clone(&app.instances);
+        let lease = |name, seconds_max, pace, starts_after| {
             // A job that has only just begun is not late yet.
             metrics.job_last_success.of([name]).set(metrics::now());
             Arc::new(JobLease {
                 name,
+                pace,
+                times: AtomicU32::default(),
+                finds_work: AtomicBool::default(),
                 starts_after,
                 time_max: Duration::from_secs(seconds_max),
                 alone: Mutex::new(()),
+                instances: Arc::clone(&instances),
                 metrics: Arc::clone(&metrics),
                 stop: stop.clone(),
             })
         };
         let mut starts_after = Duration::ZERO;
-        for (name, schedule, seconds_max, run) in JOBS {
-            let lease = lease(name, seconds_max, starts_after);
+        for (name, schedule, seconds_max, pace, run) in JOBS {
+            let lease = lease(name, seconds_max, pace, starts_after);
             starts_after += STAGGER;
             let (app, running) = (Arc::clone(&app), running.clone());
             let job = Job::new_async(schedule, move |_, _| {
                 let (lease, app) = (Arc::clone(&lease), Arc::clone(&app));
-                Box::pin(running.track_future(async move { lease.run(run(app)).await }))
+                Box::pin(running.track_future(async move { lease.run_in_turn(run(app)).await }))
             })?;
             cron.add(job).await?;
         }
         let rounds: DrainRounds = Lane::ALL.map(|_| DrainRound::begin());
         let watched = rounds.clone();
-        let release = lease("release", 55, Duration::ZERO);
+        let release = lease("release", 55, PACE_OF_RELEASE, Duration::ZERO);
         running.spawn(keep_released(Arc::clone(&app), release, stop.clone()));
-        let lease = lease("alerts", 20, starts_after);
+        let lease = lease("alerts", 20, PACE_OF_ALERTS, starts_after);
         let (looked_at, tracked) = (Arc::clone(&app), running.clone());
         let watch = Job::new_async("*/5 * * * * *", move |_, _| {
             let silence = silence(&watched);
@@ -178,7 +215,8 @@ impl Scheduler {
                 );
             }
             let (lease, app) = (Arc::clone(&lease), Arc::clone(&looked_at));
-            Box::pin(tracked.track_future(async move { lease.run(flow::watch::gauges::measure_sales(&app)).await }))
+            let measure = async move { lease.run_in_turn(flow::watch::gauges::measure_sales(&app)).await };
+            Box::pin(tracked.track_future(measure))
         })?;
         cron.add(watch).await?;
         if let Some(hook) = alert_webhook {
@@ -209,15 +247,40 @@ impl Scheduler {
 /// Keeps the runs of a job one at a time, bounded and counted.
 struct JobLease {
     name: &'static str,
+    pace: Pace,
+    /// How often the job's time has come.
+    times: AtomicU32,
+    /// Whether its last run found work.
+    finds_work: AtomicBool,
     /// How long after its time a run starts.
     starts_after: Duration,
     time_max: Duration,
     alone: Mutex<()>,
+    instances: Arc<Instances>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 }
 
 impl JobLease {
+    /// Runs the job if it is this worker's turn.
+    async fn run_in_turn(&self, body: impl Future<Output = Result<usize, Fault>>) {
+        if self.is_turn() {
+            self.run(body).await;
+        }
+    }
+
+    /// Whether this worker runs the job at this time.
+    fn is_turn(&self) -> bool {
+        let times = self.times.fetch_add(1, Ordering::Relaxed);
+        let every = match self.instances.rank_of_job(self.name) {
+            Rank::First => 1,
+            Rank::Second | Rank::Third => self.pace.reserve,
+            Rank::Other => self.pace.others,
+        };
+        // No number but 0 is a multiple of 0: a job at none of its times runs when the process starts.
+        times.is_multiple_of(every) || (every > 0 && self.finds_work.load(Ordering::Relaxed))
+    }
+
     async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {
         let turn = async {
             sleep(self.starts_after).await;
@@ -231,6 +294,7 @@ impl JobLease {
         };
         let began = Instant::now();
         let outcome = timeout(self.time_max, body).await;
+        self.finds_work.store(matches!(outcome, Ok(Ok(1..))), Ordering::Relaxed);
         self.metrics.job_duration.of([self.name]).observe(began.elapsed());
         match outcome {
             Ok(Ok(done)) => {
@@ -299,7 +363,7 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
         Lane::Asynchronous => ("the drain of other orders", GATHER, AFTER_FAULT),
     };
     let mut news = News::new(what);
-    let mut idle = gather;
+    let (mut idle, mut last, mut finds_events) = (gather, Instant::now(), true);
     loop {
         // The metric is of the lane that is furthest behind.
         let done = all.iter().map(|round| round.done.load(Ordering::Relaxed)).min();
@@ -311,11 +375,23 @@ async fn drain(app: Arc<App>, lane: Lane, own: Arc<DrainRound>, all: DrainRounds
                 let is_awaited = lane == Lane::Synchronous && app.arrivals.are_awaited();
                 sleep(if is_awaited { GATHER_AWAITED } else { gather }).await;
             }
-            () = sleep(idle) => {}
+            () = sleep(idle) => {
+                let most = match app.instances.rank_of_job("drain") {
+                    Rank::Second | Rank::Third if !finds_events => DRAIN_IDLE_RESERVE,
+                    Rank::Other if !finds_events => DRAIN_IDLE_OTHERS,
+                    _ => Duration::ZERO,
+                };
+                if last.elapsed() < most {
+                    idle = DRAIN_IDLE_MAX;
+                    continue;
+                }
+            }
         }
+        last = Instant::now();
         let round = timeout(DRAIN_ROUND_MAX, flow::settle::drain::drain_lane(&app, lane)).await;
         let round = round.unwrap_or_else(|_| Err(Fault::Unavailable("the drain got no answer in time".to_owned())));
         news.report(&round);
+        finds_events = !matches!(round, Ok(0));
         match round {
             Ok(orders) => {
                 idle = if orders > 0 {
@@ -345,11 +421,32 @@ async fn keep_released(app: Arc<App>, lease: Arc<JobLease>, stop: CancellationTo
                 .await
         });
         let _ended = run.await;
-        let next = timeout(RELEASE_EVERY, app.releases_wanted.notified());
+        // Without being woken, it waits until it is this worker's turn.
+        let next = async {
+            while timeout(RELEASE_EVERY, app.releases_wanted.notified()).await.is_err() {
+                if lease.is_turn() {
+                    break;
+                }
+            }
+        };
         if stop.run_until_cancelled(next).await.is_none() {
             break;
         }
     }
+}
+
+/// Notes that this instance lives, for as long as the process runs.
+async fn keep_noted(app: Arc<App>, stop: CancellationToken) {
+    let mut news = News::new("the list of instances");
+    loop {
+        let noted = timeout(NOTE_MAX, flow::recover::instances::note(&app)).await;
+        news.report(&noted.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned()))));
+        if stop.run_until_cancelled(sleep(NOTE_EVERY)).await.is_none() {
+            break;
+        }
+    }
+    // Without an answer, the note is soon out of date.
+    let _forgotten = timeout(NOTE_MAX, flow::recover::instances::forget(&app)).await;
 }
 
 /// Renews permits for as long as the process runs. Logs once when it cannot, and once when it can again.

@@ -482,6 +482,7 @@ async fn serve_http(
     let watched = Arc::clone(app);
     followers.spawn(async move { flow::sell::await_durability::watch(&watched).await });
     learn(app).await;
+    app.instances.note_serves();
     let instance = instance_name(address);
     start_followers(&mut followers, config, app, &gate, &instance);
     let shared = Arc::new(shared(config, app, &gate, instance, stop.clone()));

@@ -34,7 +34,8 @@ pub enum Rank {
 /// What this instance knows of the others.
 pub struct Instances {
     own: Uuid,
-    works: AtomicBool,
+    has_jobs: AtomicBool,
+    reaches_ledger: AtomicBool,
     serves: AtomicBool,
     /// The name of the ledger: other instances may share only Redis with this one.
     ledger: OnceCell<String>,
@@ -45,7 +46,8 @@ impl Default for Instances {
     fn default() -> Self {
         Self {
             own: Uuid::new_v4(),
-            works: AtomicBool::default(),
+            has_jobs: AtomicBool::default(),
+            reaches_ledger: AtomicBool::new(true),
             serves: AtomicBool::default(),
             ledger: OnceCell::new(),
             others: RwLock::default(),
@@ -77,9 +79,18 @@ impl From<&InstanceNote> for Other {
 }
 
 impl Instances {
-    /// Notes whether this instance runs the jobs and reaches the ledger. Without it, the others do its share.
-    pub fn note_works(&self, works: bool) {
-        self.works.store(works, Ordering::Relaxed);
+    /// Notes that this instance runs the jobs.
+    pub fn note_works(&self) {
+        self.has_jobs.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes whether this instance reaches the ledger. If it does not, other workers do its jobs.
+    pub(in crate::flow) fn note_ledger(&self, reaches: bool) {
+        self.reaches_ledger.store(reaches, Ordering::Relaxed);
+    }
+
+    fn works(&self) -> bool {
+        self.has_jobs.load(Ordering::Relaxed) && self.reaches_ledger.load(Ordering::Relaxed)
     }
 
     /// Notes that this instance serves HTTP.
@@ -101,10 +112,12 @@ impl Instances {
 
     /// This instance's rank for a job, among those that run jobs.
     pub fn rank_of_job(&self, name: &str) -> Rank {
-        // An instance that does not reach the ledger has to find out when it does.
-        let is_ranked = self.works.load(Ordering::Relaxed);
-        let others = self.others(|it| it.works).filter(|_| is_ranked);
-        others.map_or(Rank::First, |others| rank(hash_of(self.own), &others, hash_of(name)))
+        // The others do not count on an instance that does not reach the ledger. It tries all the same.
+        let others = self.others(|it| it.works).filter(|_| self.works());
+        match others {
+            Some(others) => rank(hash_of(self.own), &others, hash_of(name)),
+            None => Rank::First,
+        }
     }
 
     /// Whether this instance is the one of those that serve HTTP which does this work.
@@ -157,7 +170,7 @@ pub async fn note(app: &App) -> Result<(), Fault> {
     let asked = Instant::now();
     let own = InstanceNote {
         id: instances.own,
-        works: instances.works.load(Ordering::Relaxed),
+        works: instances.works(),
         serves: instances.serves.load(Ordering::Relaxed),
         sightings: app.permits.sightings(),
     };
@@ -230,7 +243,7 @@ mod tests {
                 && instances.is_first_to_serve("count")
         };
         assert!(first(&instances));
-        instances.note_works(true);
+        instances.note_works();
         let better = (0..).map(hash_of).filter(|other| {
             let suits_better = |work| weight(*other, work) > weight(hash_of(instances.own), work);
             suits_better(hash_of(shard)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
@@ -246,8 +259,8 @@ mod tests {
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
         assert!(!instances.is_first_to_serve("count"));
-        instances.note_works(false);
-        assert_eq!(instances.rank_of_job("expire"), Rank::First, "it has to find the ledger");
+        instances.note_ledger(false);
+        assert_eq!(instances.rank_of_job("expire"), Rank::First, "it does not reach the ledger");
         note(Instant::now().checked_sub(COUNTS).unwrap(), live);
         assert!(first(&instances), "the list is too old");
     }
