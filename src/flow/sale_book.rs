@@ -21,6 +21,8 @@ use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
+/// How long the list of live sales is served from memory: less than two rounds of reconciling are apart.
+const LIVE_FRESH: Duration = Duration::from_millis(450);
 /// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
 /// Any client may ask for them, and orders need the connections.
 const LIST_FRESH: Duration = Duration::from_millis(500);
@@ -93,7 +95,7 @@ impl SaleBook {
                 .max_capacity(SALES_MAX)
                 .time_to_live(Duration::from_secs(60))
                 .build(),
-            live: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            live: Cache::builder().max_capacity(1).time_to_live(LIVE_FRESH).build(),
             lists: lists.build(),
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
@@ -390,6 +392,11 @@ impl SaleBook {
             let last = self.last_live.read().unwrap_or_else(PoisonError::into_inner).clone();
             last.ok_or(fault)
         })
+    }
+
+    /// Has the list of live sales read again: another process may have changed it.
+    pub async fn outdate(&self) {
+        self.live.invalidate(&()).await;
     }
 
     /// Forgets a draft that this process has just deleted.

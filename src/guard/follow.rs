@@ -12,8 +12,9 @@ use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Settings are read after so long even without a notification.
-const NEWS_MAX: Duration = Duration::from_millis(800);
+/// Settings are read after so long even without a notification; the second is while Postgres cannot notify this process.
+const NEWS_MAX: Duration = Duration::from_secs(3);
+const UNHEARD_MAX: Duration = Duration::from_millis(800);
 /// The longest that one read may take.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How often the refusal counts are added to those in Postgres.
@@ -45,7 +46,14 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
         let _as_before = timeout(ANSWER_MAX, app.sales.live()).await;
         let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
         let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
-        let _no_news = timeout(NEWS_MAX, app.settings_changed.notified()).await;
+        let most = if app.arrivals.hears() {
+            NEWS_MAX
+        } else {
+            UNHEARD_MAX
+        };
+        if timeout(most, app.settings_changed.notified()).await.is_ok() {
+            app.sales.outdate().await;
+        }
     }
 }
 

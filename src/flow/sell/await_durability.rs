@@ -14,6 +14,7 @@ use crate::flow::App;
 use crate::ledger::news::Notification;
 use crate::stock::keys::ShardKey;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -36,6 +37,8 @@ pub struct Arrivals {
     has_committed: Notify,
     /// The name of this process in notifications.
     process: Uuid,
+    /// Whether it receives those of other processes.
+    hears: AtomicBool,
 }
 
 impl Default for Arrivals {
@@ -45,6 +48,7 @@ impl Default for Arrivals {
             wanted: Notify::default(),
             has_committed: Notify::default(),
             process: Uuid::new_v4(),
+            hears: AtomicBool::default(),
         }
     }
 }
@@ -90,6 +94,12 @@ impl Arrivals {
             self.wanted.notify_one();
         }
         self.has_committed.notify_one();
+    }
+
+    /// Whether this process has a connection on which Postgres notifies it. A notification may still be lost.
+    #[must_use]
+    pub fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
     }
 
     /// Whether a shopper waits for an order.
@@ -209,11 +219,13 @@ async fn hear(app: &App) {
     };
     loop {
         if let Ok(mut news) = app.ledger.news().await {
+            app.arrivals.hears.store(true, Ordering::Relaxed);
             // Notifications from before this connection were missed.
             wake(Notification::Anything);
             while let Ok(notification) = news.next(app.arrivals.process).await {
                 wake(notification);
             }
+            app.arrivals.hears.store(false, Ordering::Relaxed);
         }
         sleep(NEWS_MAX).await;
     }

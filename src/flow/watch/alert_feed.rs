@@ -24,8 +24,10 @@ pub const FOLLOWERS_MAX: usize = 64;
 const KEPT_MAX: usize = 256;
 /// Warnings that are read in one step.
 const PAGE_MAX: usize = 100;
-/// Without a notification for this long, new warnings are read all the same.
-const NEWS_MAX: Duration = Duration::from_millis(800);
+/// Without a notification for this long, new warnings are read all the same; the second is while Postgres cannot notify
+/// this process.
+const NEWS_MAX: Duration = Duration::from_secs(3);
+const UNHEARD_MAX: Duration = Duration::from_millis(800);
 /// How long one reading may take.
 const READ_MAX: Duration = Duration::from_secs(2);
 /// How long a follower waits after a reading that failed.
@@ -77,7 +79,12 @@ pub async fn keep(app: &App) {
         if last.is_some() {
             feed.is_ready.send_replace(true);
         }
-        let _no_news = timeout(NEWS_MAX, feed.wanted.notified()).await;
+        let most = if app.arrivals.hears() {
+            NEWS_MAX
+        } else {
+            UNHEARD_MAX
+        };
+        let _no_news = timeout(most, feed.wanted.notified()).await;
     }
 }
 
