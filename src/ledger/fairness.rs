@@ -4,6 +4,7 @@ use super::Ledger;
 use crate::domain::fairness::{AccountHash, AddressGroup, BucketUnits};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Buyers that one call reads.
@@ -24,14 +25,12 @@ pub struct Buyer {
     pub bought_ago_ms: i64,
 }
 
-/// An account that has just bought, at any instance.
+/// An account that has just bought at another instance.
 #[derive(Debug)]
 pub struct RecentBuyer {
     pub sale: SaleId,
     pub account: AccountHash,
     pub bought_ago_ms: i64,
-    /// Whether this instance has noted what it knows of the account.
-    pub is_known_here: bool,
 }
 
 /// Units that went to a bucket of addresses.
@@ -99,13 +98,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Accounts that have bought and are not counted yet.
-    pub async fn recent_buyers(&self, instance: Uuid) -> Result<Vec<RecentBuyer>, Fault> {
+    /// Accounts that bought at other instances, were noted within the last `since`, and of which this instance has noted
+    /// nothing.
+    pub async fn recent_buyers(&self, instance: Uuid, since: Duration) -> Result<Vec<RecentBuyer>, Fault> {
         let rows = sqlx::query!(
-            "select sale_id, account, bool_or(instance = $1) as \"is_known_here!\", \
+            "select sale_id, account, \
                  (extract(epoch from now() - min(bought_at)) * 1000)::int8 as \"bought_ago_ms!\" \
-             from recent_buyers group by sale_id, account limit $2",
+             from recent_buyers b \
+             where units > 0 and instance <> $1 and noted_at > now() - $2 * interval '1 second' \
+                 and not exists (select from recent_buyers own where own.sale_id = b.sale_id \
+                     and own.account = b.account and own.instance = $1) \
+             group by sale_id, account limit $3",
             instance,
+            since.as_secs_f64(),
             BUYERS_MAX
         );
         let rows = rows.fetch_all(&self.jobs).await?.into_iter();
@@ -113,7 +118,6 @@ impl Ledger {
             sale: SaleId(row.sale_id),
             account: AccountHash(row.account),
             bought_ago_ms: row.bought_ago_ms,
-            is_known_here: row.is_known_here,
         });
         Ok(buyers.collect())
     }

@@ -20,7 +20,7 @@ use crate::flow::sale_book::{ADD_MAX, in_time};
 use crate::ledger::fairness::{AddressUnits, Buyer};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// Parts of the memory. Requests of accounts in different parts do not wait for each other.
@@ -33,6 +33,10 @@ const RECENT_MAX: usize = 4096;
 const EXACT_ORDERS: u64 = 2048;
 /// Sales whose orders are numbered at once. With one more, all begin again at the first order.
 const SALES_MAX: usize = 1000;
+/// Buyers are counted after about so long.
+const COUNTED_AFTER: Duration = Duration::from_secs(6);
+/// A buyer may show so much later than it says: its transaction began before.
+const LATE: Duration = Duration::from_secs(2);
 /// Buyers between two rounds. Further ones are not counted.
 const BUYERS_MAX: usize = 2000;
 /// Buckets of addresses between two rounds. Further ones are not counted.
@@ -80,6 +84,8 @@ pub struct Fairness {
     began: Instant,
     parts: [Mutex<Accounts>; PARTS],
     gains: Mutex<Gains>,
+    /// When this process last asked for the buyers of others.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Default for Fairness {
@@ -89,6 +95,7 @@ impl Default for Fairness {
             began: Instant::now(),
             parts: std::array::from_fn(|_| Mutex::default()),
             gains: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 }
@@ -236,30 +243,38 @@ fn weight_of(orders: u64) -> u64 {
     (orders / EXACT_ORDERS + 1).next_power_of_two()
 }
 
-/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. Then counts the
-/// buyers that all instances have had time to note.
+/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. One instance
+/// counts the buyers that all have had time to note.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<(), Fault> {
+    if !app.fairness.is_unused() {
+        add_units(app).await?;
+        add_buyers(app).await?;
+        answer_others(app).await?;
+    }
+    if app.instances.is_first_to_serve("counting of buyers") {
+        in_time(ADD_MAX, app.ledger.count_buyers(&ATTEMPTS, &KNOWN_FOR_MS)).await?;
+    }
+    Ok(())
+}
+
+/// Notes what this process knows of the buyers that other instances have noted since it last asked.
+async fn answer_others(app: &App) -> Result<(), Fault> {
     let fairness = &app.fairness;
-    if fairness.is_unused() {
-        return Ok(());
-    }
-    add_units(app).await?;
-    add_buyers(app).await?;
-    let recent = in_time(ADD_MAX, app.ledger.recent_buyers(fairness.instance)).await?;
-    if recent.is_empty() {
-        return Ok(());
-    }
-    let others = recent.iter().filter(|it| !it.is_known_here);
-    let answers: Vec<Buyer> = others
+    let (asked, last) = (Instant::now(), *lock(&fairness.asked));
+    let since = last.map_or(COUNTED_AFTER, |last| last.elapsed() + LATE);
+    let recent = app.ledger.recent_buyers(fairness.instance, since.min(COUNTED_AFTER));
+    let recent = in_time(ADD_MAX, recent).await?.into_iter();
+    let answers: Vec<Buyer> = recent
         .filter_map(|it| fairness.answer(it.sale, it.account, it.bought_ago_ms))
         .collect();
     if !answers.is_empty() {
         in_time(ADD_MAX, app.ledger.add_buyers(fairness.instance, &answers)).await?;
     }
-    in_time(ADD_MAX, app.ledger.count_buyers(&ATTEMPTS, &KNOWN_FOR_MS)).await
+    *lock(&fairness.asked) = Some(asked);
+    Ok(())
 }
 
 async fn add_units(app: &App) -> Result<(), Fault> {
