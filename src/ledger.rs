@@ -149,7 +149,8 @@ impl Ledger {
         }
     }
 
-    /// A name that no other ledger has: not even one of the same name on another server, nor a copy beside it.
+    /// A name by which instances that share a Redis know whether they share the ledger, too. A copy of the files has the
+    /// same.
     pub async fn name(&self) -> Result<String, Fault> {
         // Not checked at compile time: sqlx creates this table, no migration of ours.
         let name = sqlx::query_scalar(

@@ -15,7 +15,7 @@ use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
 use flashsale::stock::keys::ShardKey;
 use flashsale_bench::load::{self, Tally, closed, real};
-use flashsale_bench::machine::processor_seconds_of;
+use flashsale_bench::machine::{family_seconds, processor_seconds_of};
 use flashsale_bench::numbers::{median, range};
 use flashsale_bench::shoppers::{self, Question};
 use flashsale_bench::sql;
@@ -995,6 +995,72 @@ async fn refusals_of_a_sale_that_is_sold_out() {
             took.p99_ms.unwrap(),
         );
     }
+}
+
+/// What instances cost that only keep a sale alive. A line through these figures tells the cost of 50, unless `INSTANCES`
+/// names a number of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn instances_that_keep_a_sale_alive() {
+    const SHARDS: u16 = 256;
+    const MEASURED: Duration = Duration::from_secs(30);
+    const GOAL: f64 = 3.0;
+    let numbers = match std::env::var("INSTANCES") {
+        Ok(number) => vec![number.parse().unwrap()],
+        Err(_) => vec![1, 2, 5, 10],
+    };
+    println!(
+        "\nPercent of a processor of Redis and of Postgres while nobody buys; {SHARDS} shards, {} s each; {}",
+        MEASURED.as_secs(),
+        machine()
+    );
+    println!("instances   Redis  commands/s  permits/s   Postgres  transactions/s   goal at 50 of each: {GOAL}");
+    for number in numbers {
+        let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+        let url = database(&postgres).await;
+        let mut instances = vec![start(&redis.url(), &url)];
+        instances[0].load_sale(&terms(100_000, SHARDS, "redis")).await;
+        instances.extend((1..number).map(|_| start(&redis.url(), &url)));
+        let (raw, mut ledger) = (Raw::connect(&redis.url()), connect(&url).await);
+        // Each instance renews all permits of shards that it has just let sell.
+        poll::pass(Duration::from_secs(20)).await;
+        let before = used(&redis, &postgres, &raw, &mut ledger).await;
+        let began = Instant::now();
+        poll::pass(MEASURED).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let after = used(&redis, &postgres, &raw, &mut ledger).await;
+        let [redis, commands, permits, postgres, transactions] =
+            std::array::from_fn(|at| (after[at] - before[at]) / seconds);
+        println!(
+            "{number:9} {:6.2} % {commands:10.0} {permits:10.0} {:8.2} % {transactions:14.0}   {}",
+            redis * 100.0,
+            postgres * 100.0,
+            if number < 50 {
+                "-"
+            } else {
+                verdict(redis * 100.0 <= GOAL && postgres * 100.0 <= GOAL)
+            }
+        );
+    }
+}
+
+/// Processor seconds of Redis, its commands, and the permits among them; processor seconds of Postgres, and its
+/// transactions.
+async fn used(redis: &DurableRedis, postgres: &FreshPostgres, raw: &Raw, ledger: &mut PgConnection) -> [f64; 5] {
+    let commands: String = raw.call(redis::cmd("INFO").arg("stats"));
+    let commands = commands
+        .lines()
+        .find_map(|line| line.strip_prefix("total_commands_processed:"));
+    let transactions = sqlx::query_scalar::<_, f64>(
+        "select sum(xact_commit + xact_rollback)::float8 from pg_stat_database where datname = current_database()",
+    );
+    [
+        processor_seconds_of(redis.pid()).unwrap(),
+        commands.unwrap().trim().parse().unwrap(),
+        calls(raw, "xinfo|stream"),
+        family_seconds(postgres.server().pid()).unwrap(),
+        transactions.fetch_one(ledger).await.unwrap(),
+    ]
 }
 
 /// How often Redis ran this command, also inside of scripts.

@@ -23,6 +23,7 @@ mod outage_shoppers;
 mod payment_races;
 mod pooler;
 mod recovery;
+mod renewals;
 mod replay;
 mod retention;
 mod sharding;

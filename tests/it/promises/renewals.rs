@@ -1,0 +1,223 @@
+//! One instance renews a shard's permit. More instances do not make it dearer, and the end of one interrupts no sale.
+
+use crate::support::crowd::{Client, Instance, Terms, World, answered, shopper_at};
+use crate::support::poll::{PATIENCE, within};
+use crate::support::raw::Raw;
+use crate::support::servers::{FreshRedis, Frozen, fresh_redis};
+use flashsale::domain::sale::Sale;
+use flashsale::stock::instances::InstanceNote;
+use flashsale::stock::keys::ShardKey;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const SHARDS: u16 = 24;
+/// How long renewals are counted for one figure.
+const WINDOW: Duration = Duration::from_secs(3);
+/// The time between two rounds of an instance.
+const EVERY: f64 = 0.75;
+
+/// A sale on a Redis that only these instances ask.
+struct Shop {
+    world: World,
+    raw: Raw,
+    sale: Arc<Sale>,
+    instances: Vec<Instance>,
+    _redis: FreshRedis,
+}
+
+impl Shop {
+    async fn with(instances: usize) -> Self {
+        let redis = fresh_redis();
+        let mut world = World::on(redis.server.url()).await;
+        let sale = world.sale(&Terms::of(100_000, SHARDS)).await;
+        let mut started = Vec::new();
+        for _ in 0..instances {
+            started.push(world.start("all").await);
+        }
+        world.end_keeper().await;
+        Self {
+            raw: Raw::connect(&world.redis),
+            world,
+            sale,
+            instances: started,
+            _redis: redis,
+        }
+    }
+
+    /// How many permits were given since the start: only that script asks for a stream's last id all the while.
+    fn renewals(&self) -> i64 {
+        let counts = self.raw.command_counts();
+        counts.get("xinfo|stream").copied().unwrap_or_default()
+    }
+
+    /// Waits until each shard's permit is renewed by so many instances, within these bounds.
+    async fn are_renewed(&self, what: &str, is_so: impl Fn(f64) -> bool) {
+        let mut window = (Instant::now(), self.renewals());
+        within(PATIENCE, what, async || {
+            let took = window.0.elapsed();
+            if took < WINDOW {
+                return false;
+            }
+            let renewed = self.renewals() - window.1;
+            window = (Instant::now(), self.renewals());
+            let once = f64::from(SHARDS) * took.as_secs_f64() / EVERY;
+            is_so(f64::from(u32::try_from(renewed).unwrap()) / once)
+        })
+        .await;
+    }
+
+    /// Lets shoppers buy from these instances for this long, one after the other.
+    async fn sells(&self, clients: &[Client], time: Duration, round: &str) {
+        let began = Instant::now();
+        for (n, client) in clients.iter().cycle().enumerate() {
+            if began.elapsed() >= time {
+                return;
+            }
+            // Their home shards differ. Nobody is refused for longer than two tries take.
+            let shopper = format!("{round}-{n}");
+            within(Duration::from_secs(2), "a shard sells", async || {
+                let answer = client.buy(self.sale.id, &shopper, "k", 1).await;
+                answer.is_some_and(|answer| matches!(answer.status, 200 | 201))
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_instances_renew_as_many_permits_as_one() {
+    for instances in [1, 4] {
+        let shop = Shop::with(instances).await;
+        // Each may stand in for another on a slow machine, for a while.
+        shop.are_renewed("one instance renews each shard", |times| (0.4..1.8).contains(&times))
+            .await;
+        let clients: Vec<Client> = shop.instances.iter().map(Instance::client).collect();
+        shop.sells(&clients, Duration::from_secs(2), "all").await;
+        shop.world.rested(&shop.sale).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_that_cannot_read_which_others_live_all_renew() {
+    let shop = Shop::with(3).await;
+    shop.are_renewed("one instance renews each shard", |times| times < 1.8)
+        .await;
+    let notes: Vec<String> = shop.raw.call(redis::cmd("KEYS").arg("{instances:*"));
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    // Not a hash: it can neither be read nor written.
+    let _ok: String = shop.raw.call(redis::cmd("SET").arg(&notes[0]).arg("x"));
+    shop.are_renewed("all instances renew each shard", |times| times > 2.2)
+        .await;
+    let _removed: i64 = shop.raw.call(redis::cmd("DEL").arg(&notes[0]));
+    shop.are_renewed("one instance renews each shard again", |times| times < 1.8)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_goes_on_when_the_instances_that_renew_its_shards_die_or_stand_still() {
+    let mut shop = Shop::with(5).await;
+    shop.are_renewed("one instance renews each shard", |times| times < 1.8)
+        .await;
+    let [mut killed, suspended] = [shop.instances.remove(0), shop.instances.remove(0)];
+    let clients: Vec<Client> = shop.instances.iter().map(Instance::client).collect();
+    // Of these shards, some had the one for their first, some the other, and some both in the first two places.
+    killed.kill();
+    shop.sells(&clients, Duration::from_secs(5), "killed").await;
+    let frozen = Frozen::one(suspended.pid());
+    shop.sells(&clients, Duration::from_secs(5), "suspended").await;
+    drop(frozen);
+    shop.are_renewed("one instance renews each shard", |times| (0.4..1.8).contains(&times))
+        .await;
+    shop.world.rested(&shop.sale).await;
+    let errors: Vec<String> = shop.instances.iter().flat_map(Instance::errors).collect();
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_renews_nothing_knows_the_last_event_of_each_shard() {
+    let shop = Shop::with(4).await;
+    shop.are_renewed("one instance renews each shard", |times| times < 1.8)
+        .await;
+    let client = shop.instances[0].client();
+    for shard in 0..SHARDS {
+        let shopper = shopper_at(&shop.sale, shard);
+        within(PATIENCE, "a shard sells", async || {
+            let answer = client.buy(shop.sale.id, &shopper, "k", 1).await;
+            answer.is_some_and(|answer| matches!(answer.status, 200 | 201))
+        })
+        .await;
+    }
+    // As one more instance of the same ledger reads it.
+    let ledger = answered("the ledger has a name", || shop.world.app.ledger.name()).await;
+    let reader = note(Uuid::new_v4());
+    within(PATIENCE, "each shard's event is noted once", async || {
+        let others = shop.world.app.stock.note_instance(&ledger, &reader).await.unwrap();
+        let sightings = others.iter().flat_map(|other| &other.sightings);
+        let mut seen: Vec<u16> = sightings
+            .filter(|it| it.shard.sale == shop.sale.id && it.last.seq == 1)
+            .map(|it| it.shard.shard)
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len() == usize::from(SHARDS)
+    })
+    .await;
+}
+
+fn note(id: Uuid) -> InstanceNote {
+    InstanceNote {
+        id,
+        works: false,
+        serves: false,
+        sightings: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn instances_see_each_other_until_they_end_or_fall_silent_and_only_those_of_their_ledger() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    world.end_keeper().await;
+    let stock = &world.app.stock;
+    let [ada, bob, eve] = [1, 2, 3].map(|id| note(Uuid::from_u128(id)));
+    let noted = async |ledger: &str, own: &InstanceNote| stock.note_instance(ledger, own).await.unwrap();
+    assert!(noted("one", &ada).await.is_empty());
+    assert!(noted("other", &eve).await.is_empty());
+    assert_eq!(noted("one", &bob).await, [ada.clone()]);
+    assert_eq!(noted("one", &ada).await, [bob.clone()]);
+    stock.forget_instance("one", bob.id).await.unwrap();
+    assert!(noted("one", &ada).await.is_empty());
+    assert_eq!(noted("one", &bob).await, [ada.clone()]);
+    within(PATIENCE, "a silent instance is forgotten", async || noted("one", &bob).await.is_empty()).await;
+    let raw = Raw::connect(&world.redis);
+    let left: i64 = raw.call(redis::cmd("HLEN").arg("{instances:one}:notes"));
+    assert_eq!(left, 1, "its note is removed");
+}
+
+#[tokio::test]
+async fn what_is_left_of_permits_is_read_with_one_command() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(100, SHARDS)).await;
+    world.end_keeper().await;
+    let shards: Vec<ShardKey> = ShardKey::all(&sale).collect();
+    let raw = Raw::connect(&world.redis);
+    let before = raw.command_counts();
+    let left = world.app.stock.permits_left(&shards, PATIENCE).await;
+    let mut used = raw.command_counts();
+    used.retain(|name, count| {
+        *count -= before.get(name).copied().unwrap_or_default();
+        *count > 0
+    });
+    assert_eq!(used.get("mget"), Some(&1), "{used:?}");
+    assert!(used.values().sum::<i64>() <= 3, "{used:?}");
+    let is_held = |left: &Duration| (Duration::ZERO..=Duration::from_secs(3)).contains(left);
+    assert!(left.iter().all(|it| it.is_some_and(|it| it.epoch == 1 && is_held(&it.left))), "{left:?}");
+    let _flushed: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
+    let left = world.app.stock.permits_left(&shards, PATIENCE).await;
+    assert!(left.iter().all(|it| it.is_some_and(|it| it.left.is_zero())), "no script, no permit: {left:?}");
+    let _removed: i64 = raw.call(redis::cmd("DEL").arg(shards[0].shard()));
+    let left = world.app.stock.permits_left(&shards, PATIENCE).await;
+    assert!(left[0].is_none() && left[1].is_some());
+}
