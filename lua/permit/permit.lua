@@ -92,8 +92,8 @@ for at = 1, #stream, 2 do
     last_id = stream[at + 1]
   end
 end
--- Every process renews. One that comes just after another writes nothing. A later one writes, so that a permit outlives
--- failed renewals.
+-- Several processes may renew. One that comes just after another writes nothing. A later one writes, so that a permit
+-- outlives failed renewals.
 if its_brake ~= brake or (permit_until - now) * 5 < for_ms * 4 then
   redis.call('SET', shard_key, shard:sub(1, 1) .. pack('>BI6', brake, now + for_ms) .. shard:sub(9))
 end

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process that renews
-/// reads the ledger once a round.
+/// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process reads the
+/// ledger before it renews.
 const SET_ASIDE: Duration = Duration::from_millis(4_500);
 /// A process that has asked for a shard's permit within this time is one of those that renew it.
 const RENEWS: Duration = Duration::from_secs(2);
