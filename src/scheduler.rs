@@ -62,8 +62,9 @@ const END_MAX: Duration = Duration::from_secs(10);
 const PERMIT_EVERY: Duration = Duration::from_millis(750);
 /// How long one round of renewals may take.
 const PERMIT_ROUND_MAX: Duration = Duration::from_secs(2);
-/// How often reconciling begins a round without being woken.
+/// How often reconciling begins a round without being woken; the second is while all shards sell.
 const RECONCILE_EVERY: Duration = Duration::from_millis(500);
+const RECONCILE_IDLE: Duration = Duration::from_millis(1_500);
 /// How long reconciling waits after it was woken, so that one round serves many.
 const RECONCILE_GATHER: Duration = Duration::from_millis(50);
 /// How long one round of reconciling may take: a rebuild of a hundred million orders.
@@ -474,7 +475,7 @@ async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
 /// Reconciles shards that do not sell, whenever it is woken and at intervals.
 async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("reconciling");
-    let mut rounds = JoinSet::new();
+    let (mut rounds, mut every) = (JoinSet::new(), RECONCILE_EVERY);
     loop {
         if rounds.len() < RECONCILE_ROUNDS_MAX {
             let app = Arc::clone(&app);
@@ -485,7 +486,7 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         }
         let next = async {
             tokio::select! {
-                () = sleep(RECONCILE_EVERY) => {}
+                () = sleep(every) => {}
                 // Many tasks wake it at once; one round a moment later serves them all.
                 () = app.permits.wanted.notified() => sleep(RECONCILE_GATHER).await,
             }
@@ -497,6 +498,8 @@ async fn keep_reconciled(app: Arc<App>, stop: CancellationToken) {
         while let Some(round) = rounds.try_join_next() {
             ended.push(round.unwrap_or_else(|error| Err(Fault::Bug(error.to_string()))));
         }
+        let is_calm = rounds.is_empty() && ended.iter().all(|round| matches!(round, Ok(0)));
+        every = if is_calm { RECONCILE_IDLE } else { RECONCILE_EVERY };
         if let Some(outcome) = to_report(ended, rounds.is_empty()) {
             news.report(&outcome);
         }

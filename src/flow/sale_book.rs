@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long the list of live sales is served from memory: less than two rounds of reconciling are apart.
+/// How long the list of live sales is served from memory: a little less than two rounds of reconciling are apart.
 const LIVE_FRESH: Duration = Duration::from_millis(450);
 /// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
 /// Any client may ask for them, and orders need the connections.
