@@ -39,6 +39,8 @@ const LEAST_OF_THIRD: Duration = Duration::from_millis(1_300);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 /// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
 const OTHERS_EVERY: u64 = 2;
+/// Of so many rounds, an instance asks the ledger in one for the shards that others renew.
+const ASK_EVERY: u64 = 6;
 /// How long an instance goes on with a shard that was not its to renew: until the others have missed a dead one for long.
 const STANDS_IN: Duration = Duration::from_secs(10);
 /// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
@@ -51,6 +53,8 @@ struct RenewalRound {
     own: Vec<ShardKey>,
     /// Another instance renews these. This process does if less than this is left of the permit.
     watched: Vec<(ShardKey, Duration)>,
+    /// Another instance renews these, and this process asks the ledger whether they are elsewhere by now.
+    asked_for: Vec<ShardKey>,
 }
 
 /// Divides the shards that this process knows as reconciled by its rank for each. A shard that it has just let sell, or
@@ -59,17 +63,22 @@ fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
     state.rounds = state.rounds.wrapping_add(1);
     let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
+    let asks = state.rounds.is_multiple_of(ASK_EVERY);
     let ranks = app.instances.ranks_of(state.held.keys());
     let mut round = RenewalRound::default();
     for ((shard, held), rank) in state.held.iter().zip(ranks) {
-        let stands_in = held.stands_in.elapsed() < STANDS_IN;
+        if rank == Rank::First || held.stands_in.elapsed() < STANDS_IN {
+            round.own.push(*shard);
+            continue;
+        }
+        if asks {
+            round.asked_for.push(*shard);
+        }
         match rank {
-            Rank::First => round.own.push(*shard),
-            _ if stands_in => round.own.push(*shard),
             Rank::Second => round.watched.push((*shard, LEAST_OF_SECOND)),
             Rank::Third => round.watched.push((*shard, LEAST_OF_THIRD)),
             Rank::Other if is_turn_of_others => round.watched.push((*shard, LEAST_OF_OTHERS)),
-            Rank::Other => {}
+            Rank::First | Rank::Other => {}
         }
     }
     round
@@ -118,9 +127,18 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
 /// `Unavailable` when Redis does not answer: then nothing is sold.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
     let began = Instant::now();
-    let RenewalRound { own, watched } = begin_round(app);
+    let RenewalRound {
+        own,
+        watched,
+        asked_for,
+    } = begin_round(app);
+    let asking = async { asked_for.is_empty() || let_go(app, &asked_for).await };
     // Side by side: a silent server of watched shards must not delay the others.
-    let (own, short) = tokio::join!(Box::pin(renew_known(app, &own)), Box::pin(renew_short(app, watched)));
+    let (own, short, _answered) = tokio::join!(
+        Box::pin(renew_known(app, &own)),
+        Box::pin(renew_short(app, watched)),
+        Box::pin(asking)
+    );
     app.metrics.permit_round_duration.observe(began.elapsed());
     let mut totals = RunTotals::default();
     totals.note(own);
