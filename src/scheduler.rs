@@ -440,7 +440,7 @@ async fn keep_released(app: Arc<App>, lease: Arc<JobLease>, stop: CancellationTo
 async fn keep_noted(app: Arc<App>, stop: CancellationToken) {
     let mut news = News::new("the list of instances");
     loop {
-        let noted = timeout(NOTE_MAX, flow::recover::instances::note(&app)).await;
+        let noted = timeout(NOTE_MAX, Box::pin(flow::recover::instances::note(&app))).await;
         news.report(&noted.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned()))));
         if stop.run_until_cancelled(sleep(NOTE_EVERY)).await.is_none() {
             break;

@@ -32,10 +32,11 @@ const LET_GO_MAX: Duration = Duration::from_millis(400);
 const RENEW_MAX: Duration = Duration::from_millis(700);
 /// How long a round waits for the permits that others renew.
 const READ_MAX: Duration = Duration::from_millis(400);
-/// If less than this is left of a permit, the second instance renews it, the third, any other. The first renews when
-/// about 2.2 seconds are left.
-const LEAST_OF_SECOND: Duration = Duration::from_millis(1_900);
-const LEAST_OF_THIRD: Duration = Duration::from_millis(1_300);
+/// If less than this is left of a permit, the second instance renews it, the third, any other. Rounds are 0.8 seconds
+/// apart, and the script extends a permit of which less than 2.4 seconds are left. So the first leaves 1.6 at the least,
+/// and the second and the third come in time.
+const LEAST_OF_SECOND: Duration = Duration::from_millis(1_500);
+const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 /// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
 const OTHERS_EVERY: u64 = 2;
