@@ -1023,7 +1023,7 @@ async fn instances_that_keep_a_sale_alive() {
         instances.extend((1..number).map(|_| start(&redis.url(), &url)));
         let (raw, mut ledger) = (Raw::connect(&redis.url()), connect(&url).await);
         // Each instance renews all permits of shards that it has just let sell.
-        poll::pass(Duration::from_secs(20)).await;
+        poll::pass(Duration::from_secs(25)).await;
         let before = used(&redis, &postgres, &raw, &mut ledger).await;
         let began = Instant::now();
         poll::pass(MEASURED).await;

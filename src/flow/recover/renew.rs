@@ -42,8 +42,10 @@ const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 const OTHERS_EVERY: u64 = 2;
 /// Of so many rounds, an instance asks the ledger in one for the shards that others renew.
 const ASK_EVERY: u64 = 6;
-/// How long an instance goes on with a shard that was not its to renew: until the others have missed a dead one for long.
-const STANDS_IN: Duration = Duration::from_secs(10);
+/// How long an instance goes on with a shard that was not its to renew: until a dead one is off the list for long, and
+/// longer than a sale that is over must be unneeded before it rests. Else the last instance that does not rest would
+/// have its permits lapse, and need the sale again, time after time.
+const STANDS_IN: Duration = Duration::from_secs(15);
 /// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
 pub(super) const AT_ONCE: usize = 512;
 
