@@ -997,7 +997,7 @@ async fn refusals_of_a_sale_that_is_sold_out() {
     }
 }
 
-/// What instances cost that only keep a sale alive. A line through these figures tells the cost of 50, unless `INSTANCES`
+/// What instances cost that only keep a sale alive. A line through these figures gives the cost of 50; `INSTANCES`
 /// names a number of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: ./dev figures"]
