@@ -16,7 +16,7 @@ use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// The share of Redis's memory, in thousandths, from which the brake holds early: events may then wait for a 300th of
@@ -40,7 +40,7 @@ const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 /// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
 const OTHERS_EVERY: u64 = 2;
-/// Of so many rounds, an instance asks the ledger in one for the shards that others renew.
+/// Of so many rounds, an instance asks the ledger in one for all shards that others renew.
 const ASK_EVERY: u64 = 6;
 /// How long an instance goes on with a shard that was not its to renew: until a dead one is off the list for long, and
 /// longer than a sale that is over must be unneeded before it rests. Else the last instance that does not rest would
@@ -56,27 +56,31 @@ struct RenewalRound {
     own: Vec<ShardKey>,
     /// Another instance renews these. This process does if less than this is left of the permit.
     watched: Vec<(ShardKey, Duration)>,
-    /// Another instance renews these, and this process asks the ledger whether they are elsewhere by now.
-    asked_for: Vec<ShardKey>,
+    /// Another instance renews these.
+    others: Vec<ShardKey>,
+    /// Whether this process asks the ledger for the others, even if no server was superseded.
+    asks: bool,
 }
 
 /// Divides the shards that this process knows as reconciled by its rank for each. A shard that it has just let sell, or
 /// with which the others fell behind, is its own for a while.
 fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
+    // A process that renewed nothing has not asked the ledger.
+    state.is_ledger_silent &= !state.held.is_empty();
     state.rounds = state.rounds.wrapping_add(1);
     let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
-    let asks = state.rounds.is_multiple_of(ASK_EVERY);
     let ranks = app.instances.ranks_of(state.held.keys());
-    let mut round = RenewalRound::default();
+    let mut round = RenewalRound {
+        asks: state.rounds.is_multiple_of(ASK_EVERY),
+        ..RenewalRound::default()
+    };
     for ((shard, held), rank) in state.held.iter().zip(ranks) {
         if rank == Rank::First || held.stands_in.elapsed() < STANDS_IN {
             round.own.push(*shard);
             continue;
         }
-        if asks {
-            round.asked_for.push(*shard);
-        }
+        round.others.push(*shard);
         match rank {
             Rank::Second => round.watched.push((*shard, LEAST_OF_SECOND)),
             Rank::Third => round.watched.push((*shard, LEAST_OF_THIRD)),
@@ -122,6 +126,33 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
     true
 }
 
+/// Asks the ledger for shards that others renew: now and then for all, and in each round for those on a server from which
+/// another has taken over. So all instances of a superseded server learn it at the same time.
+async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool) {
+    if others.is_empty() {
+        return;
+    }
+    let answered = if asks {
+        let_go(app, others).await
+    } else if let Ok(Ok(superseded)) = tokio::time::timeout(LET_GO_MAX, app.ledger.superseded_servers()).await {
+        let there = on_servers(app, others, &superseded);
+        there.is_empty() || let_go(app, &there).await
+    } else {
+        false
+    };
+    app.permits.state().is_ledger_silent = !answered;
+}
+
+/// Those of the shards that this process knows as reconciled on one of these servers.
+fn on_servers(app: &App, shards: &[ShardKey], run_ids: &HashSet<String>) -> Vec<ShardKey> {
+    let state = app.permits.state();
+    let is_there = |shard: &ShardKey| {
+        let held = state.held.get(shard);
+        held.is_some_and(|held| run_ids.contains(held.server.run_id()))
+    };
+    shards.iter().copied().filter(is_there).collect()
+}
+
 /// Renews the permits of the shards that this process knows as reconciled and that are its to renew; returns how many.
 /// Selling goes on while Postgres is away. While Postgres answers, no process renews on a server from which another has
 /// taken over.
@@ -133,14 +164,14 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let RenewalRound {
         own,
         watched,
-        asked_for,
+        others,
+        asks,
     } = begin_round(app);
-    let asking = async { asked_for.is_empty() || let_go(app, &asked_for).await };
     // Side by side: a silent server of watched shards must not delay the others.
-    let (own, short, _answered) = tokio::join!(
+    let (own, short, ()) = tokio::join!(
         Box::pin(renew_known(app, &own)),
         Box::pin(renew_short(app, watched)),
-        Box::pin(asking)
+        Box::pin(ask_for_others(app, &others, asks))
     );
     app.metrics.permit_round_duration.observe(began.elapsed());
     let mut totals = RunTotals::default();
