@@ -3,7 +3,9 @@
 //!
 //! One instance renews a shard ([`crate::flow::recover::instances`]). Two in reserve read in each round what is left of the
 //! permit, and renew it before it runs out. All others read that now and then. So the death of one or two instances
-//! interrupts no sale. A renewal by any instance is as safe as one by another: the script checks it.
+//! interrupts no sale. While the ledger or a server of Redis is silent, every instance renews every shard: without the
+//! ledger, no instance could let a shard sell again. A renewal by any instance is as safe as one by another: the script
+//! checks it.
 
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -63,12 +65,14 @@ struct RenewalRound {
 }
 
 /// Divides the shards that this process knows as reconciled by its rank for each. A shard that it has just let sell, or
-/// with which the others fell behind, is its own for a while.
+/// with which the others fell behind, is its own for a while. After a round with a silent server, all are: rounds take
+/// longer then, and those in reserve might come too late.
 fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
     // A process that renewed nothing has not asked the ledger.
     state.is_ledger_silent &= !state.held.is_empty();
     state.rounds = state.rounds.wrapping_add(1);
+    let all = state.is_ledger_silent || state.is_stock_silent;
     let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
     let ranks = app.instances.ranks_of(state.held.keys());
     let mut round = RenewalRound {
@@ -76,7 +80,7 @@ fn begin_round(app: &App) -> RenewalRound {
         ..RenewalRound::default()
     };
     for ((shard, held), rank) in state.held.iter().zip(ranks) {
-        if rank == Rank::First || held.stands_in.elapsed() < STANDS_IN {
+        if all || rank == Rank::First || held.stands_in.elapsed() < STANDS_IN {
             round.own.push(*shard);
             continue;
         }
@@ -126,8 +130,8 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
     true
 }
 
-/// Asks the ledger for shards that others renew: now and then for all, and in each round for those on a server from which
-/// another has taken over. So all instances of a superseded server learn it at the same time.
+/// Asks the ledger for shards that others renew: now and then for all, and in each round for those on a server from
+/// which another has taken over. So all instances of a superseded server learn it at the same time.
 async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool) {
     if others.is_empty() {
         return;
@@ -177,7 +181,9 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
     totals.note(own);
     totals.note(short);
-    totals.finish()
+    let renewed = totals.finish();
+    app.permits.state().is_stock_silent = renewed.is_err();
+    renewed
 }
 
 /// Reads what is left of the permits of watched shards, and renews those with less than they need. So a permit that
