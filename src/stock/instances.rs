@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | 1 | version, 0 today |
 //! | 6 | lives until, milliseconds; at this place in every version |
-//! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP |
+//! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP, 4 it renews permits |
 //! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
 
 use super::Stock;
@@ -31,6 +31,7 @@ const SHARDS_MAX: usize = 4_000;
 const VERSION: u8 = 0;
 const WORKS: u8 = 1;
 const SERVES: u8 = 2;
+const RENEWS: u8 = 4;
 const HEAD: usize = 8;
 const SHARD: usize = 34;
 
@@ -42,6 +43,8 @@ pub struct InstanceNote {
     pub works: bool,
     /// Whether it serves HTTP.
     pub serves: bool,
+    /// Whether it knows every shard as reconciled, so that it can renew all permits.
+    pub renews: bool,
     /// The last events of the shards whose permits it renews.
     pub sightings: Vec<Sighting>,
 }
@@ -107,7 +110,8 @@ fn number(bytes: &[u8]) -> i64 {
 
 impl InstanceNote {
     fn encode(&self, until: Millis) -> Vec<u8> {
-        let roles = if self.works { WORKS } else { 0 } | if self.serves { SERVES } else { 0 };
+        let roles = [(self.works, WORKS), (self.serves, SERVES), (self.renews, RENEWS)];
+        let roles = roles.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, role)| all | role);
         let mut note = Vec::with_capacity(HEAD + SHARD * self.sightings.len());
         note.push(VERSION);
         note.extend_from_slice(&until.to_be_bytes()[2..]);
@@ -130,6 +134,7 @@ impl InstanceNote {
             id: id.parse().ok()?,
             works: roles & WORKS != 0,
             serves: roles & SERVES != 0,
+            renews: roles & RENEWS != 0,
             sightings: shards.chunks_exact(SHARD).filter_map(Sighting::decode).collect(),
         })
     }
@@ -188,6 +193,7 @@ mod tests {
             id: Uuid::from_u128(9),
             works: true,
             serves: false,
+            renews: true,
             sightings: vec![
                 Sighting::new(shard, &"r1-aa-00".into(), last),
                 Sighting::new(shard, &"r2-bb-aa".into(), last),

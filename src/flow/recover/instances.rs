@@ -1,9 +1,10 @@
 //! Instances: which ones live, and which of them does a piece of upkeep. Each instance ranks itself for each shard and
 //! each job among those that live, by a hash of both. So upkeep costs by shards and time, not by instances.
 //!
-//! A rank decides what upkeep costs, and never whether it is safe. Any instance may do any of it at any time, side by side
-//! with others: scripts, claims and locks see to that. An instance that cannot read which others live, because Redis or
-//! its note is away, does everything itself. A crash leaves a note that is soon out of date.
+//! A rank decides what upkeep costs, and never whether it is safe. Any instance may do any of it at any time, side by
+//! side with others: scripts, claims and locks see to that. An instance that cannot read which others live, because
+//! Redis or its note is away, does everything itself. A note says what its instance is able to do, and the others count
+//! on it for nothing else. A crash leaves a note that is soon out of date.
 
 use crate::domain::fault::Fault;
 use crate::flow::App;
@@ -66,6 +67,7 @@ struct Other {
     hash: u64,
     works: bool,
     serves: bool,
+    renews: bool,
 }
 
 impl From<&InstanceNote> for Other {
@@ -74,6 +76,7 @@ impl From<&InstanceNote> for Other {
             hash: hash_of(note.id),
             works: note.works,
             serves: note.serves,
+            renews: note.renews,
         }
     }
 }
@@ -98,9 +101,10 @@ impl Instances {
         self.serves.store(true, Ordering::Relaxed);
     }
 
-    /// This instance's rank for the permits of each of these shards, among all instances.
+    /// This instance's rank for the permits of each of these shards, among those that know every shard as reconciled.
+    /// One that has just started, or cannot reach a shard, is not among them.
     pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>) -> Vec<Rank> {
-        let others = self.others(|_| true);
+        let others = self.others(|it| it.renews);
         let own = hash_of(self.own);
         shards
             .map(|shard| match &others {
@@ -172,6 +176,7 @@ pub async fn note(app: &App) -> Result<(), Fault> {
         id: instances.own,
         works: instances.works(),
         serves: instances.serves.load(Ordering::Relaxed),
+        renews: app.permits.holds_all(),
         sightings: app.permits.sightings(),
     };
     let notes = app.stock.note_instance(ledger, &own).await?;
@@ -252,8 +257,9 @@ mod tests {
             hash,
             works: true,
             serves: true,
+            renews: true,
         });
-        let live: Vec<Other> = live.collect();
+        let mut live: Vec<Other> = live.collect();
         let note = |asked, live| *instances.others.write().unwrap() = Some(Others { asked, live });
         note(Instant::now(), live.clone());
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
@@ -261,6 +267,9 @@ mod tests {
         assert!(!instances.is_first_to_serve("count"));
         instances.note_ledger(false);
         assert_eq!(instances.rank_of_job("expire"), Rank::First, "it does not reach the ledger");
+        live.iter_mut().for_each(|other| other.renews = false);
+        note(Instant::now(), live.clone());
+        assert_eq!(instances.ranks_of([shard].iter()), [Rank::First], "they cannot renew it");
         note(Instant::now().checked_sub(COUNTS).unwrap(), live);
         assert!(first(&instances), "the list is too old");
     }

@@ -373,6 +373,13 @@ impl Permits {
         self.state().held.get(&shard).is_some_and(Held::has_permit)
     }
 
+    /// Whether this process knows every shard as reconciled that does not rest.
+    pub(super) fn holds_all(&self) -> bool {
+        let state = self.state();
+        // Before the first round of reconciling, no shard is known to live.
+        state.live > 0 && state.held.len() >= state.live
+    }
+
     /// Whether this process knows a shard as reconciled, and sees to its permit.
     pub(in crate::flow) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)

@@ -170,6 +170,7 @@ fn note(id: Uuid) -> InstanceNote {
         id,
         works: false,
         serves: false,
+        renews: false,
         sightings: Vec::new(),
     }
 }
