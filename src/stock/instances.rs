@@ -18,7 +18,8 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher as _;
 use uuid::Uuid;
 
 /// How long a note lasts, in milliseconds: a little longer than three are apart.
@@ -96,10 +97,9 @@ impl Sighting {
     }
 }
 
-/// The same in every instance of one release. An instance of another release may not recognize it.
 fn short(server: &Server) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    server.as_str().hash(&mut hasher);
+    let mut hasher = SipHasher13::new();
+    hasher.write(server.as_str().as_bytes());
     let [a, b, c, d, ..] = hasher.finish().to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }

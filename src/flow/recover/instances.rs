@@ -10,7 +10,8 @@ use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::stock::instances::InstanceNote;
 use crate::stock::keys::ShardKey;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use siphasher::sip::SipHasher13;
+use std::hash::{Hash, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -139,8 +140,9 @@ impl Instances {
     }
 }
 
+/// Not the standard library's hasher, which may change with the compiler: two releases must agree on who is first.
 fn hash_of(it: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = SipHasher13::new();
     it.hash(&mut hasher);
     hasher.finish()
 }
