@@ -94,7 +94,7 @@ type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + S
 #[derive(Clone, Copy)]
 struct Pace {
     reserve: u32,
-    /// 0: at none. Such a job reads every shard, or would do the same as the others.
+    /// Never at none: those in reserve may hang as the first does.
     others: u32,
 }
 
@@ -117,17 +117,18 @@ macro_rules! job {
     };
 }
 
-/// Every job but `release`, and the one that watches the drain.
+/// Every job but `release`, and the one that watches the drain. The pace of `beat` keeps its gaps below those that count
+/// as an outage, also while three dead workers are still on the list.
 const JOBS: [(&str, &str, u64, Pace, Run); 9] = [
-    job!("beat", "* * * * * *", 5, (1, 0), settle::expire::beat),
+    job!("beat", "* * * * * *", 5, (1, 4), settle::expire::beat),
     job!("expire", "* * * * * *", 55, (3, 30), settle::expire::expire_on_time),
-    job!("transfers", "*/2 * * * * *", 30, (3, 0), recover::upkeep::finish_transfers),
-    job!("rebalance", "* * * * * *", 20, (5, 0), recover::upkeep::rebalance),
+    job!("transfers", "*/2 * * * * *", 30, (3, 30), recover::upkeep::finish_transfers),
+    job!("rebalance", "* * * * * *", 20, (5, 60), recover::upkeep::rebalance),
     job!("settle", "* * * * * *", 55, (3, 30), recover::upkeep::settle),
     job!("conservation", "*/5 * * * * *", 55, (3, 12), watch::conservation::check_sales),
     job!("load", "*/10 * * * * *", 55, (1, 6), recover::upkeep::finish_loading),
     job!("retire", "30 * * * * *", 600, (1, 1), operate::retire::retire_ended),
-    job!("retention", "45 * * * * *", 55, (3, 0), operate::retention::forget_old),
+    job!("retention", "45 * * * * *", 55, (3, 10), operate::retention::forget_old),
 ];
 
 /// Keeps the permits of the sales' shards, and reconciles shards that lost theirs.
@@ -278,8 +279,7 @@ impl JobLease {
             Rank::Second | Rank::Third => self.pace.reserve,
             Rank::Other => self.pace.others,
         };
-        // No number but 0 is a multiple of 0: a job at none of its times runs when the process starts.
-        times.is_multiple_of(every) || (every > 0 && self.finds_work.load(Ordering::Relaxed))
+        times.is_multiple_of(every) || self.finds_work.load(Ordering::Relaxed)
     }
 
     async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {
@@ -606,6 +606,14 @@ mod tests {
                 metrics.job_items.knows([name]) && metrics.job_last_success.knows([name]),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn every_worker_runs_each_job_now_and_then() {
+        let paces = JOBS.iter().map(|(name, _, _, pace, _)| (*name, *pace));
+        for (name, pace) in paces.chain([("release", PACE_OF_RELEASE), ("alerts", PACE_OF_ALERTS)]) {
+            assert!((1..=pace.others).contains(&pace.reserve), "{name}");
         }
     }
 
