@@ -160,6 +160,7 @@ impl Keeper {
 
 pub struct Scheduler {
     cron: JobScheduler,
+    instances: Arc<Instances>,
     stop: CancellationToken,
     running: TaskTracker,
 }
@@ -173,7 +174,7 @@ impl Scheduler {
         let metrics = Arc::clone(&app.metrics);
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         let cron = JobScheduler::new().await?;
-        app.instances.note_works();
+        app.instances.note_works(true);
         let instances = Arc::clone(&app.instances);
         let lease = |name, seconds_max, pace, starts_after| {
             // A job that has only just begun is not late yet.
@@ -230,11 +231,18 @@ impl Scheduler {
             running.spawn(drain(Arc::clone(&app), lane, own, all, stop.clone()));
         }
         cron.start().await?;
-        Ok(Self { cron, stop, running })
+        Ok(Self {
+            cron,
+            instances,
+            stop,
+            running,
+        })
     }
 
     /// Starts nothing new and waits for what runs, within a limit.
     pub async fn end(mut self) {
+        // The runs in progress may take as long as the end may. Others take the next ones at once.
+        self.instances.note_works(false);
         self.stop.cancel();
         if let Err(error) = self.cron.shutdown().await {
             tracing::warn!(%error, "could not shut the scheduler down");

@@ -83,9 +83,9 @@ impl From<&InstanceNote> for Other {
 }
 
 impl Instances {
-    /// Notes that this instance runs the jobs.
-    pub fn note_works(&self) {
-        self.has_jobs.store(true, Ordering::Relaxed);
+    /// Notes whether this instance runs the jobs.
+    pub fn note_works(&self, works: bool) {
+        self.has_jobs.store(works, Ordering::Relaxed);
     }
 
     /// Notes whether this instance reaches the ledger. If it does not, other workers do its jobs.
@@ -250,7 +250,7 @@ mod tests {
                 && instances.is_first_to_serve("count")
         };
         assert!(first(&instances));
-        instances.note_works();
+        instances.note_works(true);
         let better = (0..).map(hash_of).filter(|other| {
             let suits_better = |work| weight(*other, work) > weight(hash_of(instances.own), work);
             suits_better(hash_of(shard)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
