@@ -4,7 +4,14 @@
 use super::Ledger;
 use crate::domain::fault::Fault;
 use sqlx::postgres::PgListener;
+use std::time::Duration;
+use tokio::time::timeout;
 use uuid::Uuid;
+
+/// After so long without a notification, the connection must answer; the second is how long that may take. A network
+/// that drops a connection says nothing, and its instance would wait for ever.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const DRAINED: &str = "flashsale_drained";
 /// The channel for changes of the guards, of bans, and of the list of sales.
@@ -58,13 +65,25 @@ impl News {
     pub async fn next(&mut self, own: Uuid) -> Result<Notification, Fault> {
         let own = own.to_string();
         loop {
-            return Ok(match self.0.try_recv().await? {
+            let Ok(received) = timeout(SILENCE_MAX, self.0.try_recv()).await else {
+                self.answers().await?;
+                continue;
+            };
+            return Ok(match received? {
                 None => Notification::Anything,
                 Some(news) if news.channel() == CHANGED => Notification::Changed,
                 Some(news) if news.channel() == RAISED => Notification::Raised,
                 Some(news) if news.payload() == own => continue,
                 Some(_) => Notification::Committed,
             });
+        }
+    }
+
+    async fn answers(&mut self) -> Result<(), Fault> {
+        let answer = sqlx::query_scalar!("select 1 as \"one!\"").fetch_one(&mut self.0);
+        match timeout(ANSWER_MAX, answer).await {
+            Ok(answer) => answer.map(drop).map_err(Fault::from),
+            Err(_) => Err(Fault::Unavailable("the connection for news does not answer".to_owned())),
         }
     }
 }

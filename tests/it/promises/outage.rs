@@ -15,6 +15,7 @@ use flashsale::flow::operate::transition::TransitionOutcome;
 use flashsale::stock::keys::ShardKey;
 use futures_util::FutureExt as _;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs a test, and once more if permits lapsed in it. They do if the machine stands still for as long as they hold, and
@@ -51,6 +52,23 @@ async fn sells(world: &World, sale: &Sale, user: &str) {
     let outcome = buy(&world.app, sale, user, "k", 1).await;
     let is_sold = matches!(outcome, PurchaseOutcome::Reserved(_) | PurchaseOutcome::Replayed(_));
     assert!(is_sold, "{user}: {outcome:?}");
+}
+
+/// As on a network that drops a connection without a word. Then the instance reads changes more often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_notices_that_postgres_cannot_notify_it() {
+    let postgres = FreshPostgres::start().await;
+    let world = World::with(redis(), postgres.url()).await;
+    let app = Arc::clone(&world.app);
+    let watching = tokio::spawn(async move { flow::sell::await_durability::watch(&app).await });
+    within(PATIENCE, "it is notified", async || world.app.arrivals.hears()).await;
+    let listens = "select pid from pg_stat_activity where query like 'LISTEN%'";
+    let listens = sqlx::query_scalar::<_, i32>(listens).fetch_one(&world.pool);
+    let frozen = Frozen::one(u32::try_from(listens.await.unwrap()).unwrap());
+    within(PATIENCE, "it is not", async || !world.app.arrivals.hears()).await;
+    drop(frozen);
+    within(PATIENCE, "it is notified again", async || world.app.arrivals.hears()).await;
+    watching.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
