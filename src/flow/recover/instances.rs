@@ -97,6 +97,10 @@ impl Instances {
         self.has_jobs.load(Ordering::Relaxed) && self.reaches_ledger.load(Ordering::Relaxed)
     }
 
+    fn serves(&self) -> bool {
+        self.serves.load(Ordering::Relaxed) && self.reaches_ledger.load(Ordering::Relaxed)
+    }
+
     /// Notes that this instance serves HTTP.
     pub fn note_serves(&self) {
         self.serves.store(true, Ordering::Relaxed);
@@ -125,10 +129,10 @@ impl Instances {
         }
     }
 
-    /// Whether this instance is the one of those that serve HTTP which does this work.
-    pub(in crate::flow) fn is_first_to_serve(&self, work: &str) -> bool {
-        let others = self.others(|it| it.serves);
-        others.is_none_or(|others| rank(hash_of(self.own), &others, hash_of(work)) == Rank::First)
+    /// Whether this instance is one of three that do this work among those that serve HTTP: the first may hang.
+    pub(in crate::flow) fn is_among_first_to_serve(&self, work: &str) -> bool {
+        let others = self.others(|it| it.serves).filter(|_| self.serves());
+        others.is_none_or(|others| rank(hash_of(self.own), &others, hash_of(work)) != Rank::Other)
     }
 
     /// The hashes of the other instances like this; `None` if it is not known which ones live.
@@ -177,7 +181,7 @@ pub async fn note(app: &App) -> Result<(), Fault> {
     let own = InstanceNote {
         id: instances.own,
         works: instances.works(),
-        serves: instances.serves.load(Ordering::Relaxed),
+        serves: instances.serves(),
         renews: app.permits.holds_all(),
         sightings: app.permits.sightings(),
     };
@@ -247,10 +251,11 @@ mod tests {
         let first = |instances: &Instances| {
             instances.ranks_of([shard].iter()) == [Rank::First]
                 && instances.rank_of_job("expire") == Rank::First
-                && instances.is_first_to_serve("count")
+                && instances.is_among_first_to_serve("count")
         };
         assert!(first(&instances));
         instances.note_works(true);
+        instances.note_serves();
         let better = (0..).map(hash_of).filter(|other| {
             let suits_better = |work| weight(*other, work) > weight(hash_of(instances.own), work);
             suits_better(hash_of(shard)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
@@ -266,7 +271,7 @@ mod tests {
         note(Instant::now(), live.clone());
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
-        assert!(!instances.is_first_to_serve("count"));
+        assert!(!instances.is_among_first_to_serve("count"));
         instances.note_ledger(false);
         assert_eq!(instances.rank_of_job("expire"), Rank::First, "it does not reach the ledger");
         live.iter_mut().for_each(|other| other.renews = false);

@@ -243,8 +243,8 @@ fn weight_of(orders: u64) -> u64 {
     (orders / EXACT_ORDERS + 1).next_power_of_two()
 }
 
-/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. One instance
-/// counts the buyers that all have had time to note.
+/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. Three instances
+/// count the buyers that all have had time to note, one at a time.
 ///
 /// # Errors
 /// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
@@ -254,7 +254,7 @@ pub async fn add_up(app: &App) -> Result<(), Fault> {
         add_buyers(app).await?;
         answer_others(app).await?;
     }
-    if app.instances.is_first_to_serve("counting of buyers") {
+    if app.instances.is_among_first_to_serve("counting of buyers") {
         in_time(ADD_MAX, app.ledger.count_buyers(&ATTEMPTS, &KNOWN_FOR_MS)).await?;
     }
     Ok(())
