@@ -1,10 +1,13 @@
 //! One instance renews a shard's permit. More instances do not make it dearer, and the end of one interrupts no sale.
 
+use super::outage::{unless_permits_lapse, without};
+use crate::support::app;
 use crate::support::crowd::{Client, Instance, Terms, World, answered, shopper_at};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{FreshRedis, Frozen, fresh_redis};
+use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, ReplicatedRedis, as_app, fresh_redis};
 use flashsale::domain::sale::Sale;
+use flashsale::scheduler::Keeper;
 use flashsale::stock::instances::InstanceNote;
 use flashsale::stock::keys::ShardKey;
 use std::sync::Arc;
@@ -29,7 +32,10 @@ struct Shop {
 impl Shop {
     async fn with(instances: usize) -> Self {
         let redis = fresh_redis();
-        let mut world = World::on(redis.server.url()).await;
+        Self::of(World::on(redis.server.url()).await, redis, instances).await
+    }
+
+    async fn of(mut world: World, redis: FreshRedis, instances: usize) -> Self {
         let sale = world.sale(&Terms::of(100_000, SHARDS)).await;
         let mut started = Vec::new();
         for _ in 0..instances {
@@ -45,26 +51,8 @@ impl Shop {
         }
     }
 
-    /// How many permits were given since the start: only that script asks for a stream's last id all the while.
-    fn renewals(&self) -> i64 {
-        let counts = self.raw.command_counts();
-        counts.get("xinfo|stream").copied().unwrap_or_default()
-    }
-
-    /// Waits until each shard's permit is renewed by so many instances, within these bounds.
     async fn are_renewed(&self, what: &str, is_so: impl Fn(f64) -> bool) {
-        let mut window = (Instant::now(), self.renewals());
-        within(PATIENCE, what, async || {
-            let took = window.0.elapsed();
-            if took < WINDOW {
-                return false;
-            }
-            let renewed = self.renewals() - window.1;
-            window = (Instant::now(), self.renewals());
-            let once = f64::from(SHARDS) * took.as_secs_f64() / EVERY;
-            is_so(f64::from(u32::try_from(renewed).unwrap()) / once)
-        })
-        .await;
+        are_renewed(&self.raw, what, is_so).await;
     }
 
     /// Lets shoppers buy from these instances for this long, one after the other.
@@ -83,6 +71,28 @@ impl Shop {
             .await;
         }
     }
+}
+
+/// How many permits were given since the start: only that script asks for a stream's last id all the while.
+fn renewals(redis: &Raw) -> i64 {
+    let counts = redis.command_counts();
+    counts.get("xinfo|stream").copied().unwrap_or_default()
+}
+
+/// Waits until each shard's permit is renewed by so many instances, within these bounds.
+async fn are_renewed(redis: &Raw, what: &str, is_so: impl Fn(f64) -> bool) {
+    let mut window = (Instant::now(), renewals(redis));
+    within(PATIENCE, what, async || {
+        let took = window.0.elapsed();
+        if took < WINDOW {
+            return false;
+        }
+        let renewed = renewals(redis) - window.1;
+        window = (Instant::now(), renewals(redis));
+        let once = f64::from(SHARDS) * took.as_secs_f64() / EVERY;
+        is_so(f64::from(u32::try_from(renewed).unwrap()) / once)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,6 +142,67 @@ async fn a_sale_goes_on_when_the_instances_that_renew_its_shards_die_or_stand_st
     shop.world.rested(&shop.sale).await;
     let errors: Vec<String> = shop.instances.iter().flat_map(Instance::errors).collect();
     assert_eq!(errors, Vec::<String>::new());
+}
+
+/// Without the ledger, no instance could let a shard sell again whose permit has lapsed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_all_instances_renew_and_the_sale_survives_all_but_one_of_them() {
+    unless_permits_lapse(one_goes_on_alone).await;
+}
+
+async fn one_goes_on_alone() -> bool {
+    let redis = fresh_redis();
+    let mut postgres = FreshPostgres::start().await;
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let mut shop = Shop::of(world, redis, 5).await;
+    shop.are_renewed("one instance renews each shard", |times| times < 1.8)
+        .await;
+    let clients = [shop.instances[0].client()];
+    shop.sells(&clients, Duration::from_secs(1), "before").await;
+    let outage = without(&mut postgres, async { true }, async {
+        shop.are_renewed("all instances renew each shard", |times| times > 2.2)
+            .await;
+        for mut killed in shop.instances.drain(1..) {
+            killed.kill();
+        }
+        shop.sells(&clients, Duration::from_secs(6), "alone").await;
+    });
+    outage.await.is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_instance_soon_knows_that_a_promoted_replica_has_taken_over() {
+    const SOON: Duration = Duration::from_secs(2);
+    let mut redis = ReplicatedRedis::start(1);
+    let url = redis.primary.server.url();
+    let mut world = World::on(url.clone()).await;
+    let _sale = world.sale(&Terms::of(1_000, SHARDS)).await;
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let other = world.another().await;
+        others.push((Keeper::start(&other), other));
+    }
+    let raw = Raw::connect(&url);
+    are_renewed(&raw, "one instance renews each shard", |times| times < 1.8).await;
+    redis.in_step();
+    let new = redis.promote();
+    let heir = app::environment(&new.primary.server.url(), &as_app(&world.database));
+    let _heir = app::Instance::start(&heir, "api").may_log_errors();
+    let noted = "select count(*) from superseded_servers";
+    within(PATIENCE, "the ledger notes it", async || {
+        let noted = sqlx::query_scalar::<_, i64>(noted).fetch_one(&world.pool);
+        noted.await.unwrap() > 0
+    })
+    .await;
+    within(SOON, "all instances know it", async || {
+        let mut all = others.iter().map(|(_, other)| other).chain([&world.app]);
+        all.all(|it| it.permits.count_shards().superseded == usize::from(SHARDS))
+    })
+    .await;
+    for (keeper, _) in others {
+        keeper.end().await;
+    }
+    world.end_keeper().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
