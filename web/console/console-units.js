@@ -101,7 +101,7 @@ function shardRow(name) {
     const summary = element('p', { class: 'muted small' });
     const details = element('details', {}, word('summary', 'byShard'));
     const { table, body } = tableOf(['shard', 'available', 'held', 'sold', 'sent', 'received', 'transit', 'waitingEvents']);
-    details.append(element('div', { class: 'wide' }, table));
+    details.append(element('div', { class: 'wide', tabindex: '0' }, table));
     const node = element('li', { class: 'panel' }, name, numbers, frame, summary, details);
     let drawnFor = -1;
     let shapes = [];
