@@ -16,7 +16,7 @@ const LABELS: [&str; 17] = [
     "version", "profile", "reason", "sale", "finding",
 ];
 /// No metric has more series than this, without the buckets of each.
-const SERIES_MAX: usize = 40;
+const SERIES_MAX: usize = 50;
 /// The ending of a name is its unit; these are counts.
 const COUNTS: [&str; 15] = [
     "flashsale_purchases_in_flight",

@@ -166,7 +166,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.opens(&format!("/sales/{over}"), &last).await;
     judge.window.goto_sale(&room).await;
     judge.window.click("#items .buy").await;
-    let place = [("#items .room .place", "among the next"), (NOTE, "waiting room")];
+    let place = [("#items .room .place", "draws a lot"), (NOTE, "waiting room")];
     judge.judges("the waiting room", &place).await;
     judge.window.picture_as(LONG, "waiting-room.png").await;
 

@@ -1258,7 +1258,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.run(lose, &[]).await;
     window.click(store).await;
     window
-        .sees("form > .warning", "It is not known whether that worked")
+        .sees("form > .warning:not(.errors)", "It is not known whether that worked")
         .await;
     assert_eq!(stored().await["name"], "Lost");
     window.click(store).await;
@@ -1270,7 +1270,9 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
     window.types("name", "Late").await;
     app.operate(&id, "preload").await.ok(200);
     window.click(store).await;
-    window.sees("form > .warning", "only a draft can be changed").await;
+    window
+        .sees("form > .warning:not(.errors)", "only a draft can be changed")
+        .await;
     window.misses(clash).await;
     window.holds("name", "Late").await;
     window.close().await;
@@ -1373,7 +1375,7 @@ async fn a_sale_whose_creation_was_lost_is_asked_for_with_the_same_key() {
     let mut keys = Vec::new();
     for _ in 0..2 {
         window.click("form .actions button").await;
-        window.sees("form > .warning", "Look at the list").await;
+        window.sees("form > .warning:not(.errors)", "Look at the list").await;
         keys.push(window.run(kept, &[]).await);
         window.types("name", "Spring").await;
     }

@@ -24,7 +24,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
-    window.sees("#items .room .place", "You are among the next").await;
+    window.sees("#items .room .place", "draws a lot").await;
     window.sees("#items .room", "Your turn in about").await;
     window.sees("#items .room", "You may close this page").await;
     window.sees("#items .room", "Updated").await;

@@ -434,7 +434,7 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     titled("A sale · Flashsale").await;
     window.sign_in("ada").await;
     window.click(BUY).await;
-    titled("In the queue: among the next · A sale · Flashsale").await;
+    titled("In the queue · A sale · Flashsale").await;
     app.operate(&id, "open").await.ok(200);
     titled("Reserved: about 10 min to pay · A sale · Flashsale").await;
     window.click("#language").await;

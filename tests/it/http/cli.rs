@@ -163,7 +163,7 @@ async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
     let bought = app.run(&["buy", beginning, "--user", "ada", "--json"]).ended(0).json();
     assert_eq!(bought["sale_id"], guarded.as_str());
 
-    let captcha = json!({"purchase_token": true, "challenge": "captcha"});
+    let captcha = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 0});
     let captcha = app.load_sale(&sale_with(&json!({"guards": captcha}))).await;
     let refused = app.run(&["buy", &captcha, "--user", "ada"]).ended(1);
     assert!(refused.stderr.contains("buy on the sale's page"), "{refused:?}");

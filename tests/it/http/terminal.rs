@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Runs the program without any setting.
@@ -324,6 +325,8 @@ struct Terminal {
     keys: ChildStdin,
     folder: tempfile::TempDir,
     screen: Arc<Mutex<vt100::Parser>>,
+    /// Copies what the program writes to the screen, to its end.
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -356,7 +359,7 @@ impl Terminal {
         let size = |length| NonZero::new(length).unwrap();
         let screen = Arc::new(Mutex::new(vt100::Parser::new(size(30), size(100), 0)));
         let (mut stdout, seen) = (child.stdout.take().unwrap(), Arc::clone(&screen));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
             while let length @ 1.. = stdout.read(&mut some).unwrap() {
                 seen.lock().unwrap().process(&some[..length]);
@@ -368,6 +371,7 @@ impl Terminal {
             keys,
             folder,
             screen,
+            reader,
         }
     }
 
@@ -404,7 +408,8 @@ impl Terminal {
         })
         .await;
         assert!(status.success(), "{}", self.text());
-        self.text()
+        self.reader.join().unwrap();
+        self.screen.lock().unwrap().screen().contents()
     }
 }
 

@@ -95,10 +95,10 @@ async fn a_sale_is_sold_through_a_pooler_in_session_mode_under_the_limits_of_the
         .await
         .unwrap();
     let waits = "select pid, query_start::text from pg_stat_activity where wait_event_type = 'Lock'";
-    let waiting: (i32, String) = poll::once_within(PATIENCE, "a statement waits", async || {
+    let waiting = poll::once_within(PATIENCE, "a statement waits", async || {
         sqlx::query_as(waits).fetch_optional(&mut watch).await.unwrap()
-    })
-    .await;
+    });
+    let (_answer, waiting): (_, (i32, String)) = tokio::join!(instance.buy("eve", &id, "k", 1), waiting);
     poll::within(PATIENCE, "it has ended", async || {
         let waiters: Vec<(i32, String)> = sqlx::query_as(waits).fetch_all(&mut watch).await.unwrap();
         !waiters.contains(&waiting)

@@ -261,7 +261,10 @@ async fn instances_see_each_other_until_they_end_or_fall_silent_and_only_those_o
     stock.forget_instance("one", bob.id).await.unwrap();
     assert!(noted("one", &ada).await.is_empty());
     assert_eq!(noted("one", &bob).await, [ada.clone()]);
-    within(PATIENCE, "a silent instance is forgotten", async || noted("one", &bob).await.is_empty()).await;
+    within(PATIENCE, "a silent instance is forgotten", async || {
+        noted("one", &bob).await.is_empty()
+    })
+    .await;
     let raw = Raw::connect(&world.redis);
     let left: i64 = raw.call(redis::cmd("HLEN").arg("{instances:one}:notes"));
     assert_eq!(left, 1, "its note is removed");
@@ -285,10 +288,17 @@ async fn what_is_left_of_permits_is_read_with_one_command() {
     assert_eq!(used.get("mget"), Some(&1), "{used:?}");
     assert!(used.values().sum::<i64>() <= 3, "{used:?}");
     let is_held = |left: &Duration| (Duration::ZERO..=Duration::from_secs(3)).contains(left);
-    assert!(left.iter().all(|it| it.is_some_and(|it| it.epoch == 1 && is_held(&it.left))), "{left:?}");
+    assert!(
+        left.iter()
+            .all(|it| it.is_some_and(|it| it.epoch == 1 && is_held(&it.left))),
+        "{left:?}"
+    );
     let _flushed: String = raw.call(redis::cmd("SCRIPT").arg("FLUSH"));
     let left = world.app.stock.permits_left(&shards, PATIENCE).await;
-    assert!(left.iter().all(|it| it.is_some_and(|it| it.left.is_zero())), "no script, no permit: {left:?}");
+    assert!(
+        left.iter().all(|it| it.is_some_and(|it| it.left.is_zero())),
+        "no script, no permit: {left:?}"
+    );
     let _removed: i64 = raw.call(redis::cmd("DEL").arg(shards[0].shard()));
     let left = world.app.stock.permits_left(&shards, PATIENCE).await;
     assert!(left[0].is_none() && left[1].is_some());
