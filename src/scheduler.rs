@@ -122,10 +122,22 @@ macro_rules! job {
 const JOBS: [(&str, &str, u64, Pace, Run); 9] = [
     job!("beat", "* * * * * *", 5, (1, 4), settle::expire::beat),
     job!("expire", "* * * * * *", 55, (3, 30), settle::expire::expire_on_time),
-    job!("transfers", "*/2 * * * * *", 30, (3, 30), recover::upkeep::finish_transfers),
+    job!(
+        "transfers",
+        "*/2 * * * * *",
+        30,
+        (3, 30),
+        recover::upkeep::finish_transfers
+    ),
     job!("rebalance", "* * * * * *", 20, (5, 60), recover::upkeep::rebalance),
     job!("settle", "* * * * * *", 55, (3, 30), recover::upkeep::settle),
-    job!("conservation", "*/5 * * * * *", 55, (3, 12), watch::conservation::check_sales),
+    job!(
+        "conservation",
+        "*/5 * * * * *",
+        55,
+        (3, 12),
+        watch::conservation::check_sales
+    ),
     job!("load", "*/10 * * * * *", 55, (1, 6), recover::upkeep::finish_loading),
     job!("retire", "30 * * * * *", 600, (1, 1), operate::retire::retire_ended),
     job!("retention", "45 * * * * *", 55, (3, 10), operate::retention::forget_old),

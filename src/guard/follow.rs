@@ -46,11 +46,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
         let _as_before = timeout(ANSWER_MAX, app.sales.live()).await;
         let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
         let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
-        let most = if app.arrivals.hears() {
-            NEWS_MAX
-        } else {
-            UNHEARD_MAX
-        };
+        let most = if app.arrivals.hears() { NEWS_MAX } else { UNHEARD_MAX };
         if timeout(most, app.settings_changed.notified()).await.is_ok() {
             app.sales.outdate().await;
         }

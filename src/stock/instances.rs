@@ -111,7 +111,10 @@ fn number(bytes: &[u8]) -> i64 {
 impl InstanceNote {
     fn encode(&self, until: Millis) -> Vec<u8> {
         let roles = [(self.works, WORKS), (self.serves, SERVES), (self.renews, RENEWS)];
-        let roles = roles.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, role)| all | role);
+        let roles = roles
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .fold(0, |all, (_, role)| all | role);
         let mut note = Vec::with_capacity(HEAD + SHARD * self.sightings.len());
         note.push(VERSION);
         note.extend_from_slice(&until.to_be_bytes()[2..]);
@@ -124,7 +127,9 @@ impl InstanceNote {
     /// `None` if the note is out of date, or no note. A note from before the clock was set back is out of date, too.
     fn decode(id: &str, note: &[u8], now: Millis) -> Option<Self> {
         let (head, shards) = note.split_at_checked(HEAD)?;
-        let [version, until @ .., roles] = head else { return None };
+        let [version, until @ .., roles] = head else {
+            return None;
+        };
         let until = number(until);
         if until <= now || until > now + LASTS {
             return None;
@@ -185,10 +190,7 @@ mod tests {
 
     fn note() -> InstanceNote {
         let shard = ShardKey::new(SaleId(Uuid::from_u128(7)), 513);
-        let last = Position {
-            epoch: 3,
-            seq: 70_000,
-        };
+        let last = Position { epoch: 3, seq: 70_000 };
         InstanceNote {
             id: Uuid::from_u128(9),
             works: true,

@@ -77,7 +77,9 @@ pub struct PermitLeft {
 
 impl PermitLeft {
     fn of(reading: &Reading) -> Option<Self> {
-        let [Some(shard)] = &reading.values[..] else { return None };
+        let [Some(shard)] = &reading.values[..] else {
+            return None;
+        };
         let shard = ShardRecord::decode(shard).ok()?;
         let left = if reading.is_admitted {
             shard.permit_until - reading.now

@@ -186,7 +186,8 @@ pub async fn note(app: &App) -> Result<(), Fault> {
         sightings: app.permits.sightings(),
     };
     let notes = app.stock.note_instance(ledger, &own).await?;
-    app.permits.note_sightings(notes.iter().flat_map(|note| &note.sightings));
+    app.permits
+        .note_sightings(notes.iter().flat_map(|note| &note.sightings));
     let live = notes.iter().map(Other::from).collect();
     let mut others = instances.others.write().unwrap_or_else(PoisonError::into_inner);
     *others = Some(Others { asked, live });
@@ -273,10 +274,18 @@ mod tests {
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
         assert!(!instances.is_among_first_to_serve("count"));
         instances.note_ledger(false);
-        assert_eq!(instances.rank_of_job("expire"), Rank::First, "it does not reach the ledger");
+        assert_eq!(
+            instances.rank_of_job("expire"),
+            Rank::First,
+            "it does not reach the ledger"
+        );
         live.iter_mut().for_each(|other| other.renews = false);
         note(Instant::now(), live.clone());
-        assert_eq!(instances.ranks_of([shard].iter()), [Rank::First], "they cannot renew it");
+        assert_eq!(
+            instances.ranks_of([shard].iter()),
+            [Rank::First],
+            "they cannot renew it"
+        );
         note(Instant::now().checked_sub(COUNTS).unwrap(), live);
         assert!(first(&instances), "the list is too old");
     }

@@ -98,7 +98,9 @@ fn begin_round(app: &App) -> RenewalRound {
 /// Those of the shards that this process still knows as reconciled.
 fn held_of(app: &App, shards: &[ShardKey]) -> Vec<(ShardKey, Held)> {
     let state = app.permits.state();
-    let held = shards.iter().filter_map(|shard| Some((*shard, state.held.get(shard)?.clone())));
+    let held = shards
+        .iter()
+        .filter_map(|shard| Some((*shard, state.held.get(shard)?.clone())));
     held.collect()
 }
 
@@ -108,7 +110,9 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
     let held = held_of(app, shards);
     let trimmed: HashMap<ShardKey, Position> = {
         let state = app.permits.state();
-        let trimmed = shards.iter().filter_map(|shard| Some((*shard, *state.trimmed.get(shard)?)));
+        let trimmed = shards
+            .iter()
+            .filter_map(|shard| Some((*shard, *state.trimmed.get(shard)?)));
         trimmed.collect()
     };
     let asked: Vec<(SaleId, u16)> = held.iter().map(|(shard, _)| (shard.sale, shard.shard)).collect();

@@ -79,11 +79,7 @@ pub async fn keep(app: &App) {
         if last.is_some() {
             feed.is_ready.send_replace(true);
         }
-        let most = if app.arrivals.hears() {
-            NEWS_MAX
-        } else {
-            UNHEARD_MAX
-        };
+        let most = if app.arrivals.hears() { NEWS_MAX } else { UNHEARD_MAX };
         let _no_news = timeout(most, feed.wanted.notified()).await;
     }
 }
