@@ -145,6 +145,9 @@ impl InstanceNote {
     }
 }
 
+/// Encoded notes, each under its instance's id.
+type Notes = Vec<(String, Vec<u8>)>;
+
 fn key(ledger: &str) -> String {
     format!("{{instances:{ledger}}}:notes")
 }
@@ -157,7 +160,7 @@ impl Stock {
         let mut read = redis::pipe();
         read.cmd("TIME").cmd("HGETALL").arg(&key);
         let read = self.noted(self.link.ask_together(read).await)?;
-        let ((seconds, micros), notes): ((i64, i64), Vec<(String, Vec<u8>)>) = read;
+        let ((seconds, micros), notes): ((i64, i64), Notes) = read;
         let now = seconds * 1000 + micros / 1000;
         let (mut others, mut old) = (Vec::new(), Vec::new());
         for (other, note) in notes.into_iter().filter(|(other, _)| *other != id) {
