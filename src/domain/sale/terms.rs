@@ -1,0 +1,613 @@
+//! The terms of a sale: as an operator sends them, and checked.
+
+use super::state::Lifecycle;
+use super::{Durability, Item, PurchaseRate, Sale, SaleSecret};
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN, image_url};
+use crate::domain::plain::{LINES_PATTERN, PLAIN_PATTERN, lines, or_empty, plain};
+use crate::domain::sale_guards::{SaleGuards, SaleStages};
+use crate::domain::sale_message::SaleMessage;
+use crate::domain::time::{self, from_millis};
+use chrono::{DateTime, Datelike as _, Utc};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use std::collections::HashSet;
+use std::fmt;
+use uuid::Uuid;
+
+/// The most units of one item in a sale.
+pub const STOCK_MAX: i64 = 1_000_000_000;
+pub const ITEMS_MAX: usize = 1000;
+/// The most shards of a sale.
+const SHARDS_MAX: i64 = 256;
+/// The longest payment window, in seconds: a day.
+const PAYMENT_WINDOW_MAX: i64 = 86_400;
+/// The highest limit of a shopper's window. Each request takes 12 bytes in the record that every purchase reads.
+const RATE_LIMIT_MAX: i64 = 1000;
+/// The longest window of a shopper, in milliseconds: a day.
+const RATE_WINDOW_MAX: i64 = 86_400_000;
+/// The highest price of a unit. Times the largest quantity, it stays below 2^53, which every JSON parser keeps exactly.
+const PRICE_MAX: i64 = 10_000_000_000;
+/// The highest limit of units of an item for one shopper.
+const PER_USER_LIMIT_MAX: i64 = 100_000;
+/// The most characters of a sale's or an item's name.
+pub(in crate::domain) const NAME_MAX: usize = 200;
+/// The pattern of a name: no control characters, and not only white space.
+pub(in crate::domain) const NAME_PATTERN: &str = concat!(
+    r"^[^\u0000-\u001f\u007f-\u009f]*",
+    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+);
+/// The most characters of a sale's or an item's description.
+pub(in crate::domain) const DESCRIPTION_MAX: usize = 2000;
+/// The most characters of a group of items, and of an option in it.
+const VARIANT_MAX: usize = 100;
+/// The pattern of a currency.
+const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
+
+/// Why a sale is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidSale(pub String);
+
+/// A sale as an operator sends it, before it is checked. A sale file writes its times in more forms: there they are `T`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(
+    rename = "SaleRequest",
+    description = "The terms of a sale, as an operator sends them."
+)]
+pub struct SaleRequest<T = DateTime<Utc>> {
+    /// The sale's name: not only white space, no control characters.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
+    name: String,
+    /// What the sale is about: plain text with line breaks. Empty is none.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    description: Option<String>,
+    /// The address of the sale's picture: `https`, or a path. Pages show it if its origin is theirs, or one of
+    /// `FLASHSALE_IMAGE_ORIGINS`. Empty is none.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    image_url: Option<String>,
+    /// When the sale starts to sell, in the years 1970 to 9999.
+    pub starts_at: T,
+    /// When the sale stops selling, after `starts_at`.
+    pub ends_at: T,
+    /// How many shards hold the stock.
+    #[serde(default = "default_shards")]
+    #[schemars(range(min = 1, max = SHARDS_MAX))]
+    shards: i64,
+    /// How long a hold lasts, in seconds.
+    #[serde(default = "default_payment_window")]
+    #[schemars(range(min = 1, max = PAYMENT_WINDOW_MAX))]
+    payment_window_seconds: i64,
+    /// How many purchases one shopper may attempt in a time window.
+    #[serde(default = "default_purchase_rate")]
+    purchase_rate: RateRequest,
+    /// What is certain once a purchase is acknowledged.
+    #[serde(default = "default_durability")]
+    #[schemars(with = "Durability")]
+    durability: String,
+    /// The guards of the sale. Guards that are left out take the instance's defaults.
+    #[serde(default)]
+    #[schemars(with = "SaleGuards")]
+    guards: Map<String, Value>,
+    /// The items for sale. SKUs must be unique.
+    #[schemars(length(min = 1, max = ITEMS_MAX))]
+    items: Vec<ItemRequest>,
+}
+
+/// An exact sliding window: at most `limit` requests in any `window_ms` milliseconds.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RateRequest {
+    /// The most requests in a window.
+    #[schemars(range(min = 1, max = RATE_LIMIT_MAX))]
+    limit: i64,
+    /// The length of the window in milliseconds.
+    #[schemars(range(min = 1, max = RATE_WINDOW_MAX))]
+    window_ms: i64,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(description = "An item of a sale.")]
+struct ItemRequest {
+    /// The item's SKU, unique in the sale.
+    #[schemars(with = "Sku")]
+    sku: String,
+    /// The item's name: not only white space, no control characters.
+    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
+    name: String,
+    /// The price of one unit, in the currency's minor unit.
+    #[schemars(range(min = 0, max = PRICE_MAX))]
+    price_minor: i64,
+    /// The currency of the price, in ISO 4217.
+    #[schemars(regex(pattern = CURRENCY_PATTERN))]
+    currency: String,
+    /// The units that the sale owns.
+    #[schemars(range(min = 0, max = STOCK_MAX))]
+    stock: i64,
+    /// The most units that one shopper may have, held or paid.
+    #[schemars(range(min = 1, max = PER_USER_LIMIT_MAX))]
+    per_user_limit: i64,
+    /// What the item is: plain text with line breaks. Empty is none.
+    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
+    description: Option<String>,
+    /// The address of the item's picture, by the rules of the sale's. Empty is none.
+    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
+    image_url: Option<String>,
+    /// The thing of which the item is a variant, such as `T-shirt`: plain text. The variants of one thing have the same
+    /// group. Empty is none.
+    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
+    group: Option<String>,
+    /// Which variant of its group it is, such as `M`: plain text. It needs a group, and differs from the group's other
+    /// options. Empty is none.
+    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
+    option: Option<String>,
+}
+
+const fn default_shards() -> i64 {
+    4
+}
+const fn default_payment_window() -> i64 {
+    900
+}
+const fn default_purchase_rate() -> RateRequest {
+    RateRequest {
+        limit: 5,
+        window_ms: 60_000,
+    }
+}
+
+fn default_durability() -> String {
+    Durability::Redis.as_str().to_owned()
+}
+
+/// The checked terms of a sale. The fields are those of [`Sale`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NewSale {
+    pub name: String,
+    pub description: Option<String>,
+    pub image_url: Option<String>,
+    #[serde(serialize_with = "time::serialize")]
+    pub starts_at: DateTime<Utc>,
+    #[serde(serialize_with = "time::serialize")]
+    pub ends_at: DateTime<Utc>,
+    pub shards: u16,
+    pub payment_window_seconds: u32,
+    pub purchase_rate: PurchaseRate,
+    pub durability: Durability,
+    #[serde(deserialize_with = "SaleGuards::known")]
+    pub guards: SaleGuards,
+    pub items: Vec<Item>,
+}
+
+impl NewSale {
+    /// A sale without guards: one shard, holds of 15 minutes, a thousand purchases of a shopper a minute. Benchmarks and
+    /// tests begin with it.
+    #[must_use]
+    pub fn plain(items: Vec<Item>, starts_at: DateTime<Utc>, ends_at: DateTime<Utc>) -> Self {
+        Self {
+            name: "A sale".to_owned(),
+            description: None,
+            image_url: None,
+            starts_at,
+            ends_at,
+            shards: 1,
+            payment_window_seconds: 900,
+            purchase_rate: PurchaseRate {
+                limit: 1000,
+                window_ms: 60_000,
+            },
+            durability: Durability::Redis,
+            guards: SaleGuards::default(),
+            items,
+        }
+    }
+
+    /// The active sale that this would be, without a ledger: benchmarks and tests of the scripts need no other.
+    #[must_use]
+    pub fn unstored(self) -> Sale {
+        Sale {
+            id: SaleId(Uuid::nil()),
+            number: 1,
+            name: self.name,
+            description: self.description,
+            image_url: self.image_url,
+            lifecycle: Lifecycle::Active,
+            state_version: 1,
+            created_at: self.starts_at,
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            shards: self.shards,
+            payment_window_seconds: self.payment_window_seconds,
+            purchase_rate: self.purchase_rate,
+            durability: self.durability,
+            guards: self.guards,
+            staged_guards: SaleStages::default(),
+            items: self.items,
+            message: SaleMessage::default(),
+            secret: SaleSecret([7; 32]),
+            retired: false,
+            leaving: false,
+        }
+    }
+
+    /// Distinguishes requests for sales with other terms.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        digest(&Self {
+            guards: self.guards.as_requested(),
+            ..self.clone()
+        })
+    }
+}
+
+/// The digest of a sale's JSON. The ledger keeps digests, so a term of a later version counts only where it is set.
+pub(super) fn digest(of: &impl Serialize) -> [u8; 32] {
+    // Infallible: all of it has a form in JSON.
+    let mut terms = serde_json::to_value(of).unwrap_or_default();
+    if let Some(terms) = terms.as_object_mut() {
+        terms.retain(|_, value| !value.is_null());
+    }
+    if let Some(guards) = terms.get_mut("guards").and_then(Value::as_object_mut) {
+        SaleGuards::retain_digested(guards);
+    }
+    Sha256::digest(serde_json::to_vec(&terms).unwrap_or_default()).into()
+}
+
+/// `value` in the smaller type, if it is within the bounds; else an error with the field and the bounds.
+fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Result<T, InvalidSale> {
+    let wrong = || InvalidSale(format!("{field} must be {low} to {high}, not {value}"));
+    if value < low || value > high {
+        return Err(wrong());
+    }
+    T::try_from(value).map_err(|_| wrong())
+}
+
+pub(in crate::domain) fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
+    let length = value.chars().count();
+    if value.trim().is_empty() || length > NAME_MAX || value.chars().any(char::is_control) {
+        return Err(InvalidSale(format!(
+            "{field} must be 1 to {NAME_MAX} characters, none of them a control character"
+        )));
+    }
+    Ok(value.to_owned())
+}
+
+/// An optional text that follows its rule. Empty is none.
+fn given<'a, E: fmt::Display>(
+    field: &str,
+    text: Option<&'a str>,
+    rule: impl FnOnce(&'a str) -> Result<&'a str, E>,
+) -> Result<Option<String>, InvalidSale> {
+    let checked = text.filter(|text| !text.is_empty()).map(rule).transpose();
+    let wrong = |wrong| InvalidSale(format!("{field} {wrong}"));
+    Ok(checked.map_err(wrong)?.map(str::to_owned))
+}
+
+pub(in crate::domain) fn description(field: &str, text: Option<&str>) -> Result<Option<String>, InvalidSale> {
+    given(field, text, |text| lines(text, DESCRIPTION_MAX))
+}
+
+pub(in crate::domain) fn picture(field: &str, address: Option<&str>) -> Result<Option<String>, InvalidSale> {
+    given(field, address, image_url)
+}
+
+pub(in crate::domain) fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
+    if !(1970..=9999).contains(&at.year()) {
+        return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
+    }
+    // Whole milliseconds, so that Redis compares the same instant that the API shows. Not by nanoseconds, for which an
+    // `i64` only reaches the year 2262.
+    Ok(from_millis(at.timestamp_millis()))
+}
+
+impl SaleRequest {
+    /// Checks every field. Guards that are left out are taken from `usual`. The error names the first invalid field and
+    /// what it may be.
+    pub fn check(self, usual: SaleGuards) -> Result<NewSale, InvalidSale> {
+        let starts_at = instant("starts_at", self.starts_at)?;
+        let ends_at = instant("ends_at", self.ends_at)?;
+        if ends_at <= starts_at {
+            return Err(InvalidSale("ends_at must be after starts_at".to_owned()));
+        }
+        let durability = self.durability.parse().map_err(InvalidSale)?;
+        if self.items.is_empty() || self.items.len() > ITEMS_MAX {
+            return Err(InvalidSale(format!(
+                "items must be 1 to {ITEMS_MAX}, not {}",
+                self.items.len()
+            )));
+        }
+        let (mut seen, mut variants) = (HashSet::new(), HashSet::new());
+        let mut items = Vec::with_capacity(self.items.len());
+        for (position, item) in self.items.into_iter().enumerate() {
+            let item = item.check(&format!("items[{position}]"))?;
+            if !seen.insert(item.sku.clone()) {
+                return Err(InvalidSale(format!(
+                    "items[{position}].sku: {} is there twice",
+                    item.sku
+                )));
+            }
+            if let Some(group) = &item.group
+                && !variants.insert((group.clone(), item.option.clone()))
+            {
+                return Err(InvalidSale(format!(
+                    "items[{position}].option must differ from the other options of its group"
+                )));
+            }
+            items.push(item);
+        }
+        Ok(NewSale {
+            name: text("name", &self.name)?,
+            description: description("description", self.description.as_deref())?,
+            image_url: picture("image_url", self.image_url.as_deref())?,
+            starts_at,
+            ends_at,
+            shards: bounded("shards", self.shards, 1, SHARDS_MAX)?,
+            payment_window_seconds: bounded(
+                "payment_window_seconds",
+                self.payment_window_seconds,
+                1,
+                PAYMENT_WINDOW_MAX,
+            )?,
+            purchase_rate: PurchaseRate {
+                limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, RATE_LIMIT_MAX)?,
+                window_ms: bounded(
+                    "purchase_rate.window_ms",
+                    self.purchase_rate.window_ms,
+                    1,
+                    RATE_WINDOW_MAX,
+                )?,
+            },
+            durability,
+            guards: usual
+                .with(self.guards)
+                .map_err(|wrong| InvalidSale(format!("guards: {wrong}")))?,
+            items,
+        })
+    }
+}
+
+impl ItemRequest {
+    fn check(self, at: &str) -> Result<Item, InvalidSale> {
+        if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err(InvalidSale(format!(
+                "{at}.currency must be three capital letters, as in ISO 4217"
+            )));
+        }
+        let variant = |field: &str, text: &Option<String>| {
+            given(&format!("{at}.{field}"), text.as_deref(), |text| {
+                plain(text, VARIANT_MAX)
+            })
+        };
+        let (group, option) = (variant("group", &self.group)?, variant("option", &self.option)?);
+        if option.is_some() && group.is_none() {
+            return Err(InvalidSale(format!("{at}.option needs a group")));
+        }
+        Ok(Item {
+            sku: self
+                .sku
+                .parse()
+                .map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
+            name: text(&format!("{at}.name"), &self.name)?,
+            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, PRICE_MAX)?,
+            currency: self.currency,
+            stock: bounded(&format!("{at}.stock"), self.stock, 0, STOCK_MAX)?,
+            per_user_limit: bounded(
+                &format!("{at}.per_user_limit"),
+                self.per_user_limit,
+                1,
+                PER_USER_LIMIT_MAX,
+            )?,
+            description: description(&format!("{at}.description"), self.description.as_deref())?,
+            image_url: picture(&format!("{at}.image_url"), self.image_url.as_deref())?,
+            group,
+            option,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use serde_json::json;
+
+    fn request() -> Value {
+        json!({"name": "n", "starts_at": "2026-01-01T00:00:00.1234Z", "ends_at": "2026-01-01T01:00:00+01:30",
+            "shards": 256, "payment_window_seconds": 86400, "purchase_rate": {"limit": 1, "window_ms": 1},
+            "durability": "redis", "items": [{"sku": "A", "name": "a", "price_minor": 0, "currency": "EUR",
+            "stock": 0, "per_user_limit": 1}]})
+    }
+
+    fn check(change: impl FnOnce(&mut Value)) -> Result<NewSale, String> {
+        let mut value = request();
+        value["ends_at"] = json!("2026-01-02T00:00:00Z");
+        change(&mut value);
+        serde_json::from_value::<SaleRequest>(value)
+            .map_err(|e| e.to_string())?
+            .check(SaleGuards::default())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let sale = check(|v| {
+            for field in ["shards", "payment_window_seconds", "purchase_rate", "durability"] {
+                v.as_object_mut().unwrap().remove(field);
+            }
+        })
+        .unwrap();
+        assert_eq!((sale.shards, sale.payment_window_seconds), (4, 900));
+        assert_eq!(
+            sale.purchase_rate,
+            PurchaseRate {
+                limit: 5,
+                window_ms: 60_000
+            }
+        );
+        assert_eq!(time::format(&sale.starts_at), "2026-01-01T00:00:00.123Z");
+    }
+
+    #[test]
+    fn a_sale_may_lie_in_any_year_that_is_promised() {
+        let sale = check(|v| {
+            v["starts_at"] = json!("1970-01-01T00:00:00Z");
+            v["ends_at"] = json!("9999-12-31T23:59:59.9999Z");
+        })
+        .unwrap();
+        assert_eq!(time::format(&sale.starts_at), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time::format(&sale.ends_at), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn every_durability_has_a_name_and_only_those_are_known() {
+        for durability in [Durability::Redis, Durability::Replica, Durability::Postgres] {
+            let name = durability.as_str();
+            assert_eq!(check(|v| v["durability"] = json!(name)).unwrap().durability, durability);
+            assert_eq!(serde_json::to_value(durability).unwrap(), json!(name));
+        }
+        let error = check(|v| v["durability"] = json!("Replica")).unwrap_err();
+        assert!(error.contains("\"replica\""), "{error}");
+    }
+
+    #[test]
+    fn each_field_is_refused_just_outside_its_bounds_and_named() {
+        let item = |field: &'static str, value: Value| move |v: &mut Value| v["items"][0][field] = value;
+        let top = |field: &'static str, value: Value| move |v: &mut Value| v[field] = value;
+        type Change = Box<dyn FnOnce(&mut Value)>;
+        let cases: Vec<(&str, Change)> = vec![
+            ("shards", Box::new(top("shards", json!(0)))),
+            ("shards", Box::new(top("shards", json!(257)))),
+            (
+                "payment_window_seconds",
+                Box::new(top("payment_window_seconds", json!(0))),
+            ),
+            (
+                "payment_window_seconds",
+                Box::new(top("payment_window_seconds", json!(86_401))),
+            ),
+            (
+                "purchase_rate.limit",
+                Box::new(top("purchase_rate", json!({"limit": 0, "window_ms": 1}))),
+            ),
+            (
+                "purchase_rate.window_ms",
+                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 0}))),
+            ),
+            (
+                "unknown field",
+                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1}))),
+            ),
+            ("durability", Box::new(top("durability", json!("disk")))),
+            ("guards: holds_max", Box::new(top("guards", json!({"holds_max": -1})))),
+            ("items", Box::new(top("items", json!([])))),
+            ("ends_at", Box::new(top("ends_at", json!("2026-01-01T00:00:00.123Z")))),
+            ("starts_at", Box::new(top("starts_at", json!("1969-12-31T23:59:59Z")))),
+            ("name", Box::new(top("name", json!(" ")))),
+            ("name", Box::new(top("name", json!("n".repeat(201))))),
+            ("unknown field", Box::new(top("colour", json!(1)))),
+            ("sku", Box::new(item("sku", json!("a b")))),
+            ("price_minor", Box::new(item("price_minor", json!(-1)))),
+            ("price_minor", Box::new(item("price_minor", json!(10_000_000_001i64)))),
+            ("currency", Box::new(item("currency", json!("eur")))),
+            ("stock", Box::new(item("stock", json!(-1)))),
+            ("stock", Box::new(item("stock", json!(1_000_000_001)))),
+            ("per_user_limit", Box::new(item("per_user_limit", json!(0)))),
+            ("invalid type", Box::new(item("stock", json!(1.5)))),
+            ("description", Box::new(top("description", json!("a\tb")))),
+            ("description", Box::new(top("description", json!("n".repeat(2001))))),
+            ("image_url", Box::new(top("image_url", json!("http://a.example/")))),
+            (
+                "items[0].description",
+                Box::new(item("description", json!("a\u{202e}b"))),
+            ),
+            ("items[0].image_url", Box::new(item("image_url", json!("winter.jpg")))),
+            ("items[0].group", Box::new(item("group", json!("a\nb")))),
+            ("items[0].option needs a group", Box::new(item("option", json!("M")))),
+            (
+                "items[0].option must have 1 to 100",
+                Box::new(item("option", json!("n".repeat(101)))),
+            ),
+        ];
+        assert!(check(|_| ()).is_ok());
+        for (word, change) in cases {
+            let error = check(change).unwrap_err();
+            assert!(error.contains(word), "{error:?} does not name {word}");
+        }
+        let twice = check(|v| v["items"] = json!([v["items"][0], v["items"][0]])).unwrap_err();
+        assert!(twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn the_variants_of_one_thing_differ() {
+        let items = |variants: &[(&str, Option<&str>)]| {
+            check(|v| {
+                let item = v["items"][0].clone();
+                let items = variants.iter().enumerate().map(|(number, (group, option))| {
+                    let mut item = item.clone();
+                    item["sku"] = json!(format!("S{number}"));
+                    item["group"] = json!(group);
+                    item["option"] = json!(option);
+                    item
+                });
+                v["items"] = items.collect();
+            })
+        };
+        let sale = items(&[
+            (" Shirt ", Some("M")),
+            ("Shirt", Some("L")),
+            ("Cap", Some("M")),
+            ("", None),
+        ])
+        .unwrap();
+        let groups: Vec<_> = sale.items.iter().map(|item| item.group.as_deref()).collect();
+        assert_eq!(groups, [Some("Shirt"), Some("Shirt"), Some("Cap"), None]);
+        for same in [Some("M"), None] {
+            let refused = items(&[("Shirt", same), ("Cap", same), ("Shirt ", same)]).unwrap_err();
+            assert_eq!(
+                refused,
+                "items[2].option must differ from the other options of its group"
+            );
+        }
+    }
+
+    /// The ledger has digests of earlier versions, by which it knows a repeated request; drafts are changed by versions.
+    #[test]
+    fn the_digest_of_a_sale_is_that_of_every_earlier_version() {
+        let sale = check(|_| ()).unwrap();
+        assert_eq!(
+            URL_SAFE_NO_PAD.encode(sale.digest()),
+            "CKIsXl4Z300Gxzg1-OLXWS3uEev6wXyjRAzCSGOpj6g"
+        );
+        // Its captcha had no proof of work in its place.
+        let guards = SaleGuards {
+            captcha_proof_cost: 0,
+            ..sale.guards
+        };
+        let stored = NewSale { guards, ..sale };
+        assert_eq!(stored.unstored().version(), "hQB_7I21MjLOR6vcNrv10g");
+        // A text that is given counts, of the sale and of an item.
+        let mut digests = HashSet::from([check(|_| ()).unwrap().digest()]);
+        for member in ["description", "image_url", "group"] {
+            for of_item in [false, true] {
+                let said = check(|v| {
+                    let at = if of_item { &mut v["items"][0] } else { v };
+                    at[member] = json!("/a");
+                });
+                // A sale has no group.
+                let is_new = said.map(|sale| digests.insert(sale.digest()));
+                assert_eq!(is_new.ok(), (of_item || member != "group").then_some(true), "{member}");
+            }
+        }
+        let empty = check(|v| {
+            v["description"] = json!("");
+            v["items"][0]["image_url"] = Value::Null;
+        });
+        assert!(!digests.insert(empty.unwrap().digest()), "empty is none");
+    }
+}
