@@ -1,33 +1,29 @@
 //! `flashsale sale …`: the operator's work on sales, over the HTTP API.
 
-use super::answer::{self, Form, ShownSale, cell, show, text};
+mod describe;
+mod stock;
+
+use super::answer::{self, Form, ShownSale, show, text};
 use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
-use super::progress::Progress;
 use super::sale_file::{self, SaleFile};
 use super::sale_ref::SaleRef;
 use super::{Failure, archive, human, number, pages, report, watch};
-use crate::domain::ids::{SaleId, Sku};
+use crate::domain::ids::SaleId;
 use crate::domain::language::Language;
-use crate::domain::report::ShardStats;
-use crate::domain::sale::{NewSale, SaleState, Step, Transition};
-use crate::domain::sale_guards::{ADMISSIONS_MAX, SaleGuards};
-use crate::stderr;
+use crate::domain::sale::{SaleState, Step, Transition};
+use crate::domain::sale_guards::ADMISSIONS_MAX;
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use clap::ColorChoice;
-use serde::Deserialize;
+use describe::describe;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
+use stock::{preload, restock, units};
 use uuid::Uuid;
 
-/// After this time without an answer, `restock` prints how to repeat the request.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// The wait before the next attempt to create a sale.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -296,11 +292,6 @@ impl Amended {
     }
 }
 
-fn units(text: &str) -> Result<i64, String> {
-    let units = text.parse::<i64>().ok().filter(|units| *units != 0);
-    units.ok_or_else(|| "write a whole number such as 50 or -20".to_owned())
-}
-
 /// # Errors
 /// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -450,84 +441,6 @@ fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
     show(&deleted, form, |_: Value| format!("the draft {id} is deleted\n"))
 }
 
-fn preload(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
-    let progress = Progress::of("putting the stock into Redis");
-    let answer = client.post(&sale_path(id, "/preload"), "");
-    drop(progress);
-    show(&answer?.body, form, |loaded: Loaded| loaded.describe(id))
-}
-
-/// A sale after its preload. A sale that was preloaded long ago may be closed.
-#[derive(Deserialize)]
-struct Loaded {
-    state: SaleState,
-    shards: Vec<ShardStats>,
-}
-
-impl Loaded {
-    /// A table with a row a shard and a column an item, the sums, and the state.
-    fn describe(&self, id: &Uuid) -> String {
-        let mut skus: Vec<&Sku> = self.shards.iter().flat_map(|shard| shard.available.keys()).collect();
-        skus.sort_unstable();
-        skus.dedup();
-        let units = |shard: &ShardStats, sku: &Sku| shard.available.get(sku).copied().unwrap_or(0);
-        let mut table = Table::new(["SHARD"].into_iter().chain(skus.iter().map(|sku| sku.as_str())));
-        for shard in &self.shards {
-            let row = skus.iter().map(|sku| units(shard, sku).to_string());
-            table.row([shard.shard.to_string()].into_iter().chain(row));
-        }
-        let mut text = table.render();
-        for sku in skus {
-            let sum: i64 = self.shards.iter().map(|shard| units(shard, sku)).sum();
-            let _ = writeln!(text, "{sku}: {sum} in all");
-        }
-        let note = if self.state == SaleState::Closed {
-            ": it sells no more"
-        } else {
-            ""
-        };
-        let _ = writeln!(text, "sale {id} is {}{note}", self.state);
-        text
-    }
-}
-
-fn restock(client: &Client, id: &Uuid, sku: &str, quantity: i64, key: &str, form: Form) -> Result<(), Failure> {
-    let request = json!({"sku": sku, "quantity": quantity}).to_string();
-    let again = format!("to retry, repeat the command with --key {}", output::one_line(key));
-    let (answered, answer) = mpsc::channel::<()>();
-    let patience = again.clone();
-    // An operator who gives up waiting needs the key, so as not to add the units twice.
-    thread::spawn(move || {
-        if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            stderr::line(format_args!("flashsale: no answer yet; {patience}"));
-        }
-    });
-    let path = sale_path(id, "/restock");
-    let outcome = client.send("POST", &path, &[("idempotency-key", key)], &request);
-    drop(answered);
-    let body = outcome.map_err(|error| not_restocked(client, id, error, &again))?.body;
-    let verb = if quantity < 0 { "taken back" } else { "added" };
-    show(&body, form, |_: Value| {
-        format!("{}: {verb} {}\n", output::one_line(sku), quantity.unsigned_abs())
-    })
-}
-
-/// A refused restock, with the sale's SKUs and their free units.
-fn not_restocked(client: &Client, id: &Uuid, error: CallError, again: &str) -> Failure {
-    let is_about_items = ["insufficient_stock", "not_found"].contains(&error.code());
-    let stats = is_about_items
-        .then(|| client.get(&sale_path(id, "/stats")).ok())
-        .flatten();
-    let items = stats.iter().flat_map(|stats| stats.body["items"].as_array()).flatten();
-    let free: Vec<String> = items
-        .map(|item| format!("{} {}", cell(item, "sku"), cell(item, "available")))
-        .collect();
-    if free.is_empty() {
-        return error.with_advice(again);
-    }
-    Failure::No(format!("{error}; free units: {}", output::one_line(&free.join(", "))))
-}
-
 fn list(client: &Client, form: Form) -> Result<(), Failure> {
     let sales = pages::all(client, "/v1/admin/sales", "id")?;
     match form {
@@ -549,86 +462,6 @@ fn list(client: &Client, form: Form) -> Result<(), Failure> {
         ]);
     }
     output::print(&table.render())
-}
-
-fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
-    // By name, so that the compiler asks how to show a new term.
-    let NewSale {
-        name,
-        description,
-        image_url,
-        starts_at,
-        ends_at,
-        shards,
-        payment_window_seconds,
-        purchase_rate,
-        durability,
-        guards: set,
-        items: sold,
-    } = &sale.terms;
-    let mut facts = Table::new(["id".to_owned(), sale.id.to_string()]);
-    let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
-    fact("name", name.clone());
-    fact("state", sale.state.to_string());
-    if let Some(etag) = etag {
-        fact("version", bare(etag).to_owned());
-    }
-    for (label, text) in [("description", description), ("picture", image_url)] {
-        if let Some(text) = text {
-            fact(label, text.clone());
-        }
-    }
-    fact("starts at", human::instant(*starts_at));
-    fact("ends at", human::instant(*ends_at));
-    fact("shards", shards.to_string());
-    fact("payment window", format!("{payment_window_seconds} s"));
-    let rate = format!("{} in {} ms", purchase_rate.limit, purchase_rate.window_ms);
-    fact("purchase rate", rate);
-    fact("durability", durability.as_str().to_owned());
-    let guards = guards(set);
-    if !guards.is_empty() {
-        fact("guards", guards.join(", "));
-    }
-    let mut items = Table::new(["SKU", "PRICE", "STOCK", "PER USER", "NAME"]);
-    let mut more = Table::new(["SKU", "GROUP", "OPTION", "PICTURE", "DESCRIPTION"]);
-    let mut has_more = false;
-    for item in sold {
-        items.row([
-            item.sku.to_string(),
-            human::money(item.price_minor, &item.currency),
-            item.stock.to_string(),
-            item.per_user_limit.to_string(),
-            item.name.clone(),
-        ]);
-        let texts = [&item.group, &item.option, &item.image_url, &item.description];
-        if texts.iter().any(|text| text.is_some()) {
-            has_more = true;
-            let texts = texts.map(|text| text.as_deref().unwrap_or("-").to_owned());
-            more.row([item.sku.to_string()].into_iter().chain(texts));
-        }
-    }
-    let mut text = format!("{}\n{}", facts.render(), items.render());
-    if has_more {
-        let _ = write!(text, "\n{}", more.render());
-    }
-    text
-}
-
-/// The guards that are on, each with its value.
-fn guards(guards: &SaleGuards) -> Vec<String> {
-    let on = guards.in_effect();
-    let mut shown: Vec<String> = on
-        .iter()
-        .map(|(name, value)| {
-            if value.is_boolean() {
-                name.clone()
-            } else {
-                format!("{name} {}", text(value))
-            }
-        })
-        .collect();
-    shown.sort_unstable();
-    shown
 }
 
 #[cfg(test)]
@@ -696,7 +529,7 @@ mod tests {
         let server = MockServer::answering(&[made]);
         create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
         let first = server.requests();
-        thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
         let server = MockServer::answering(&[made]);
         create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
         assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
@@ -734,36 +567,6 @@ mod tests {
     }
 
     #[test]
-    fn a_restock_says_how_to_repeat_it_only_where_that_may_help() {
-        let problem = |status| (status, r#"{"code":"c","detail":"d"}"#);
-        for (status, may_help) in [(503, true), (429, true), (404, false), (409, false), (422, false)] {
-            let server = MockServer::answering(&[problem(status)]);
-            let failure = restock(&server.client(), &ID, "phone", 5, "key-1", Form::Text).unwrap_err();
-            assert_eq!(
-                failure.to_string().contains("--key key-1"),
-                may_help,
-                "{status}: {failure}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_refused_restock_names_the_items_and_their_free_units() {
-        for code in ["insufficient_stock", "not_found"] {
-            let refused = json!({"code": code, "detail": "d"}).to_string();
-            let stats = r#"{"items":[{"sku":"phone","available":26},{"sku":"case","available":0}]}"#;
-            let server = MockServer::answering(&[(409, &refused), (200, stats)]);
-            let failure = restock(&server.client(), &ID, "phone", -99, "k", Form::Text).unwrap_err();
-            assert_eq!(failure.to_string(), format!("{code}: d; free units: phone 26, case 0"));
-        }
-        let server = MockServer::answering(&[(404, r#"{"code":"not_found","detail":"there is no such sale"}"#)]);
-        let failure = restock(&server.client(), &ID, "phone", 5, "k", Form::Text).unwrap_err();
-        assert_eq!(failure.to_string(), "not_found: there is no such sale");
-        assert!(units("many").is_err_and(|said| said.contains("50 or -20")) && units("0").is_err());
-        assert_eq!(units("-20"), Ok(-20));
-    }
-
-    #[test]
     fn a_refused_transition_names_those_that_are_possible() {
         for (state, possible) in [("open", "; possible now: pause, close"), ("closed", ""), ("draft", "")] {
             let refused = r#"{"code":"invalid_transition","detail":"d"}"#;
@@ -772,59 +575,5 @@ mod tests {
             let failure = transition(&server.client(), &ID, "resume", Form::Text).unwrap_err();
             assert_eq!(failure.to_string(), format!("invalid_transition: d{possible}"));
         }
-    }
-
-    #[test]
-    fn a_sale_shows_the_guards_that_are_on() {
-        let shown = |set: Value| {
-            let all = SaleGuards::default().with(set.as_object().unwrap().clone()).unwrap();
-            guards(&all).join(", ")
-        };
-        assert_eq!(shown(json!({})), "");
-        let on = json!({"purchase_token": true, "challenge": "captcha", "holds_max": 2, "unpaid_cooldown_seconds": 60,
-            "waiting_room": true});
-        assert_eq!(
-            shown(on),
-            "admission_seconds 300, admissions_per_second 100, captcha_proof_cost 4000, challenge captcha, \
-             holds_max 2, purchase_token, unpaid_cooldown_seconds 60, waiting_room"
-        );
-    }
-
-    #[test]
-    fn preloading_shows_every_shard_and_the_state() {
-        let shard = |shard, a, b| {
-            json!({"shard": shard, "epoch": 1, "available": {"a": a, "b": b}, "held": {}, "sold": {}, "sent": {},
-                "received": {}, "in_transit": {}, "undrained_events": 0})
-        };
-        for (state, note) in [("open", ""), ("closed", ": it sells no more")] {
-            let loaded = json!({"state": state, "shards": [shard(0, 3, 1), shard(1, 2, 0)]});
-            assert_eq!(
-                answer::read::<Loaded>(&loaded).unwrap().describe(&ID),
-                format!(
-                    "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\nsale {ID} is {state}{note}\n"
-                )
-            );
-        }
-    }
-
-    #[test]
-    fn a_sale_shows_its_items_aligned_and_a_guard_of_a_later_version_is_no_error() {
-        let mut sale = draft();
-        sale["guards"] = json!({"holds_max": 3, "horoscope": true});
-        let text = describe(&answer::read(&sale).unwrap(), None);
-        let starts = human::moment("2026-11-22T09:00:00Z").unwrap();
-        assert!(text.contains(&format!("starts at       {starts}\n")), "{text}");
-        assert!(text.contains("guards          holds_max 3\n"), "{text}");
-        let line = "TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n";
-        assert!(text.contains(line), "{text}");
-        assert!(text.contains("description     Warm things, once a year.\n"), "{text}");
-        let more = "TSHIRT-M  T-shirt  M       https://images.example/t-shirt.jpg  Organic cotton. Wash at 30 °C.\n";
-        assert!(text.ends_with(more), "{text}");
-        let item = sale["items"][0].as_object_mut().unwrap();
-        for member in ["description", "image_url", "group", "option"] {
-            item.remove(member);
-        }
-        let text = describe(&answer::read(&sale).unwrap(), None);
-        assert!(text.ends_with(line), "{text}");
     }
 }
