@@ -1,21 +1,23 @@
 //! The commands' client of the HTTP API. It sends one blocking request at a time, limits every wait, and turns every
 //! refusal into one line `code: detail`.
 
-use super::Failure;
-use super::answer::Form;
+mod args;
+mod error;
+
 use super::output::one_line;
-use super::setting;
-use crate::config::ADMIN_KEY;
+use super::{Failure, setting};
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use crate::stderr;
+pub use args::ApiArgs;
+pub use error::CallError;
+use error::refusal;
 use serde_json::Value;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Once;
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 
 /// The limit of a whole request with its answer: longer than the server's own limit for an operator's request.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(20);
@@ -34,109 +36,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 /// The content type of most answers.
 const JSON: &str = "application/json";
 
-/// The variable of the operator's name.
-const OPERATOR: &str = "FLASHSALE_OPERATOR";
-
-/// Where `flashsale up` and `flashsale serve` listen by default.
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
-
-/// How a command reaches the API, the name that it gives there, and how it prints the answer.
-#[derive(Debug, clap::Args)]
-pub struct ApiArgs {
-    /// Address of the API; default: http://127.0.0.1:8080.
-    #[arg(long, env = "FLASHSALE_URL", value_name = "URL", global = true)]
-    url: Option<String>,
-    /// PEM file with the authority of the API's certificate, or with the certificate itself; default: Mozilla's list
-    /// of authorities.
-    #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
-    cacert: Option<String>,
-    /// The operator's name in the audit log, which the server does not check; default: the login name.
-    #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
-    operator: Option<String>,
-    /// Print JSON: the server's answer, or all entries of a list as one array.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Print ids alone, one a line; nothing if the answer has none. Views and reports ignore it.
-    #[arg(short, long, global = true, conflicts_with = "json")]
-    quiet: bool,
-}
-
-impl ApiArgs {
-    pub fn form(&self) -> Form {
-        match (self.json, self.quiet) {
-            (true, _) => Form::Json,
-            (false, true) => Form::Ids,
-            (false, false) => Form::Text,
-        }
-    }
-
-    /// A client that speaks as the operator.
-    ///
-    /// # Errors
-    /// `Usage` when the address, the file of certificates or the operator's name is wrong, or `FLASHSALE_ADMIN_KEY` is
-    /// missing.
-    pub fn operator(&self) -> Result<Client, Failure> {
-        self.operator_within(REQUEST_LIMIT)
-    }
-
-    /// Like [`ApiArgs::operator`], with another limit on each request.
-    pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
-        let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
-        Ok(client.proven_by(ADMIN_KEY).called(name))
-    }
-
-    /// A client that authenticates with `bearer`, or not at all.
-    ///
-    /// # Errors
-    /// `Usage` when the address or the file of certificates is wrong.
-    pub fn client(&self, bearer: Option<String>) -> Result<Client, Failure> {
-        self.client_within(bearer, REQUEST_LIMIT)
-    }
-
-    /// Like [`ApiArgs::client`], with another limit on each request.
-    pub fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
-        let uri = self.url().parse::<Uri>().unwrap_or_default();
-        let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
-        if bearer.is_some() && is_open {
-            // A command may need two clients.
-            static WARNED: Once = Once::new();
-            WARNED.call_once(|| {
-                stderr::line(format_args!(
-                    "flashsale: warning: {} gets a key or token unencrypted; use https where others can read the network",
-                    self.url()
-                ));
-            });
-        }
-        let tls = match self.cacert.as_deref().filter(|file| !file.is_empty()) {
-            Some(file) => TlsConfig::builder()
-                .root_certs(RootCerts::new_with_certs(&certificates(file)?))
-                .build(),
-            None => TlsConfig::default(),
-        };
-        Client::new(tls, self.url(), bearer, limit)
-    }
-
-    /// Compose files and shells set an empty variable for "not set".
-    fn url(&self) -> &str {
-        let given = self.url.as_deref().filter(|url| !url.is_empty());
-        given.unwrap_or(DEFAULT_URL)
-    }
-}
-
-/// The operator's name: the given one, else the login name if that is valid.
-fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<OperatorName>, Failure> {
-    // Compose files and shells set an empty variable for "not set".
-    match said.filter(|name| !name.is_empty()) {
-        Some(name) => name.parse().map(Some).map_err(|wrong| {
-            Failure::Usage(format!(
-                "--as or {OPERATOR} {wrong}: set it to your name, or leave it out"
-            ))
-        }),
-        None => Ok(login.and_then(|login| login.parse().ok())),
-    }
-}
-
 /// An answer of 2xx.
 #[derive(Debug)]
 pub struct Answer {
@@ -144,96 +43,6 @@ pub struct Answer {
     pub body: Value,
     /// The version of the resource in the body, if it has one.
     pub etag: Option<String>,
-}
-
-/// An answer that is not 2xx: problem+json from the API, anything from another server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub status: u16,
-    /// The reason, for machines.
-    pub code: String,
-    /// The reason, for people.
-    pub detail: String,
-    /// Seconds to wait before the next attempt.
-    pub retry_after: Option<String>,
-    /// Which setting may be wrong.
-    pub advice: Option<String>,
-    /// Whether it refuses a purchase whose key certainly has no order.
-    pub is_key_free: bool,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", one_line(&self.code), one_line(&self.detail))?;
-        if let Some(advice) = &self.advice {
-            write!(f, "; {}", one_line(advice))?;
-        }
-        match &self.retry_after {
-            Some(seconds) => write!(f, " (try again in {} s)", one_line(seconds)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Why a request has no answer of 2xx.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The server refused the request.
-    #[error("{0}")]
-    Refused(Refusal),
-    /// There is no answer, or none that can be understood. The server may have carried out the request.
-    #[error("{0}")]
-    NoAnswer(String),
-}
-
-impl CallError {
-    /// Whether the same request may succeed a little later.
-    #[must_use]
-    pub fn may_pass(&self) -> bool {
-        match self {
-            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
-            Self::NoAnswer(_) => true,
-        }
-    }
-
-    /// The code of a refusal; empty if there is no answer.
-    #[must_use]
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Refused(refusal) => &refusal.code,
-            Self::NoAnswer(_) => "",
-        }
-    }
-
-    /// The wait that the server asks for.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
-            Self::NoAnswer(_) => None,
-        }
-    }
-
-    /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
-    #[must_use]
-    pub fn with_advice(self, advice: &str) -> Failure {
-        if !self.may_pass() {
-            return self.into();
-        }
-        match self {
-            Self::Refused(refusal) => Failure::No(format!("{refusal}; {advice}")),
-            Self::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {advice}")),
-        }
-    }
-}
-
-impl From<CallError> for Failure {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Refused(refusal) => Self::No(refusal.to_string()),
-            CallError::NoAnswer(message) => Self::Fault(anyhow::Error::msg(message)),
-        }
-    }
 }
 
 /// A client of one server, for one caller.
@@ -476,24 +285,6 @@ impl Client {
     }
 }
 
-fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
-    let wrong = |why: &str| Failure::Usage(format!("--cacert or FLASHSALE_CACERT names {file}, {why}"));
-    let text = std::fs::read(file).map_err(|error| {
-        wrong(&format!(
-            "which cannot be read ({error}); name a PEM file that this user may read"
-        ))
-    })?;
-    let certificate = |item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    };
-    let found: Vec<_> = parse_pem(&text).filter_map(certificate).collect();
-    if found.is_empty() {
-        return Err(wrong("in which there is no certificate; name a PEM file with one"));
-    }
-    Ok(found)
-}
-
 /// The URL at which a process on this machine reaches the listener at `address`.
 pub fn own_url(mut address: SocketAddr, is_tls: bool) -> String {
     if address.ip().is_unspecified() {
@@ -518,26 +309,6 @@ fn bad_url(url: &str, why: &str) -> Failure {
     ))
 }
 
-/// The refusal in an answer. If the body has no detail, its first characters stand for it.
-fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, bytes: &[u8]) -> Refusal {
-    let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
-    let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| {
-        let start: String = String::from_utf8_lossy(bytes).chars().take(200).collect();
-        Some(start)
-            .filter(|it| !it.trim().is_empty())
-            .unwrap_or_else(|| "no reason given".to_owned())
-    });
-    Refusal {
-        status,
-        code: text("code").unwrap_or_else(|| format!("HTTP {status}")),
-        detail,
-        retry_after,
-        advice,
-        is_key_free: problem["key_has_order"] == false,
-    }
-}
-
 /// The path of a sale in the operators' API, followed by `rest`.
 #[must_use]
 pub fn sale_path(id: impl std::fmt::Display, rest: &str) -> String {
@@ -548,6 +319,7 @@ pub fn sale_path(id: impl std::fmt::Display, rest: &str) -> String {
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
+    use crate::config::ADMIN_KEY;
 
     fn client(url: &str) -> Client {
         Client::new(
@@ -571,35 +343,6 @@ mod tests {
             request.to_lowercase().contains("authorization: bearer key\r\n"),
             "{request}"
         );
-    }
-
-    #[test]
-    fn an_operators_name_is_the_given_one_or_else_the_login() {
-        let called = |said, login| operator_name(said, login).map(|name| name.map(|it| it.as_str().to_owned()));
-        assert_eq!(called(Some("Ada"), Some("root")).unwrap().as_deref(), Some("Ada"));
-        let long = "x".repeat(65);
-        for none in [None, Some("")] {
-            assert_eq!(called(none, Some("root")).unwrap().as_deref(), Some("root"));
-            // A login name that is not valid is no error.
-            for login in [None, Some(""), Some("a\nb"), Some(&*long)] {
-                assert_eq!(called(none, login).unwrap(), None);
-            }
-        }
-        for wrong in [" ", "a\u{1b}[2J", &long] {
-            let Err(Failure::Usage(line)) = called(Some(wrong), None) else {
-                panic!("{wrong:?} is no name")
-            };
-            assert!(
-                line.starts_with("--as or FLASHSALE_OPERATOR must have 1 to 64"),
-                "{line}"
-            );
-            assert!(!line.contains('\u{1b}'), "{line}");
-        }
-        let server = MockServer::answering(&[(200, "{}")]);
-        let name = "王伟".parse().unwrap();
-        client(server.url()).called(Some(name)).get("/").unwrap();
-        let request = &server.requests()[0];
-        assert!(request.contains("x-operator: 王伟\r\n"), "{request}");
     }
 
     #[test]
@@ -636,26 +379,6 @@ mod tests {
             let line = client.get("/").unwrap_err().to_string();
             let path = address.trim_end_matches('/');
             assert!(line.contains(&format!("FLASHSALE_URL has the path {path}: ")), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_file_without_certificates_is_bad_usage() {
-        let folder = tempfile::tempdir().unwrap();
-        let empty = folder.path().join("empty.pem");
-        std::fs::write(&empty, "hunter2").unwrap();
-        for (file, expected) in [
-            ("/no/such/file", "cannot be read"),
-            (empty.to_str().unwrap(), "there is no"),
-        ] {
-            let Err(Failure::Usage(line)) = certificates(file) else {
-                panic!("{file} is no file of certificates")
-            };
-            assert!(
-                line.contains("FLASHSALE_CACERT") && line.contains(file) && line.contains(expected),
-                "{line}"
-            );
-            assert!(!line.contains("hunter2"), "{line}");
         }
     }
 
