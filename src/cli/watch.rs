@@ -5,26 +5,27 @@
 mod frame;
 mod history;
 mod screen;
+mod view;
+mod watched;
 
+use super::Failure;
 use super::answer::{self, Form, ShownSale};
 use super::client::{ApiArgs, CallError, Client, sale_path};
 use super::events::{Event, EventStream};
 use super::output::Reader;
-use super::{Failure, output};
-use crate::domain::sale::SaleState;
-use crate::http::admin::live_sample::{LivePoint, LiveSample};
-use crate::stderr;
+use crate::http::admin::live_sample::LivePoint;
 use anyhow::Context as _;
 use clap::ColorChoice;
 use frame::Frame;
-use history::History;
-use screen::{Screen, Wish};
+use screen::Wish;
 use serde::de::DeserializeOwned;
 use std::io::{IsTerminal as _, Read};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
+use view::{Style, View};
+use watched::Watched;
 
 /// How long one answer may take: the server's own limit for a request of an operator.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -37,13 +38,6 @@ const LATE: Duration = Duration::from_secs(30);
 const EVENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// How many events may wait to be shown.
 const EVENTS_MAX: usize = 16;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Redraw,
-    Lines,
-    Json,
-}
 
 /// The waits between two attempts to open the stream. The wait doubles after each attempt without a sample, from
 /// `shortest` to `longest`. Each `tick` the view notices silence and, on a terminal, keys.
@@ -238,175 +232,10 @@ fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
     answer::read(&value)
 }
 
-/// What is known of the sale so far.
-#[derive(Default)]
-struct Watched {
-    /// The view; `None` until the sale has been read.
-    frame: Option<Frame>,
-    history: History,
-    samples: u64,
-}
-
-impl Watched {
-    /// Adds a sample; returns whether the sale is over. While Postgres is away, the units are those of Redis alone.
-    fn take(&mut self, sample: LiveSample) -> bool {
-        self.samples += 1;
-        self.history.note(&sample);
-        let Some(frame) = &mut self.frame else { return false };
-        frame.troubles = troubles(&sample);
-        frame.point = sample.point;
-        match (sample.sale, sample.stock) {
-            (Some(sale), _) => {
-                (frame.state, frame.starts_at, frame.ends_at) = (sale.state, sale.starts_at, sale.ends_at);
-                (frame.items, frame.shards) = (sale.items, sale.shards);
-                frame.undrained_events = sale.undrained_events;
-                frame.findings = Some((sale.orders, sale.alerts));
-                sale.state == SaleState::Closed && sale.undrained_events == 0
-            }
-            (None, Some(stock)) => {
-                (frame.items, frame.shards) = (stock.items, stock.shards);
-                frame.undrained_events = stock.undrained_events;
-                false
-            }
-            (None, None) => false,
-        }
-    }
-}
-
-/// What a sample lacks, and why.
-fn troubles(sample: &LiveSample) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    let mut add = |what: String, why: Option<&String>| {
-        if let Some(why) = why {
-            all.push((what, why.clone()));
-        }
-    };
-    add("Redis does not answer".to_owned(), sample.health.redis.fault.as_ref());
-    add(
-        "Postgres does not answer".to_owned(),
-        sample.health.postgres.fault.as_ref(),
-    );
-    let what = match (&sample.sale, &sample.stock) {
-        (Some(_), _) => None,
-        (None, Some(_)) => Some("the units are from Redis alone, the orders are old"),
-        (None, None) => Some("units and orders are old"),
-    };
-    if let Some(what) = what {
-        let unknown = "no reason given".to_owned();
-        add(what.to_owned(), Some(sample.fault.as_ref().unwrap_or(&unknown)));
-    }
-    add(
-        "refusals and times are of one instance alone".to_owned(),
-        sample.others_fault.as_ref(),
-    );
-    for instance in &sample.instances {
-        let why = instance.silent_seconds.map(|silent| format!("for {silent:.0} s"));
-        add(format!("{} is silent", output::one_line(&instance.name)), why.as_ref());
-    }
-    all
-}
-
-/// What has been shown, and since when the server has been silent.
-struct View {
-    style: Style,
-    has_color: bool,
-    /// On a terminal, after the sale has been read.
-    screen: Option<Screen>,
-    /// The last line elsewhere.
-    shown: String,
-    lost_since: Option<Instant>,
-}
-
-impl View {
-    fn show(&mut self, data: &str, watched: &Watched) -> Result<Reader, Failure> {
-        match self.style {
-            Style::Json => output::write(&format!("{}\n", output::one_line(data))),
-            Style::Redraw => {
-                self.draw(watched, None)?;
-                Ok(Reader::There)
-            }
-            Style::Lines => {
-                let Some(frame) = &watched.frame else {
-                    return Ok(Reader::There);
-                };
-                let line = frame.line();
-                if line == self.shown {
-                    return Ok(Reader::There);
-                }
-                let reader = output::write(&format!("{} {line}\n", frame.now().format("%H:%M:%S%.3fZ")))?;
-                self.shown = line;
-                Ok(reader)
-            }
-        }
-    }
-
-    /// Waits before the next attempt. On a terminal it meanwhile shows how long there has been no news.
-    fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration, tick: Duration) -> Result<Wish, Failure> {
-        let began = Instant::now();
-        let since = *self.lost_since.get_or_insert_with(|| {
-            // Once an outage: a log with a line a second would be of no use.
-            if self.style != Style::Redraw {
-                stderr::line(format_args!("flashsale: {trouble}; trying again"));
-            }
-            began
-        });
-        let trouble = format!("{trouble}; trying again");
-        while let Some(left) = pause.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            self.silent(since, &trouble, watched)?;
-            if self.attend(watched)? == Wish::Leave {
-                return Ok(Wish::Leave);
-            }
-            thread::sleep(left.min(tick));
-        }
-        Ok(Wish::Stay)
-    }
-
-    /// On a terminal, shows beside the last numbers how long there has been no news.
-    fn silent(&mut self, since: Instant, trouble: &str, watched: &Watched) -> Result<(), Failure> {
-        if self.style != Style::Redraw {
-            return Ok(());
-        }
-        let notice = format!("no news for {} s: {trouble}", since.elapsed().as_secs());
-        self.draw(watched, Some(notice))
-    }
-
-    fn draw(&mut self, watched: &Watched, notice: Option<String>) -> Result<(), Failure> {
-        let Some(frame) = &watched.frame else { return Ok(()) };
-        let screen = match &mut self.screen {
-            Some(screen) => screen,
-            none => none.insert(Screen::open(self.has_color)?),
-        };
-        screen.draw(frame, &watched.history, notice)
-    }
-
-    /// Obeys the keys on a terminal.
-    fn attend(&mut self, watched: &Watched) -> Result<Wish, Failure> {
-        match (&mut self.screen, &watched.frame) {
-            (Some(screen), Some(frame)) => screen.attend(frame, &watched.history),
-            _ => Ok(Wish::Stay),
-        }
-    }
-
-    /// Gives the terminal back and leaves the last numbers on it.
-    fn close(&mut self, watched: &Watched) -> Result<(), Failure> {
-        let screen = self.screen.take();
-        let line = watched.frame.as_ref().filter(|_| screen.is_some()).map(Frame::line);
-        drop(screen);
-        line.map_or(Ok(()), |line| output::print(&format!("{line}\n")))
-    }
-
-    fn regained(&mut self) {
-        if self.lost_since.take().is_some() && self.style != Style::Redraw {
-            stderr::line("flashsale: the server answers again");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::mock_server::{MockServer, live_sample};
-    use serde_json::{Value, json};
 
     const COURSE: &str = "retry: 2000\n\nevent: course\ndata: []\n\n:\n\n";
 
@@ -487,52 +316,5 @@ mod tests {
     fn a_server_that_stays_away_is_asked_less_and_less_often() {
         let pauses = [0, 1, 2, 5, 6, 7, 1000].map(|failed| pause_after(failed, PAUSES).as_secs());
         assert_eq!(pauses, [1, 1, 2, 16, 30, 30, 30]);
-    }
-
-    #[test]
-    fn while_postgres_is_away_the_units_are_those_of_redis() {
-        let sale: ShownSale = answer::read(&crate::http::admin::sales::example("open")).unwrap();
-        let mut watched = Watched {
-            frame: Some(Frame::of(sale)),
-            ..Watched::default()
-        };
-        let mut take = |changes: &[(&str, Value)]| {
-            let is_over = watched.take(answer::read(&live_sample(changes)).unwrap());
-            let frame = watched.frame.as_ref().unwrap();
-            (is_over, frame.line(), frame.warnings())
-        };
-        let (state, undrained) = (("/sale/state", json!("closed")), "/sale/undrained_events");
-        let (is_over, line, _) = take(&[state.clone(), (undrained, json!(1))]);
-        assert!(!is_over && !line.contains("TROUBLE"), "{line}");
-        let stock = json!({"undrained_events": 0, "shards": [],
-            "items": [{"sku": "a", "total": 9, "available": 4, "held": 0, "sold": 0, "in_transit": 0}]});
-        // The state in Postgres is unknown, so the sale is not over.
-        let (is_over, line, _) = take(&[
-            ("/sale", Value::Null),
-            ("/stock", stock),
-            ("/fault", json!("no answer in time")),
-            ("/health/postgres/fault", json!("refused")),
-            ("/others_fault", json!("the same")),
-            (
-                "/instances",
-                json!([{"name": "a:1", "silent_seconds": null}, {"name": "b:1", "silent_seconds": 4.2}]),
-            ),
-        ]);
-        assert!(!is_over);
-        for part in [
-            "closed undrained 0",
-            "available 4",
-            "orders reserved 30",
-            "| TROUBLE Postgres does not answer | TROUBLE the units are from Redis alone, the orders are old",
-            "| TROUBLE refusals and times are of one instance alone | TROUBLE b:1 is silent",
-        ] {
-            assert!(line.contains(part), "no {part:?} in {line}");
-        }
-        assert!(!line.contains("a:1"), "{line}");
-        let (is_over, _, warnings) = take(&[("/sale", Value::Null), ("/fault", json!("nothing answers"))]);
-        assert!(!is_over);
-        let expected = "TROUBLE units and orders are old: nothing answers";
-        assert!(warnings.iter().any(|it| it == expected), "{warnings:?}");
-        assert!(take(&[state, (undrained, json!(0))]).0);
     }
 }
