@@ -1,34 +1,32 @@
 //! Parses a request's headers, path and body into values before any handler uses them: the caller, the key, the body.
 
+mod body;
+mod tokens;
+
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
-use crate::domain::hs256;
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
 use crate::domain::operator_keys::{OperatorKey, Role};
 use crate::flow::App;
-use crate::http::explain::{parse_json, parse_query};
+use crate::http::explain::parse_query;
 use crate::http::problem::Problem;
 use crate::http::{Api, found, gateway};
 use actix_web::dev::Payload;
-use actix_web::http::Method;
 use actix_web::http::header::{
-    ACCEPT, AUTHORIZATION, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, Header as _, HeaderMap, HeaderName, IF_MATCH,
-    IfMatch,
+    ACCEPT, AUTHORIZATION, AsHeaderName, Header as _, HeaderMap, HeaderName, IF_MATCH, IfMatch,
 };
-use actix_web::web::{Bytes, BytesMut, Data};
+use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
+pub(super) use body::{BODY_MAX, SALE_BODY_MAX};
+pub use body::{Body, Json};
 use chrono::{DateTime, Utc};
-use futures_util::StreamExt;
-use futures_util::future::{LocalBoxFuture, Ready, ready};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use quick_cache::sync::Cache;
+use futures_util::future::{Ready, ready};
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+pub use tokens::Tokens;
 
 /// The header with a client's name for a request, the same on every retry.
 pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -45,13 +43,6 @@ pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 static KEY_NAME: HeaderName = HeaderName::from_static("idempotency-key");
 static PURCHASE_TOKEN_NAME: HeaderName = HeaderName::from_static("x-purchase-token");
 static ADMISSION_NAME: HeaderName = HeaderName::from_static("x-admission");
-
-/// The most bytes of a body.
-pub(super) const BODY_MAX: usize = 16 * 1024;
-/// The most bytes of a body that creates or changes a sale: room for the most items with the longest names.
-pub(super) const SALE_BODY_MAX: usize = 1024 * 1024;
-/// The longest that a client may take to send a body.
-const BODY_TIME: Duration = Duration::from_secs(5);
 
 /// The shopper whose token came with the request.
 pub struct Shopper(pub UserId);
@@ -121,104 +112,7 @@ pub struct SalePath(pub SaleId);
 
 pub struct OrderPath(pub OrderId);
 
-/// The whole body, not parsed.
-pub struct Body(pub Bytes);
-
-pub struct Json<T>(pub T);
-
 pub struct Query<T>(pub T);
-
-/// Verifies shoppers' tokens: HS256 only, not expired, with a subject. A buyer sends the same token with each request,
-/// so valid tokens are cached until they expire.
-pub struct Tokens {
-    key: DecodingKey,
-    validation: Validation,
-    good: Cache<Box<str>, Good>,
-}
-
-/// The `aud` that a shopper's token must name, if it names any.
-const AUDIENCE: &str = "flashsale";
-/// How many valid tokens are cached, and the most bytes of one of them: some megabytes in total.
-const GOOD_MAX: usize = 20_000;
-const GOOD_LENGTH_MAX: usize = 512;
-
-/// A valid token in the cache.
-#[derive(Clone)]
-struct Good {
-    session: Session,
-    /// When it was verified (Unix seconds).
-    from: i64,
-}
-
-#[derive(Deserialize)]
-struct Claims {
-    sub: String,
-    /// Unix seconds, perhaps with a fraction (RFC 7519); so is `exp`.
-    iat: Option<f64>,
-    exp: f64,
-}
-
-impl Tokens {
-    /// Verifies tokens that were signed with this secret.
-    #[must_use]
-    pub fn new(secret: &[u8]) -> Self {
-        hs256::install();
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.leeway = 0;
-        validation.validate_nbf = true;
-        // A token without an audience passes; a token for another service does not (RFC 7519, section 4.1.3).
-        validation.set_audience(&[AUDIENCE]);
-        validation.set_required_spec_claims(&["exp", "sub"]);
-        Self {
-            key: DecodingKey::from_secret(secret),
-            validation,
-            good: Cache::new(GOOD_MAX),
-        }
-    }
-
-    /// The shopper whose token this is, and when it was issued.
-    #[must_use]
-    pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
-        let session = self.session(token)?;
-        Some((session.user, session.issued_at))
-    }
-
-    /// The shopper whose token this is, and the token's times.
-    #[must_use]
-    pub fn session(&self, token: &str) -> Option<Session> {
-        let now = Utc::now().timestamp();
-        // The cache's key is the whole token, so a token with one other bit does not match.
-        if let Some(good) = self.good.get(token).filter(|good| good.holds_at(now)) {
-            return Some(good.session);
-        }
-        let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
-            .ok()?
-            .claims;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a time that no clock will ever show ends at the bounds"
-        )]
-        let (issued_at, until) = (claims.iat.map(|at| at as i64), claims.exp as i64);
-        let user = claims.sub.parse().ok()?;
-        let session = Session { user, issued_at, until };
-        if token.len() <= GOOD_LENGTH_MAX {
-            let good = Good {
-                session: session.clone(),
-                from: now,
-            };
-            self.good.insert(token.into(), good);
-        }
-        Some(session)
-    }
-}
-
-impl Good {
-    /// Whether the token is still valid. False in its last second and after the clock went back: then it is verified
-    /// again.
-    fn holds_at(&self, now: i64) -> bool {
-        self.from <= now && now < self.session.until
-    }
-}
 
 pub(super) fn api(request: &HttpRequest) -> Result<&Api, Problem> {
     let data = request.app_data::<Data<Api>>();
@@ -365,79 +259,10 @@ from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")
 from_head!(OrderPath, |request: &HttpRequest| segment(request, "such order")
     .map(Self));
 
-impl FromRequest for Body {
-    type Error = Problem;
-    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let announced = request.headers().get(CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        let payload = payload.take();
-        let most = body_max(request);
-        Box::pin(async move {
-            // A body that is announced as too large is refused before it arrives.
-            if announced.is_some_and(|length| length > most as u64) {
-                return Err(too_large(most));
-            }
-            let body = tokio::time::timeout(BODY_TIME, read(payload, most)).await;
-            body.unwrap_or_else(|_| Err(Problem::invalid("the body did not come in time")))
-                .map(Self)
-        })
-    }
-}
-
-fn body_max(request: &HttpRequest) -> usize {
-    let sale = request.path().strip_prefix("/v1/admin/sales");
-    let is_sale = match *request.method() {
-        Method::POST => sale == Some(""),
-        Method::PUT | Method::PATCH => sale.is_some_and(|rest| rest.rfind('/') == Some(0)),
-        _ => false,
-    };
-    if is_sale { SALE_BODY_MAX } else { BODY_MAX }
-}
-
-fn too_large(most: usize) -> Problem {
-    Problem::new(Code::PayloadTooLarge, format!("this body has at most {most} bytes"))
-}
-
-async fn read(mut payload: Payload, most: usize) -> Result<Bytes, Problem> {
-    let mut body = BytesMut::new();
-    while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|error| Problem::invalid(format!("the body is broken: {error}")))?;
-        if body.len() + chunk.len() > most {
-            return Err(too_large(most));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body.freeze())
-}
-
-impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Json<T> {
-    type Error = Problem;
-    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let content_type = single_of(request.headers(), CONTENT_TYPE, CONTENT_TYPE.as_str());
-        let is_json = content_type.map(|it| it.is_none_or(is_json));
-        let body = Body::from_request(request, payload);
-        Box::pin(async move {
-            let Body(body) = body.await?;
-            if !is_json? {
-                return Err(Problem::invalid("Content-Type must be application/json"));
-            }
-            parse_json(&body).map(Json)
-        })
-    }
-}
-
 /// Whether a request names this content type in `Accept`. A wildcard names none.
 pub fn accepts(request: &HttpRequest, kind: &str) -> bool {
     let mut accepted = request.headers().get_all(ACCEPT);
     accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains(kind)))
-}
-
-/// Whether a content type is that of JSON, with any parameters.
-fn is_json(content_type: &str) -> bool {
-    let essence = content_type.split(';').next().unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
 }
 
 impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Query<T> {
@@ -450,17 +275,9 @@ impl<T: DeserializeOwned + JsonSchema + 'static> FromRequest for Query<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GOOD_LENGTH_MAX, Tokens, accepts};
+    use super::accepts;
     use actix_web::http::header::ACCEPT;
     use actix_web::test::TestRequest;
-    use chrono::Utc;
-    use jsonwebtoken::{EncodingKey, Header};
-    use serde_json::json;
-
-    fn signed(user: &str, expires_in: i64) -> String {
-        let claims = json!({"sub": user, "exp": Utc::now().timestamp() + expires_in});
-        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(b"secret")).unwrap()
-    }
 
     #[test]
     fn a_content_type_is_accepted_if_any_header_names_it() {
@@ -472,36 +289,5 @@ mod tests {
         };
         assert!(accepts_csv(&["text/csv"]) && accepts_csv(&["application/json", "text/html, text/csv;q=0.5"]));
         assert!(!accepts_csv(&[]) && !accepts_csv(&["application/json", "*/*"]));
-    }
-
-    #[test]
-    fn a_token_that_is_remembered_is_its_shoppers_until_it_expires() {
-        let (tokens, now) = (Tokens::new(b"secret"), Utc::now().timestamp());
-        let (ada, bob) = (signed("ada", 100), signed("bob", 100));
-        for _ in 0..2 {
-            assert_eq!(tokens.user(&ada).unwrap().0.as_str(), "ada");
-            assert_eq!(tokens.user(&bob).unwrap().0.as_str(), "bob");
-        }
-        let good = tokens.good.get(ada.as_str()).unwrap();
-        assert!(good.holds_at(now + 90));
-        assert!(!good.holds_at(good.session.until), "its last second is checked");
-        assert!(!good.holds_at(now + 1000), "it has expired");
-        assert!(!good.holds_at(good.from - 1), "the clock went back");
-    }
-
-    #[test]
-    fn what_is_wrong_or_too_long_is_not_remembered() {
-        let (tokens, good) = (Tokens::new(b"secret"), signed("ada", 100));
-        let (head, signature) = good.rsplit_once('.').unwrap();
-        let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
-        for token in [forged, signed("ada", -10), good[..good.len() - 1].to_owned()] {
-            assert!(tokens.user(&token).is_none());
-            assert!(tokens.good.get(token.as_str()).is_none());
-        }
-        let audience = "a".repeat(GOOD_LENGTH_MAX);
-        let claims = json!({"sub": "ada", "exp": Utc::now().timestamp() + 100, "for": audience});
-        let long = jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(b"secret")).unwrap();
-        assert!(tokens.user(&long).is_some());
-        assert!(tokens.good.get(long.as_str()).is_none());
     }
 }
