@@ -2,9 +2,10 @@
 //! table of problems, the rest from the modules below. A test compares it with the table of routes. Every other test
 //! compares its answers with it.
 
+pub mod description;
 mod examples;
 mod guide;
-pub mod operation;
+mod operation;
 pub(super) mod schemas;
 
 use crate::http::ROUTES as ALL_ROUTES;
@@ -13,12 +14,12 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
 use crate::http::problem::ProblemBody;
 use actix_web::{HttpRequest, HttpResponse};
+pub use description::Description;
+use description::Undescribed;
 pub use examples::{Language, VARIABLES};
 pub use guide::chapters;
-pub use operation::{
-    Description, EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, SESSION_ID, Who,
-};
-use operation::{OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER, Undescribed};
+pub use operation::{EVENT_STREAM, Group, Header, KEY, ORDER_ID, Operation, Parameter, SALE_ID, SESSION_ID, Who};
+use operation::{OPERATOR, PROVIDER, SESSION, SESSION_TOKEN, SHOPPER};
 pub use schemas::{Schemas, elements};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
