@@ -4,23 +4,23 @@
 //! move, the two may differ. So a shard or an item that differs is counted again; one that has agreed once is done.
 //! The events that the ledger lacks are added up page by page, so memory does not grow with the backlog.
 
-use crate::domain::event::{Event, Position};
+mod backlog;
+mod compare;
+
+use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::order::OrderState;
-use crate::domain::report::{Audit, Counters, ItemAudit, LedgerSide, StockSide};
+use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::flow::App;
-use crate::ledger::audit::{Misfit, ShardBooks, ShardSums, Sums};
-use crate::ledger::outbox::Message;
-use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::total;
-use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
-use crate::stock::transfer::{Destination, Transfer};
+use crate::ledger::audit::{Misfit, Sums};
+use crate::stock::read_shard::ShardReading;
+pub(in crate::flow) use backlog::{Backlog, read};
+pub(in crate::flow) use compare::shard_differences;
+use compare::{Expected, Findings, compare_item, compare_shard};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 /// Rounds of comparing the two sides while they differ.
 const ROUNDS_MAX: u32 = 20;
@@ -133,27 +133,6 @@ fn units(sums: &Sums, sku: &Sku) -> (i64, i64) {
     })
 }
 
-/// The differences of a shard or an item.
-#[derive(Debug, Clone, Default)]
-pub(in crate::flow) struct Findings {
-    differences: Vec<String>,
-    /// Units that no place accounts for, or that two places do.
-    pub(in crate::flow) conservation: i64,
-    /// Held and sold units in which the two stores differ.
-    pub(in crate::flow) drift: i64,
-    /// Events that were not added up, so the drift is not known.
-    pub(in crate::flow) uncounted_events: i64,
-}
-
-/// What a shard should hold of an item, by the ledger, its events and the decisions that were not delivered to it yet.
-#[derive(Debug, Clone, Copy, Default)]
-struct Expected {
-    held: i64,
-    sold: i64,
-    undrained: i64,
-    undelivered: i64,
-}
-
 /// The comparison of a sale's two sides so far.
 #[derive(Default)]
 pub(in crate::flow) struct Count {
@@ -220,272 +199,5 @@ impl Count {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads a shard, and adds up the first `events` events after this position, which the ledger lacks.
-pub(in crate::flow) async fn read(
-    app: &App,
-    sale: &Sale,
-    shard: u16,
-    drained: Option<Position>,
-    events: usize,
-) -> Result<(ShardReading, Backlog), Fault> {
-    let mut reading = app.stock.read_shard(sale, shard, events).await?;
-    let mut backlog = Backlog::of(shard, drained, reading.undrained);
-    backlog.add(sale, &std::mem::take(&mut reading.events));
-    Ok((reading, backlog))
-}
-
-/// The events of a shard that the ledger lacks, added up page by page.
-pub(in crate::flow) struct Backlog {
-    shard: u16,
-    /// The ledger has the events up to here.
-    drained: Position,
-    /// The last event that was read.
-    read_to: Position,
-    /// Events of the reading that were not read yet.
-    left: i64,
-    added: usize,
-    pub(in crate::flow) units: BTreeMap<Sku, i64>,
-    /// The first and the last event of each gap.
-    pub(in crate::flow) gaps: Vec<(i64, i64)>,
-    /// The first and the last event of each run of events that cannot be read.
-    unreadable: Vec<(i64, i64)>,
-}
-
-impl Backlog {
-    /// A shard's backlog of `left` events. The ledger has those up to `drained`.
-    pub(in crate::flow) fn of(shard: u16, drained: Option<Position>, left: i64) -> Self {
-        Self {
-            shard,
-            drained: drained.unwrap_or(Position { epoch: 0, seq: 0 }),
-            read_to: Position { epoch: 0, seq: 0 },
-            left,
-            added: 0,
-            units: BTreeMap::new(),
-            gaps: Vec::new(),
-            unreadable: Vec::new(),
-        }
-    }
-
-    /// Adds the rest, up to about `events_max` events in all.
-    pub(in crate::flow) async fn read_on(mut self, app: &App, sale: &Sale, events_max: usize) -> Result<Self, Fault> {
-        let key = ShardKey::new(sale.id, self.shard);
-        while self.left > 0 && self.added < events_max {
-            let page = app.stock.events_after(key, self.read_to, EVENTS_MAX).await?;
-            if page.is_empty() {
-                break;
-            }
-            self.add(sale, &page);
-        }
-        Ok(self)
-    }
-
-    /// Adds those events of a page that belong to the reading; later purchases are left out.
-    fn add(&mut self, sale: &Sale, page: &[Event]) {
-        let left = usize::try_from(self.left).unwrap_or_default();
-        for event in page.iter().take(left) {
-            self.left -= 1;
-            self.added += 1;
-            // Events that the ledger has, and that are not trimmed yet, go first.
-            let (before, position) = (self.read_to.max(self.drained), event.position);
-            self.read_to = position;
-            if position <= self.drained {
-                continue;
-            }
-            if position.epoch == before.epoch && position.seq != before.seq + 1 {
-                self.gaps.push((before.seq + 1, position.seq - 1));
-            }
-            let reserved = event.reserved.as_ref().ok();
-            match reserved.and_then(|it| Some((sale.items.get(usize::from(it.item))?, it.quantity))) {
-                Some((item, quantity)) => *self.units.entry(item.sku.clone()).or_default() += i64::from(quantity),
-                None => match self.unreadable.last_mut() {
-                    Some((_, last)) if *last + 1 == position.seq => *last = position.seq,
-                    _ => self.unreadable.push((position.seq, position.seq)),
-                },
-            }
-        }
-    }
-}
-
-/// The differences between a shard and what the ledger expects of it.
-pub(in crate::flow) fn shard_differences(sale: &Sale, books: &ShardBooks, reading: &ShardReading) -> Vec<String> {
-    let mut backlog = Backlog::of(reading.shard, books.position, reading.undrained);
-    backlog.add(sale, &reading.events);
-    let mut sums = ShardSums {
-        position: books.position,
-        units: books.units.clone(),
-        undelivered: BTreeMap::new(),
-    };
-    for message in &books.waiting {
-        if let Message::Resolve {
-            sku, quantity, state, ..
-        } = message
-            && let Ok(sku) = sku.parse::<Sku>()
-        {
-            let (units, paid) = sums.undelivered.entry(sku).or_default();
-            *units += quantity;
-            *paid += if state == OrderState::Paid.as_str() {
-                *quantity
-            } else {
-                0
-            };
-        }
-    }
-    compare_shard(sale, &sums, &backlog, reading).0.differences
-}
-
-fn compare_shard(
-    sale: &Sale,
-    sums: &ShardSums,
-    backlog: &Backlog,
-    reading: &ShardReading,
-) -> (Findings, BTreeMap<Sku, Expected>) {
-    let at = format!("shard {}", reading.shard);
-    let (mut findings, mut cells) = (Findings::default(), BTreeMap::new());
-    let differences = &mut findings.differences;
-    if backlog.left > 0 {
-        findings.uncounted_events = backlog.left;
-        differences.push(format!(
-            "{at}: {} events wait for the ledger, more than are counted",
-            reading.undrained
-        ));
-    }
-    for (first, last) in &backlog.gaps {
-        differences.push(format!("{at}: events {first} to {last} are missing"));
-    }
-    for (first, last) in &backlog.unreadable {
-        differences.push(match first == last {
-            true => format!("{at}: event {first} cannot be read"),
-            false => format!("{at}: events {first} to {last} cannot be read"),
-        });
-    }
-    for item in &sale.items {
-        let of = |units: &BTreeMap<Sku, (i64, i64)>| units.get(&item.sku).copied().unwrap_or_default();
-        let undrained = backlog.units.get(&item.sku).copied().unwrap_or_default();
-        let ((held, sold), (undelivered, paid)) = (of(&sums.units), of(&sums.undelivered));
-        let cell = Expected {
-            held: held + undrained + undelivered,
-            sold: sold - paid,
-            undrained,
-            undelivered,
-        };
-        let (sku, counters) = (&item.sku, reading.counters(&item.sku));
-        if !counters.balance() {
-            findings.conservation += counters.imbalance().abs();
-            differences.push(format!(
-                "{sku}, {at}: the shard's own counters do not add up: {counters:?}"
-            ));
-        }
-        if backlog.left == 0 && (counters.held, counters.sold) != (cell.held, cell.sold) {
-            findings.drift += (counters.held - cell.held).abs() + (counters.sold - cell.sold).abs();
-            differences.push(format!(
-                "{sku}, {at}: the stock has {} held and {} sold, the ledger expects {} and {}",
-                counters.held, counters.sold, cell.held, cell.sold
-            ));
-        }
-        if counters.revoked > 0 {
-            differences.push(format!(
-                "{sku}, {at}: {} units are withheld for revoked orders",
-                counters.revoked
-            ));
-        }
-        cells.insert(sku.clone(), cell);
-    }
-    (findings, cells)
-}
-
-fn compare_item(sku: &Sku, expected: Expected, sums: &Sums, readings: &[ShardReading]) -> (ItemAudit, Findings) {
-    let owned = sums.stock.get(sku).copied().unwrap_or_default();
-    let counters = total(sku, readings);
-    let transfers = readings.iter().flat_map(|reading| &reading.transfers);
-    let transfers: Vec<&Transfer> = transfers.filter(|it| it.sku == *sku).collect();
-    let mut findings = Findings::default();
-    findings.check_granted(sku, owned, &counters, ungranted(sku, &sums.waiting, &transfers));
-    findings.check_transit(sku, &counters, &transfers);
-    if sums.pending_restocks == 0 {
-        findings.check_withdrawn(sku, &sums.waiting, &transfers);
-    }
-    let (held, sold) = units(sums, sku);
-    let audit = ItemAudit {
-        sku: sku.clone(),
-        total: owned,
-        stock: StockSide {
-            available: counters.available,
-            held: counters.held,
-            sold: counters.sold,
-            revoked: counters.revoked,
-            in_transit: counters.in_transit(),
-            undrained: expected.undrained,
-        },
-        ledger: LedgerSide {
-            held,
-            sold,
-            free: owned - held - sold,
-            unreleased: expected.undelivered,
-        },
-    };
-    (audit, findings)
-}
-
-/// The units of an item that wait for a grant, by the messages in the outbox. Below 0, they wait to be taken off one.
-fn ungranted(sku: &Sku, waiting: &[Message], transfers: &[&Transfer]) -> i64 {
-    let units = waiting.iter().map(|message| match message {
-        Message::Restock { sku: of, units, .. } if of == sku.as_str() => *units,
-        Message::Withdrawn { transfer } => {
-            let withdrawn = transfers.iter().filter(|it| it.id == *transfer);
-            -withdrawn.map(|it| it.units).sum::<i64>()
-        }
-        Message::Restock { .. }
-        | Message::State
-        | Message::Resolve { .. }
-        | Message::Ban { .. }
-        | Message::GiveBack { .. } => 0,
-    });
-    units.sum()
-}
-
-impl Findings {
-    /// Whether the shards account for what the sale owns.
-    fn check_granted(&mut self, sku: &Sku, owned: i64, counters: &Counters, ungranted: i64) {
-        let accounted = counters.granted - counters.withdrawn;
-        if accounted + ungranted != owned {
-            self.conservation += (accounted + ungranted - owned).abs();
-            self.differences.push(format!(
-                "{sku}: the sale owns {owned} units, its shards account for {accounted} and wait for {ungranted}"
-            ));
-        }
-    }
-
-    /// Whether the transfers of an item account for its units in transit.
-    fn check_transit(&mut self, sku: &Sku, counters: &Counters, transfers: &[&Transfer]) {
-        let in_transit = counters.in_transit();
-        let on_their_way: i64 = transfers.iter().map(|it| it.units).sum();
-        if in_transit < 0 || in_transit > on_their_way {
-            self.conservation += (in_transit - in_transit.clamp(0, on_their_way)).abs();
-            self.differences.push(format!(
-                "{sku}: {in_transit} units are in transit, {on_their_way} are written down"
-            ));
-        }
-    }
-
-    /// Whether units left for a withdrawal that was decided without them.
-    fn check_withdrawn(&mut self, sku: &Sku, waiting: &[Message], transfers: &[&Transfer]) {
-        let waiting: Vec<Uuid> = waiting.iter().filter_map(transfer_of).collect();
-        let to_ledger = transfers.iter().filter(|it| it.to == Destination::Ledger);
-        for it in to_ledger.filter(|it| !waiting.contains(&it.id)) {
-            self.differences.push(format!(
-                "{sku}: {} units left for a restock that is decided, and wait to come back",
-                it.units
-            ));
-        }
-    }
-}
-
-fn transfer_of(message: &Message) -> Option<Uuid> {
-    match message {
-        Message::Withdrawn { transfer } | Message::GiveBack { transfer, .. } => Some(*transfer),
-        Message::State | Message::Resolve { .. } | Message::Ban { .. } | Message::Restock { .. } => None,
     }
 }
