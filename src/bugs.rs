@@ -18,13 +18,11 @@ static SCRIPT: LazyLock<Option<[String; 3]>> = LazyLock::new(|| {
 });
 
 /// Whether this process runs with the bug of this name.
-#[must_use]
 pub fn has(name: &str) -> bool {
     ARE_POSSIBLE && NAME.as_deref() == Some(name)
 }
 
 /// A script's text, changed as the seeded bug of this process asks.
-#[must_use]
 pub fn script(name: &str, text: &'static str) -> Cow<'static, str> {
     if ARE_POSSIBLE
         && let Some([script, from, to]) = &*SCRIPT

@@ -328,7 +328,6 @@ impl Variable {
 }
 
 /// The table of all variables in Markdown.
-#[must_use]
 pub fn markdown() -> String {
     let row = |it: &Variable| {
         let more = match it.unset {

@@ -95,7 +95,6 @@ pub struct App {
 }
 
 impl App {
-    #[must_use]
     pub fn new(stock: Stock, ledger: Ledger) -> Self {
         let metrics = Arc::new(Metrics::default());
         Self {

@@ -166,7 +166,6 @@ impl Shared {
 }
 
 impl Api {
-    #[must_use]
     pub fn new(app: App, shared: Arc<Shared>) -> Self {
         Self {
             operators: Arc::new(app.for_operators()),

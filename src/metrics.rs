@@ -342,7 +342,6 @@ impl StockMetrics {
 
 impl Metrics {
     /// All metrics, as OpenMetrics or in the older text format.
-    #[must_use]
     pub fn encode(&self, as_open_metrics: bool) -> String {
         if let Some(bytes) = process::resident_memory() {
             self.resident_memory.set(bytes);
@@ -355,7 +354,6 @@ impl Metrics {
 }
 
 /// Now, in seconds since the epoch.
-#[must_use]
 pub fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.as_ref().map_or(0.0, Duration::as_secs_f64)

@@ -163,14 +163,12 @@ pub fn follow(span: &Span, traceparent: &str) {
 }
 
 /// The current request as the origin of later work, if the request is traced.
-#[must_use]
 pub fn origin() -> Option<Origin> {
     otlp::origin()
 }
 
 /// The current request as the parent of a span, if the request is traced. Otherwise the span begins a trace of its
 /// own.
-#[must_use]
 pub fn parent() -> Option<Id> {
     origin().and_then(|_| Span::current().id())
 }
@@ -217,7 +215,6 @@ impl BatchSpan {
     }
 
     /// The span, for fields and for the work within the batch.
-    #[must_use]
     pub const fn span(&self) -> &Span {
         &self.0
     }

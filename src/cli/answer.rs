@@ -88,7 +88,6 @@ pub fn table(entries: &[Value], columns: &[Column], instead: impl Fn(&Value, &st
 
 /// A member as a cell of a table: a text without quotes, or a dash if there is none. A member whose name ends as those
 /// of times and amounts do is shown as people write them.
-#[must_use]
 pub fn cell(of: &Value, member: &str) -> String {
     let value = match of.pointer(&format!("/{member}")) {
         None | Some(Value::Null) => return "-".to_owned(),
@@ -107,7 +106,6 @@ fn money(minor: Option<i64>, currency: &Value) -> Option<String> {
 }
 
 /// A value as text; a string has no quotes.
-#[must_use]
 pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -310,7 +310,6 @@ fn bad_url(url: &str, why: &str) -> Failure {
 }
 
 /// The path of a sale in the operators' API, followed by `rest`.
-#[must_use]
 pub fn sale_path(id: impl std::fmt::Display, rest: &str) -> String {
     format!("/v1/admin/sales/{id}{rest}")
 }

@@ -5,7 +5,6 @@ use chrono::{DateTime, Local, Offset as _, TimeZone, Utc};
 use std::fmt::Display;
 
 /// An amount in the currency's minor unit, such as `499.00 EUR`.
-#[must_use]
 pub fn money(minor: impl Into<i128>, currency: &str) -> String {
     let minor: i128 = minor.into();
     let sign = if minor < 0 { "-" } else { "" };
@@ -15,13 +14,11 @@ pub fn money(minor: impl Into<i128>, currency: &str) -> String {
 }
 
 /// An instant in the time zone of the terminal, such as `2026-11-27 21:00:05 +01:00`.
-#[must_use]
 pub fn instant(at: DateTime<Utc>) -> String {
     written(&at.with_timezone(&Local))
 }
 
 /// An instant of the API, as [`instant`] writes it; `None` if the text is none.
-#[must_use]
 pub fn moment(text: &str) -> Option<String> {
     let at = DateTime::parse_from_rfc3339(text).ok()?;
     Some(instant(at.to_utc()))

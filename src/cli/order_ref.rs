@@ -128,7 +128,6 @@ impl OrderRef {
 }
 
 /// The number of an order.
-#[must_use]
 pub fn number_of(order: &Value) -> Option<&str> {
     let id = order["id"].as_str()?;
     id.get(id.len().checked_sub(NUMBER)?..)

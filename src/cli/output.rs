@@ -70,7 +70,6 @@ pub fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
 pub const LINK_NOT_KEPT: &str = "its link is not written to the journal; start this once on a terminal to see the link";
 
 /// Whether standard output is systemd's journal, which keeps what is printed and shows it to other users.
-#[must_use]
 pub fn goes_to_journal() -> bool {
     let output = std::fs::metadata("/proc/self/fd/1");
     let output = output.map(|output| format!("{}:{}", output.dev(), output.ino()));
@@ -80,7 +79,6 @@ pub fn goes_to_journal() -> bool {
 /// Makes a text safe to print on one line of a terminal, since names come from outside. Control characters become
 /// spaces. Line separators, direction marks and invisible characters become `<U+…>`, so that two different names
 /// print differently.
-#[must_use]
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -100,7 +98,6 @@ pub struct Table {
 }
 
 impl Table {
-    #[must_use]
     pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         Self {
             rows: vec![headings.into_iter().map(Into::into).collect()],
@@ -112,7 +109,6 @@ impl Table {
     }
 
     /// The table as text, one line a row.
-    #[must_use]
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let layout: Vec<(usize, bool)> = (0..columns).map(|column| self.layout(column)).collect();

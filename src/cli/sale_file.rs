@@ -24,7 +24,6 @@ pub struct SaleFile {
 
 impl SaleFile {
     /// The failure for a refusal by the server with this `detail`, with the line of the file that it is about.
-    #[must_use]
     pub fn refused(&self, detail: &str) -> Failure {
         let (name, detail) = (&self.name, one_line(detail));
         Failure::Usage(match line_of(&self.text, &detail) {
@@ -163,7 +162,6 @@ fn moment(value: &toml::Value, now: DateTime<Utc>) -> Result<DateTime<Utc>, Stri
 }
 
 /// The line, counted from 1, that holds the byte at `offset`.
-#[must_use]
 pub fn line_at(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }

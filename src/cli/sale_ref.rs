@@ -30,7 +30,6 @@ pub enum SaleRef {
 }
 
 /// The text in lower case, if it is a prefix of an id that is long enough.
-#[must_use]
 pub fn prefix(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let pattern = "00000000-0000-0000-0000-000000000000";

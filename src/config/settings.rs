@@ -71,7 +71,6 @@ impl Settings {
     }
 
     /// The value of a variable from any source; `None` if nothing sets it.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.found.get(name).map(|found| found.value.as_str())
     }
@@ -96,13 +95,11 @@ impl Settings {
     }
 
     /// Names in the environment that begin like our variables and that nothing reads.
-    #[must_use]
     pub fn unknown(&self) -> &[Unknown] {
         &self.unknown
     }
 
     /// Every variable with its value, without secrets, and with its origin.
-    #[must_use]
     pub fn shown(&self) -> Vec<Shown> {
         let is_alone = self.is_alone();
         let shown = |variable: &Variable| {

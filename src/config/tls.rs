@@ -124,13 +124,11 @@ impl Tls {
         }
     }
 
-    #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 
     /// Whether the certificate is for this host, which is a name or an address.
-    #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
         let (Ok(own), Ok(name)) = (ParsedCertificate::try_from(&self.own), ServerName::try_from(host)) else {
             return false;

@@ -90,7 +90,6 @@ struct Message<'a> {
 
 impl AlertWebhook {
     /// The request that delivers a guard warning now.
-    #[must_use]
     pub fn delivery(&self, alert: &Alert, webhook_id: Uuid, now: DateTime<Utc>) -> Delivery {
         let message = Message {
             r#type: format!("alert.{}", alert.kind.as_str()),
@@ -110,7 +109,6 @@ impl AlertWebhook {
 }
 
 /// The wait after so many failed attempts: a second, doubled with each further one, up to an hour.
-#[must_use]
 pub fn retry_after(failed: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));
     RETRY_FIRST.saturating_mul(doubled).min(RETRY_MAX)

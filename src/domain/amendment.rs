@@ -132,7 +132,6 @@ impl Amendment {
     }
 
     /// Whether it has new texts of this item.
-    #[must_use]
     pub fn names(&self, sku: &Sku) -> bool {
         self.items.iter().any(|item| item.sku == *sku)
     }

@@ -53,7 +53,6 @@ pub const FOR_EVER: u32 = u32::MAX;
 
 impl Ban {
     /// The end of the ban in Unix seconds, rounded up; 0 if the account may buy.
-    #[must_use]
     pub fn until_seconds(&self) -> u32 {
         match (self.lifted_at, self.banned_until) {
             (Some(_), _) => 0,
@@ -66,7 +65,6 @@ impl Ban {
     }
 
     /// The tokens that the ban has invalidated, if it ended sessions.
-    #[must_use]
     pub fn ended_sessions(&self) -> Option<EndedSessions> {
         let from = self.sessions_from?;
         Some(EndedSessions {
@@ -92,7 +90,6 @@ pub struct EndedSessions {
 impl EndedSessions {
     /// Whether a token that was issued at this time is invalid. A token without a time of issue is invalid while the
     /// ban is in force.
-    #[must_use]
     pub fn has_ended(self, issued_at: Option<i64>, now: DateTime<Utc>) -> bool {
         match issued_at {
             Some(issued_at) => issued_at < self.from,

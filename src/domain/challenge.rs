@@ -22,7 +22,6 @@ pub struct Challenge<'a> {
 
 impl Challenge<'_> {
     /// The name in Redis. With another shopper or sale, the same id gives another name, under which nothing is stored.
-    #[must_use]
     pub fn name(&self) -> Uuid {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.hash(b"challenge name", "");
         Uuid::from_bytes([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
@@ -30,7 +29,6 @@ impl Challenge<'_> {
 
     /// The digest of an answer, as it is stored. It hides the answer from a glance, not from a search: the letters of a
     /// captcha are few.
-    #[must_use]
     pub fn digest(&self, answer: &str) -> [u8; 32] {
         self.hash(b"challenge answer", answer)
     }

@@ -16,30 +16,25 @@ macro_rules! codes {
             pub const ALL: &[Self] = &[$(Self::$code),*];
 
             /// The code as it is sent.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$code => $name,)* }
             }
 
-            #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$code => $status,)* }
             }
 
             /// What the code means.
-            #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$code => $title,)* }
             }
 
             /// What happened, on the code's page. Words in backticks are code.
-            #[must_use]
             pub const fn cause(self) -> &'static str {
                 match self { $(Self::$code => $cause,)* }
             }
 
             /// What a client does about it, on the code's page. Words in backticks are code.
-            #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$code => $advice,)* }
             }

@@ -41,13 +41,11 @@ impl fmt::Debug for SessionSecret {
 
 impl SessionSecret {
     /// Needs random bytes.
-    #[must_use]
     pub const fn new(bytes: [u8; SECRET_LENGTH]) -> Self {
         Self(bytes)
     }
 
     /// The secret in a cookie, if we made it. Invented cookies are recognized without a query to Postgres.
-    #[must_use]
     pub fn parse(text: &str, admin_key: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (secret, check) = bytes.split_at_checked(SECRET_LENGTH)?;
@@ -57,7 +55,6 @@ impl SessionSecret {
     }
 
     /// The value of the cookie.
-    #[must_use]
     pub fn encode(&self, admin_key: &str) -> String {
         let check = self.mac(admin_key, OF_COOKIE);
         URL_SAFE_NO_PAD.encode([&self.0[..], &check[..CHECK_LENGTH]].concat())
@@ -65,20 +62,17 @@ impl SessionSecret {
 
     /// The digest by which Postgres knows the session. It does not reveal the secret, and a new operators' key changes
     /// it.
-    #[must_use]
     pub fn digest(&self, admin_key: &str) -> [u8; 32] {
         self.mac(admin_key, OF_LEDGER)
     }
 
     /// The token that pages send with every change. Another site's page can make the browser send the cookie, but
     /// cannot know this token.
-    #[must_use]
     pub fn request_token(&self, admin_key: &str) -> String {
         URL_SAFE_NO_PAD.encode(self.mac(admin_key, OF_REQUESTS))
     }
 
     /// Whether this is the session's request token. Takes the same time for every wrong one.
-    #[must_use]
     pub fn is_request_token(&self, admin_key: &str, given: &[u8]) -> bool {
         given.ct_eq(self.request_token(admin_key).as_bytes()).into()
     }
@@ -138,7 +132,6 @@ pub enum Actor {
 
 impl Actor {
     /// The actor as it is stored and shown.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Console(_) => "console",
@@ -147,7 +140,6 @@ impl Actor {
         }
     }
 
-    #[must_use]
     pub const fn session(self) -> Option<Uuid> {
         match self {
             Self::Console(id) => Some(id),
@@ -216,7 +208,6 @@ const REST: usize = 16;
 
 /// The part of a body that the audit log keeps: long texts are cut, and lists end where the room ends. A body that is
 /// not a JSON object leaves nothing; its action is refused later.
-#[must_use]
 pub fn detail(body: &[u8]) -> Map<String, Value> {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
         return Map::new();

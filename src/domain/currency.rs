@@ -8,7 +8,6 @@ pub const DIGITS: [(usize, &str); 3] = [
     (4, "CLF UYW"),
 ];
 
-#[must_use]
 pub fn digits(currency: &str) -> usize {
     let mut rows = DIGITS.iter();
     let row = rows.find(|(_, codes)| codes.split(' ').any(|code| code == currency));
@@ -16,7 +15,6 @@ pub fn digits(currency: &str) -> usize {
 }
 
 /// The digits of an amount before and behind the point. The amount is in the currency's minor unit.
-#[must_use]
 pub fn parts(minor: u128, currency: &str) -> (String, String) {
     let digits = digits(currency);
     let mut whole = format!("{minor:0>width$}", width = digits + 1);

@@ -9,14 +9,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 const LENGTH: usize = 18;
 
 /// The key derived from the secret, which it does not reveal.
-#[must_use]
 pub fn key(jwt_secret: &str) -> String {
     let hash = keyed_hash::of(jwt_secret.as_bytes(), &[b"flashsale development mode"]);
     URL_SAFE_NO_PAD.encode(&hash[..LENGTH])
 }
 
 /// The address of a page with the key in its fragment, which browsers do not send.
-#[must_use]
 pub fn link(page: &str, jwt_secret: &str) -> String {
     format!("{page}#development={}", key(jwt_secret))
 }

@@ -14,13 +14,11 @@ pub struct Position {
 
 impl Position {
     /// Whether a shard in this epoch may have written this position, and can go on after it.
-    #[must_use]
     pub const fn is_of(self, epoch: i64) -> bool {
         self.epoch == epoch && self.seq < i64::MAX
     }
 
     /// The number of the last drained event of `epoch`, if `self` is the last drained event of all.
-    #[must_use]
     pub const fn drained_of(self, epoch: i64) -> i64 {
         if self.epoch == epoch { self.seq } else { 0 }
     }
@@ -41,7 +39,6 @@ pub struct Event {
 
 impl Event {
     /// If only a worker of a newer version can read this event: why.
-    #[must_use]
     pub fn newer(&self) -> Option<&str> {
         match &self.reserved {
             Err(Unreadable::Newer(reason)) => Some(reason),
@@ -71,7 +68,6 @@ pub struct Origin {
 
 impl Origin {
     /// The form in an event.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 24] {
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&self.trace);
@@ -79,7 +75,6 @@ impl Origin {
         bytes
     }
 
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (trace, span) = bytes.split_first_chunk()?;
         Some(Self {

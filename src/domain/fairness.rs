@@ -21,7 +21,6 @@ const ADDRESS_BUCKETS: u64 = 8192;
 pub struct AccountHash(pub i64);
 
 impl AccountHash {
-    #[must_use]
     pub fn of(sale: SaleId, user: &UserId) -> Self {
         Self(i64::from_be_bytes(hash(sale, user.as_str().as_bytes()).to_be_bytes()))
     }
@@ -36,7 +35,6 @@ pub enum AddressGroup {
 
 impl AddressGroup {
     /// The name in SQL.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -48,7 +46,6 @@ impl AddressGroup {
 /// An IPv6 address, or an IPv4 address as one. Stands for its network if it is the network's first address.
 pub type Address = [u8; 16];
 
-#[must_use]
 pub fn address_bucket(sale: SaleId, address: Address) -> i32 {
     i32::try_from(hash(sale, &address) % ADDRESS_BUCKETS).unwrap_or_default()
 }
@@ -126,7 +123,6 @@ pub struct AddressShares {
 }
 
 impl FairnessReport {
-    #[must_use]
     pub fn of(counted: &[BucketUnits]) -> Self {
         let attempts = |bucket| units(counted, "attempts", bucket);
         let seen = |bucket| units(counted, "first_seen", bucket);

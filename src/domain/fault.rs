@@ -22,7 +22,6 @@ pub enum Fault {
 
 impl Fault {
     /// The fault's kind, as a metric label.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "unavailable",
@@ -34,7 +33,6 @@ impl Fault {
     }
 
     /// Whether a later attempt may succeed without any repair by a person.
-    #[must_use]
     pub const fn is_passing(&self) -> bool {
         // The process that finds an incomplete shard has it rebuilt.
         !matches!(self, Self::Bug(_))

@@ -30,7 +30,6 @@ macro_rules! layers {
             pub const NAMES: &[&str] = &[$($name),*];
 
             /// The guard's name in counts and metrics.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$layer => $name,)*
@@ -230,7 +229,6 @@ pub struct PageViewLimits {
 
 impl PageViewLimits {
     /// Whether views are counted at all.
-    #[must_use]
     pub const fn are_on(&self) -> bool {
         self.alert_above > 0 || self.ban_above > 0 || self.shadow_ban_above > 0
     }

@@ -4,7 +4,6 @@ use core::net::IpAddr;
 use std::fmt;
 
 /// Whether a URL with this host leads to this machine. Behind a proxy, `localhost` would be the proxy's own.
-#[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let address: Option<IpAddr> = bare.unwrap_or(host).parse().ok();
@@ -12,7 +11,6 @@ pub fn is_this_machine(host: &str) -> bool {
 }
 
 /// A host without its port.
-#[must_use]
 pub fn without_port(place: &str) -> &str {
     match place.rsplit_once(':') {
         // The colon may belong to an IPv6 address.
@@ -22,7 +20,6 @@ pub fn without_port(place: &str) -> &str {
 }
 
 /// Whether a page can have this text as an address: it has no white space, and nothing that ends an address.
-#[must_use]
 pub fn has_only_url_characters(text: &str) -> bool {
     text.bytes()
         .all(|it| it.is_ascii_graphic() && !b"\"'<>\\^`|".contains(&it))
@@ -38,7 +35,6 @@ pub struct Origin<'a> {
 
 impl<'a> Origin<'a> {
     /// `None` if the address has another scheme, no host, or a password, which every visitor could read.
-    #[must_use]
     pub fn of(address: &'a str) -> Option<Self> {
         let (scheme, rest) = address.split_once("://")?;
         let place = rest.split(['/', '?', '#']).next()?;
@@ -48,7 +44,6 @@ impl<'a> Origin<'a> {
     }
 
     /// Whether nobody on the network can change what comes from there.
-    #[must_use]
     pub fn is_secure(self) -> bool {
         self.scheme == "https" || is_this_machine(without_port(self.place))
     }

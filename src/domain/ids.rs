@@ -65,7 +65,6 @@ pub struct OrderId(pub Uuid);
 
 impl OrderId {
     /// The id of the order of `user` under `key`, in the sale with this number and secret.
-    #[must_use]
     pub fn derive(sale_number: u32, secret: &[u8; 32], user: &UserId, key: &IdempotencyKey) -> Self {
         // The user's length comes first, so no two pairs of user and key give the same message.
         let length = (user.0.len() as u64).to_be_bytes();
@@ -82,28 +81,24 @@ impl OrderId {
     }
 
     /// The bytes that stand for the order in its shopper's sliding window.
-    #[must_use]
     pub fn window_member(&self) -> [u8; 6] {
         let [.., a, b, c, d, e, f] = *self.0.as_bytes();
         [a, b, c, d, e, f]
     }
 
     /// Whether this can be the id of an order in the sale with this secret.
-    #[must_use]
     pub fn may_be_of(&self, secret: &[u8; 32]) -> bool {
         let bytes = self.0.as_bytes();
         bytes[4..6] == check(secret, bytes)
     }
 
     /// The least and the greatest id of an order in the sale with this number.
-    #[must_use]
     pub fn bounds_of_sale(number: u32) -> [Self; 2] {
         let least = u128::from(number) << 96;
         [least, least | (u128::MAX >> 32)].map(|id| Self(Uuid::from_u128(id)))
     }
 
     /// The number of the order's sale. Meaningless if the id is not an order's.
-    #[must_use]
     pub fn sale_number(&self) -> u32 {
         let [a, b, c, d, ..] = *self.0.as_bytes();
         u32::from_be_bytes([a, b, c, d])
@@ -131,7 +126,6 @@ fn check(secret: &[u8; 32], id: &[u8; 16]) -> [u8; 2] {
 pub struct UserId(String);
 
 impl UserId {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -155,12 +149,10 @@ pub struct IdempotencyKey(String);
 impl IdempotencyKey {
     /// Stands for the unknown key of an order of which only the id is known. Derived from the id. No client can send
     /// it.
-    #[must_use]
     pub fn forgotten(order: OrderId) -> Self {
         Self(format!("\u{7f}{order}"))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -182,7 +174,6 @@ impl FromStr for IdempotencyKey {
 pub struct Sku(String);
 
 impl Sku {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

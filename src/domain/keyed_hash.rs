@@ -19,7 +19,6 @@ pub fn begin(key: &[u8]) -> Hmac<Sha256> {
 }
 
 /// The HMAC of these parts, one after the other.
-#[must_use]
 pub fn of(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = begin(key);
     for part in parts {

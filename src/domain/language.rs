@@ -89,13 +89,11 @@ impl Language {
         (0..LANGUAGES.0.len()).map(Self)
     }
 
-    #[must_use]
     pub fn of_code(code: &str) -> Option<Self> {
         Self::all().find(|language| language.code() == code)
     }
 
     /// Its place in `all`.
-    #[must_use]
     pub const fn place(self) -> usize {
         self.0
     }
@@ -106,7 +104,6 @@ impl Language {
         Self((self.0 + 1) % LANGUAGES.0.len())
     }
 
-    #[must_use]
     pub fn code(self) -> &'static str {
         LANGUAGES.0[self.0].0
     }
@@ -115,49 +112,41 @@ impl Language {
         &LANGUAGES.0[self.0].1
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         &self.described().name
     }
 
-    #[must_use]
     pub fn english(self) -> &'static str {
         &self.described().english
     }
 
     /// The value of `lang` in HTML.
-    #[must_use]
     pub fn tag(self) -> &'static str {
         &self.described().tag
     }
 
     /// The tag of numbers and times.
-    #[must_use]
     pub fn form(self) -> &'static str {
         &self.described().form
     }
 
     /// The text of a key.
-    #[must_use]
     pub fn say(self, key: &str) -> &'static str {
         LANGUAGES.text(self.0, key)
     }
 
     /// The text of a key with one `{name}`, filled in.
-    #[must_use]
     pub fn say_with(self, key: &str, name: &str, value: &str) -> String {
         self.say(key).replace(&format!("{{{name}}}"), value)
     }
 }
 
 /// The languages with the texts of the shop's pages, as `words.js` has them.
-#[must_use]
 pub fn shop_json() -> String {
     LANGUAGES.of_shop().to_string()
 }
 
 /// The further texts of the console, as `console-words.js` has them.
-#[must_use]
 pub fn console_json() -> String {
     LANGUAGES.of_console().to_string()
 }

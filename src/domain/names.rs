@@ -25,12 +25,10 @@ macro_rules! names {
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The name in SQL and JSON.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|it| it.as_str() == name)
             }

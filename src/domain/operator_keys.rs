@@ -38,7 +38,6 @@ const RUN: [&str; 11] = [
 
 impl Role {
     /// Whether the role includes this action, which changes something.
-    #[must_use]
     pub fn may(self, action: &str) -> bool {
         match self {
             Self::View => false,
@@ -56,7 +55,6 @@ pub struct OperatorKey {
 }
 
 impl OperatorKey {
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -108,7 +106,6 @@ impl OperatorKeys {
     }
 
     /// The key with this text. Takes the same time for every wrong one of a length.
-    #[must_use]
     pub fn find(&self, given: &[u8]) -> Option<&Arc<OperatorKey>> {
         let mut found = None;
         for key in &self.0 {

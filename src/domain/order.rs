@@ -35,7 +35,6 @@ names! {
 
 impl OrderState {
     /// The state's code in packed records and script arguments.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Reserved => 0,
@@ -46,7 +45,6 @@ impl OrderState {
         }
     }
 
-    #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
@@ -86,13 +84,11 @@ pub struct Order {
 }
 
 impl Order {
-    #[must_use]
     pub const fn place(&self) -> OrderPlace {
         (self.created_at, self.id)
     }
 
     /// A new order, before Postgres has it.
-    #[must_use]
     pub fn held(
         id: OrderId,
         sale_id: SaleId,
@@ -135,7 +131,6 @@ pub struct OwnedOrder {
 pub type OrderPlace = (DateTime<Utc>, OrderId);
 
 /// The place before all orders of a moment.
-#[must_use]
 pub const fn start_of(at: DateTime<Utc>) -> OrderPlace {
     (at, OrderId(Uuid::nil()))
 }

@@ -20,7 +20,6 @@ impl Outages {
     ///
     /// Walks back from `now` over the time in which workers reached the ledger, until that time adds up to `window`.
     /// The holds that end now began there. The outages on the way extended them; earlier ones did not.
-    #[must_use]
     pub fn due(&self, now: Millis, window: Millis) -> Millis {
         self.0.iter().fold(now, |due, outage| {
             if due - outage.until < window {

@@ -24,7 +24,6 @@ pub struct Payment {
 
 impl Payment {
     /// The paid order, if the text is an order's id.
-    #[must_use]
     pub fn order(&self) -> Option<OrderId> {
         self.order_id.parse().ok()
     }
@@ -51,7 +50,6 @@ impl PaymentOutcome {
     pub const RECORDED: [Self; 4] = [Self::RefundDue, Self::Unmatched, Self::Pending, Self::Applied];
 
     /// The name in JSON and SQL.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "applied",
@@ -62,7 +60,6 @@ impl PaymentOutcome {
         }
     }
 
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::RECORDED.into_iter().find(|outcome| outcome.as_str() == name)
     }

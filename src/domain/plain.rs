@@ -22,7 +22,6 @@ pub const LINES_PATTERN: &str = concat!(
 );
 
 /// The pattern of a text that may also be empty.
-#[must_use]
 pub fn or_empty(pattern: &str) -> String {
     format!("^$|{pattern}")
 }
@@ -45,13 +44,11 @@ pub struct NotPlainLines {
 }
 
 /// Whether a character that is not a control character breaks a line or changes the order of the text after it.
-#[must_use]
 pub fn breaks_or_turns(it: char) -> bool {
     BREAKS.contains(&it) || ISOLATES.contains(&it)
 }
 
 /// Whether a character is invisible, so that two texts that differ only by it appear the same.
-#[must_use]
 pub fn is_unseen(it: char) -> bool {
     matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
@@ -64,7 +61,6 @@ macro_rules! plain_text {
         pub struct $name(String);
 
         impl $name {
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -33,7 +33,6 @@ const SILENT_SECONDS: f64 = 3.0;
 
 impl InstanceReport {
     /// Whether the instance's next report is overdue.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.age_seconds > SILENT_SECONDS
     }

@@ -46,18 +46,15 @@ macro_rules! refusals {
 
         impl Refusal {
             /// One of each, with defaults in place of their fields.
-            #[must_use]
             pub fn each() -> Vec<Self> {
                 vec![$(Self::$name $({ $field: <$type>::default() })?),*]
             }
 
-            #[must_use]
             pub const fn code(&self) -> Code {
                 match self { $(Self::$name { .. } => Code::$code,)* }
             }
 
             /// What is refused in this request, and what to do. Shoppers get it as `detail`.
-            #[must_use]
             pub fn detail(&self) -> String {
                 match *self { $(Self::$name $({ $field })? => {
                     // A sentence need not have the value.
@@ -67,25 +64,21 @@ macro_rules! refusals {
             }
 
             /// The guard that refused, if a guard did.
-            #[must_use]
             pub const fn guard(&self) -> Option<Layer> {
                 match self { $(Self::$name { .. } => $guard,)* }
             }
 
             /// Whether the key certainly has no order, if it was probed.
-            #[must_use]
             pub const fn is_key_free(&self) -> bool {
                 match self { $(Self::$name { .. } => refusals!($key),)* }
             }
 
             /// After how many milliseconds the same request may succeed, if that is known.
-            #[must_use]
             pub const fn wait_ms(&self) -> Option<Millis> {
                 match *self { $(Self::$name $({ $field })? => refusals!(member wait_ms $(of $field $field)?),)* }
             }
 
             /// The sale's state, if that is the reason.
-            #[must_use]
             pub const fn sale_state(&self) -> Option<SaleState> {
                 match *self { $(Self::$name $({ $field })? => refusals!(member state $(of $field $field)?),)* }
             }

@@ -34,20 +34,17 @@ impl Bound<'_> {
 
 impl TokenKeys {
     /// A purchase token that lasts until `expires_at` (Unix seconds).
-    #[must_use]
     pub fn sign(&self, bound: &Bound<'_>, expires_at: i64) -> String {
         self.seal(PURCHASE, &expires_at.to_string(), &bound.parts())
     }
 
     /// Whether this is a purchase token for `bound` that is valid at `now`.
-    #[must_use]
     pub fn is_good(&self, token: &str, bound: &Bound<'_>, now: i64) -> bool {
         let expires_at = self.open(PURCHASE, token, &bound.parts()).and_then(number);
         expires_at.is_some_and(|at| now < at && at <= now.saturating_add(LASTS_SECONDS + CLOCKS_APART))
     }
 
     /// A shopper's admission to a sale until `expires_at` (Unix seconds).
-    #[must_use]
     pub fn admit(&self, sale: SaleId, user: &UserId, expires_at: i64) -> String {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         self.seal(ADMISSION, &expires_at.to_string(), &bound)
@@ -55,7 +52,6 @@ impl TokenKeys {
 
     /// Whether this is a shopper's admission to a sale that is valid at `now`. Redis's clock set its end, so a few
     /// seconds of difference are allowed.
-    #[must_use]
     pub fn is_admitted(&self, token: &str, sale: SaleId, user: &UserId, now: i64) -> bool {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         self.open(ADMISSION, token, &bound)

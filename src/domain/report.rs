@@ -35,13 +35,11 @@ pub struct Counters {
 
 impl Counters {
     /// Whether this shard accounts for every unit that it got.
-    #[must_use]
     pub const fn balance(&self) -> bool {
         self.available >= 0 && self.held >= 0 && self.sold >= 0 && self.imbalance() == 0
     }
 
     /// The units that this shard accounts for, minus the units that it got.
-    #[must_use]
     pub const fn imbalance(&self) -> i64 {
         self.available + self.held + self.sold + self.revoked + self.out - self.granted - self.r#in
     }
@@ -63,7 +61,6 @@ impl Counters {
     }
 
     /// Units in transit: they have left a shard and not arrived at another or in Postgres.
-    #[must_use]
     pub const fn in_transit(&self) -> i64 {
         self.out - self.r#in - self.withdrawn
     }

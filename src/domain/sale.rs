@@ -85,7 +85,6 @@ pub struct Item {
 
 impl Item {
     /// An item that costs 1.00 EUR, named after its SKU. Benchmarks and tests begin with it.
-    #[must_use]
     pub fn plain(sku: Sku, stock: i64, per_user_limit: u32) -> Self {
         Self {
             name: sku.to_string(),
@@ -102,7 +101,6 @@ impl Item {
     }
 
     /// The price of so many units, in the currency's minor unit.
-    #[must_use]
     pub const fn price_of(&self, quantity: u32) -> i64 {
         self.price_minor.saturating_mul(quantity as i64)
     }
@@ -170,7 +168,6 @@ pub struct Sale {
 
 impl Sale {
     /// The version of the sale's terms; every change of them gives another.
-    #[must_use]
     pub fn version(&self) -> String {
         // Half of the digest is enough to distinguish versions.
         URL_SAFE_NO_PAD.encode(&digest(self)[..16])
@@ -189,45 +186,38 @@ impl fmt::Debug for SaleSecret {
 
 impl Sale {
     /// The sale's state at `now`.
-    #[must_use]
     pub fn state_at(&self, now: Millis) -> SaleState {
         self.lifecycle
             .seen_at(now, self.starts_at.timestamp_millis(), self.ends_at.timestamp_millis())
     }
 
     /// Whether Redis holds the sale's stock.
-    #[must_use]
     pub const fn is_in_stock(&self) -> bool {
         !self.retired && !matches!(self.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
     }
 
     /// The item with this SKU, and its position.
-    #[must_use]
     pub fn item(&self, sku: &Sku) -> Option<(u16, &Item)> {
         let position = self.items.iter().position(|item| item.sku == *sku)?;
         Some((u16::try_from(position).ok()?, self.items.get(position)?))
     }
 
     /// The shopper's home shard.
-    #[must_use]
     pub fn home_shard(&self, user: &UserId) -> u16 {
         home_shard(&self.secret.0, user, self.shards)
     }
 
     /// The id of the order that this shopper's key makes.
-    #[must_use]
     pub fn order_id(&self, user: &UserId, key: &IdempotencyKey) -> OrderId {
         OrderId::derive(self.number, &self.secret.0, user, key)
     }
 
     /// The guards that some shopper may have to pass.
-    #[must_use]
     pub fn shown_guards(&self) -> SaleGuards {
         self.guards.with_stages(&self.staged_guards)
     }
 
     /// Whether this shopper needs an admission.
-    #[must_use]
     pub fn waiting_room_for(&self, user: &UserId) -> Applied<bool> {
         self.applied(
             "waiting_room",
@@ -238,7 +228,6 @@ impl Sale {
     }
 
     /// Whether this shopper needs a purchase token.
-    #[must_use]
     pub fn purchase_token_for(&self, user: &UserId) -> Applied<bool> {
         self.applied(
             "purchase_token",
@@ -249,20 +238,17 @@ impl Sale {
     }
 
     /// What this shopper must solve for a purchase token.
-    #[must_use]
     pub fn challenge_for(&self, user: &UserId) -> Applied<ChallengeKind> {
         self.applied("challenge", user, self.guards.challenge, self.staged_guards.challenge)
     }
 
     /// The most unpaid holds of this shopper; 0 is no limit.
-    #[must_use]
     pub fn holds_max_for(&self, user: &UserId) -> u32 {
         self.applied("holds_max", user, self.guards.holds_max, self.staged_guards.holds_max)
             .value
     }
 
     /// How long this shopper may not buy after an unpaid hold; 0 is off.
-    #[must_use]
     pub fn cooldown_ms_for(&self, user: &UserId) -> Millis {
         let (seconds, stage) = (
             self.guards.unpaid_cooldown_seconds,
@@ -279,7 +265,6 @@ impl Sale {
         StageKey::derived(&self.secret.0).apply(guard, Some(user.as_str().as_bytes()), value, stage)
     }
 
-    #[must_use]
     pub fn payment_window_ms(&self) -> Millis {
         i64::from(self.payment_window_seconds) * 1000
     }

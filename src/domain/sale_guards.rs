@@ -63,7 +63,6 @@ macro_rules! guards {
             }
 
             /// The guards that are on, and the values that they use.
-            #[must_use]
             pub fn in_effect(&self) -> Map<String, Value> {
                 let Value::Object(mut all) = self.stored() else {
                     return Map::new();
@@ -141,7 +140,6 @@ macro_rules! stages {
             const NAMES: &[&str] = &[$(stringify!($name)),*];
 
             /// The stages in the stored guards. A stage that only a later version can read picks nobody.
-            #[must_use]
             pub fn from_stored(stored: &Value) -> Self {
                 Self { $($name: read(&stored[STAGED][stringify!($name)]),)* }
             }
@@ -171,7 +169,6 @@ fn read<T: DeserializeOwned>(stored: &Value) -> Option<Stage<T>> {
 }
 
 impl SaleStages {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -282,7 +279,6 @@ impl SaleGuards {
     }
 
     /// The stored form with stages. An instance without stages ignores them.
-    #[must_use]
     pub fn stored_with(&self, stages: &SaleStages) -> Value {
         let mut all = self.stored();
         if !stages.is_empty() {
@@ -293,7 +289,6 @@ impl SaleGuards {
 
     /// The stored form, without guards that are off. So an instance of an earlier version can read every sale that does
     /// not use a guard that it does not know.
-    #[must_use]
     pub fn stored(&self) -> Value {
         let mut all = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(all) = &mut all {

@@ -20,7 +20,6 @@ pub struct SaleMessage(BTreeMap<&'static str, String>);
 
 impl SaleMessage {
     /// A message of the ledger. A text in a language that this version lacks is left out.
-    #[must_use]
     pub fn from_stored(stored: &Value) -> Self {
         let text = |language: Language| {
             let code = language.code();
@@ -29,12 +28,10 @@ impl SaleMessage {
         Self(Language::all().filter_map(text).collect())
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.values().all(String::is_empty)
     }
 
-    #[must_use]
     pub fn text(&self, language: Language) -> Option<&str> {
         self.0.get(language.code()).map(String::as_str)
     }

@@ -98,7 +98,6 @@ pub struct CourseStep {
 }
 
 /// The seconds of a step, so that a course of `seconds` has at most [`STEPS_MAX`] steps.
-#[must_use]
 pub fn step_of(seconds: i64) -> i64 {
     // One more, since a course begins and ends within a step.
     const WIDTHS: [i64; 11] = [1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 21_600];

@@ -20,32 +20,27 @@ impl From<&str> for ReplicationId {
 pub struct Server(String);
 
 impl Server {
-    #[must_use]
     pub fn new(run_id: &str, replication_id: &str, earlier_replication_id: &str) -> Self {
         Self(format!("{run_id}-{replication_id}-{earlier_replication_id}"))
     }
 
     /// The whole name, as the ledger and the scripts have it.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The run id of the process. It stays the same until the process ends, also when the server becomes a replica.
-    #[must_use]
     pub fn run_id(&self) -> &str {
         self.0.split('-').next().unwrap_or_default()
     }
 
     /// Missing in a name that an earlier version stored.
-    #[must_use]
     pub fn replication_id(&self) -> Option<ReplicationId> {
         self.0.split('-').nth(1).map(ReplicationId::from)
     }
 
     /// Whether this server was a replica of `other` and was promoted since. If so, later writes of `other` do not
     /// belong to the sale.
-    #[must_use]
     pub fn has_taken_over_from(&self, other: &Self) -> bool {
         let earlier = self.0.split('-').nth(2);
         earlier.is_some() && earlier == other.0.split('-').nth(1)

@@ -6,7 +6,6 @@ use std::hash::Hasher;
 
 /// The shopper's home shard, which has all of the shopper's state for one sale. The sale's secret keys it, so shoppers
 /// cannot choose a shard by their names. It is fixed for the sale.
-#[must_use]
 pub fn home_shard(secret: &[u8; 32], user: &UserId, shards: u16) -> u16 {
     let mut key = [0; 16];
     key.copy_from_slice(&secret[..16]);
@@ -17,7 +16,6 @@ pub fn home_shard(secret: &[u8; 32], user: &UserId, shards: u16) -> u16 {
 }
 
 /// The share of `units` that `shard` gets when they are split evenly over `shards`, to the last unit.
-#[must_use]
 pub fn part(units: i64, shards: u16, shard: u16) -> i64 {
     let shards = i64::from(shards.max(1));
     units / shards + i64::from(i64::from(shard) < units % shards)

@@ -38,7 +38,6 @@ impl ShopLink {
     }
 
     /// The address with its places unfilled.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

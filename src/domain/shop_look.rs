@@ -62,14 +62,12 @@ impl Accent {
     }
 
     /// The colour, darker if links on a tinted ground need it.
-    #[must_use]
     pub fn light(&self) -> Tones {
         let accent = self.readable_on(LIGHT_GROUND, BLACK);
         Tones::of(accent, mixed(accent, BLACK, 3), WHITE)
     }
 
     /// The colour as light as links on a dark ground need it.
-    #[must_use]
     pub fn dark(&self) -> Tones {
         let accent = self.readable_on(DARK_GROUND, WHITE);
         Tones::of(accent, mixed(accent, WHITE, 5), DARK_INK)

@@ -29,19 +29,16 @@ pub struct Stage<T> {
 
 impl<T> Stage<T> {
     /// Whether the percentage is valid.
-    #[must_use]
     pub const fn has_percent(&self) -> bool {
         self.percent <= PERCENT_MAX
     }
 
     /// Whether the stage may pick anybody.
-    #[must_use]
     pub const fn picks_some(&self) -> bool {
         self.percent > 0
     }
 
     /// The same stage of another value.
-    #[must_use]
     pub fn with<U>(self, value: U) -> Stage<U> {
         Stage {
             value,
@@ -58,7 +55,6 @@ pub fn members_may_lack(schema: &mut Schema) {
 }
 
 /// A stage in JSON after a merge patch (RFC 7396) of its members.
-#[must_use]
 pub fn merged(before: Option<&Value>, changes: Map<String, Value>) -> Value {
     let mut stage = before.and_then(Value::as_object).cloned().unwrap_or_default();
     stage.extend(changes);
@@ -80,14 +76,12 @@ pub struct Applied<T> {
 pub struct StageKey([u8; 32]);
 
 impl StageKey {
-    #[must_use]
     pub fn derived(secret: &[u8]) -> Self {
         Self(keyed_hash::of(secret, &[b"flashsale staged guards"]))
     }
 
     /// What a guard with this value and this stage applies to a shopper. A shopper without an account and an address is
     /// picked only by a stage of all.
-    #[must_use]
     pub fn apply<T>(&self, guard: &str, shopper: Option<&[u8]>, value: T, stage: Option<Stage<T>>) -> Applied<T> {
         match stage.filter(|stage| self.picks(guard, shopper, stage.percent)) {
             None => Applied { value, shadow: None },

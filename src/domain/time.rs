@@ -7,13 +7,11 @@ use serde::Serializer;
 pub type Millis = i64;
 
 /// The instant at `millis`. Our clocks give values in range; any other becomes the epoch.
-#[must_use]
 pub fn from_millis(millis: Millis) -> DateTime<Utc> {
     Utc.timestamp_millis_opt(millis).single().unwrap_or_default()
 }
 
 /// Formats an instant like `2026-11-21T08:00:00.000Z`.
-#[must_use]
 pub fn format(at: &DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }

@@ -34,7 +34,6 @@ pub struct Member {
 
 impl Member {
     /// A shopper in the sale with this secret.
-    #[must_use]
     pub fn of(secret: &SaleSecret, user: &UserId) -> Self {
         let mut id = [0; 12];
         let mut lot = [0; 8];
@@ -59,7 +58,6 @@ pub struct Place {
 
 impl Place {
     /// How long after the start the shopper came; 0 for a lot.
-    #[must_use]
     pub fn came_after(&self) -> Millis {
         (self.place - (1 << LOT_BITS)).max(0)
     }
@@ -85,7 +83,6 @@ pub struct Line {
 impl Line {
     /// How many of this line have an earlier place. Between two samples that are not neighbours, places count as evenly
     /// spread.
-    #[must_use]
     pub fn before(&self, place: i64) -> i64 {
         let at = self.samples.partition_point(|(_, its)| *its < place);
         let Some((rank, from)) = at.checked_sub(1).and_then(|at| self.samples.get(at)) else {
@@ -134,7 +131,6 @@ pub enum Turn {
 
 impl TokenKeys {
     /// A shopper's ticket as text. It restores the place if the line is lost.
-    #[must_use]
     pub fn seal_ticket(&self, sale: SaleId, user: &UserId, ticket: Ticket) -> String {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         let Place { room, place } = ticket.place;
@@ -147,7 +143,6 @@ impl TokenKeys {
     }
 
     /// A shopper's ticket for a sale.
-    #[must_use]
     pub fn open_ticket(&self, ticket: &str, sale: SaleId, user: &UserId) -> Option<Ticket> {
         let bound = [sale.0.as_bytes().as_slice(), user.as_str().as_bytes()];
         let mut numbers = self.open(TICKET, ticket, &bound)?.split('-').map(str::parse::<i64>);

@@ -63,7 +63,6 @@ pub fn decode_secret(secret: &str) -> Result<Vec<u8>, SecretError> {
 }
 
 /// Signs a delivery. Returns the value of the header `webhook-signature`, `v1,<base64>`.
-#[must_use]
 pub fn sign(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) -> String {
     let digest = mac(secret, id, &timestamp.to_string(), body);
     format!("v1,{}", STANDARD.encode(digest))

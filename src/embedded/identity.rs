@@ -25,7 +25,6 @@ pub struct Identity {
 
 impl Identity {
     /// The name of this user, if other programs may use the same user.
-    #[must_use]
     pub fn shared(self) -> Option<&'static str> {
         let [_own, shared @ ..] = USERS;
         let is_it = |name: &&str| User::from_name(name).is_ok_and(|user| user.is_some_and(|user| user.uid == self.uid));

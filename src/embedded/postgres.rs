@@ -123,7 +123,6 @@ impl PostgresServer {
         Ok(postgres)
     }
 
-    #[must_use]
     pub fn url(&self) -> String {
         self.url_of(USER)
     }

@@ -90,17 +90,14 @@ impl RedisServer {
         Ok(redis)
     }
 
-    #[must_use]
     pub fn url(&self) -> String {
         format!("unix://{}", folder::in_url(&self.socket))
     }
 
-    #[must_use]
     pub const fn pid(&self) -> u32 {
         self.server.pid()
     }
 
-    #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub type Make = fn() -> String;
 
 /// The file of an instance's secrets, in a form that a shell can read.
-#[must_use]
 pub fn path(dir: &Path) -> PathBuf {
     dir.join("secrets.env")
 }
@@ -61,7 +60,6 @@ pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Resu
 }
 
 /// A random key of 32 bytes, in hexadecimal.
-#[must_use]
 pub fn random_key() -> String {
     rand::random::<[u8; 32]>().iter().fold(String::new(), |mut hex, byte| {
         // Writing to a String cannot fail.
@@ -71,7 +69,6 @@ pub fn random_key() -> String {
 }
 
 /// A random secret in the form of Standard Webhooks.
-#[must_use]
 pub fn random_webhook_secret() -> String {
     format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()))
 }

@@ -84,7 +84,6 @@ struct Known {
 }
 
 impl SaleBook {
-    #[must_use]
     pub fn new(ledger: Ledger) -> Self {
         let lists = Cache::builder().max_capacity(LISTS_MAX).time_to_live(LIST_FRESH);
         Self {
@@ -159,7 +158,6 @@ impl SaleBook {
         }
     }
 
-    #[must_use]
     pub fn knows(&self, id: SaleId) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.ids.contains(&id)
@@ -275,7 +273,6 @@ impl SaleBook {
     }
 
     /// The sale as this process last read it, if it is loaded; for while Postgres does not answer.
-    #[must_use]
     pub fn remembered(&self, id: SaleId) -> Option<Arc<Sale>> {
         let live = self.live_sale(|sale| sale.id == id);
         let loaded = self.loaded.get(&id);

@@ -18,7 +18,6 @@ pub struct Accounts {
 
 impl Accounts {
     /// Gives each account this quota.
-    #[must_use]
     pub fn new(quota: Quota) -> Self {
         Self {
             limiter: RateLimiter::dashmap(quota),

@@ -76,7 +76,6 @@ impl Default for KnownReads {
 }
 
 impl KnownReads {
-    #[must_use]
     pub fn has(&self, actor: ActorAt, read: &NewAction) -> bool {
         self.0.contains_key(&key(actor, read))
     }

@@ -24,7 +24,6 @@ pub struct Network(Ipv6Addr);
 pub struct Client(IpAddr);
 
 impl Client {
-    #[must_use]
     pub fn of(address: IpAddr) -> Self {
         // An IPv4 address may arrive on an IPv6 socket.
         match address.to_canonical() {
@@ -34,7 +33,6 @@ impl Client {
     }
 
     /// The client as a shopper that a stage may pick.
-    #[must_use]
     pub const fn bytes(self) -> [u8; 16] {
         match self.0 {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -43,7 +41,6 @@ impl Client {
     }
 
     /// The first addresses of the client and of its network, for the report of a sale.
-    #[must_use]
     pub fn groups(self) -> [Address; 2] {
         let both = match self.0 {
             IpAddr::V4(address) => {
@@ -56,7 +53,6 @@ impl Client {
     }
 
     /// The network of an IPv6 client, which has a limit; none for IPv4.
-    #[must_use]
     pub fn network(self) -> Option<Network> {
         match self.0 {
             IpAddr::V4(_) => None,
@@ -91,7 +87,6 @@ pub fn address<'a>(socket: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'
 }
 
 /// Whether the address is one of the trusted proxies.
-#[must_use]
 pub fn is_proxy(socket: IpAddr, proxies: &[IpNet]) -> bool {
     proxies.iter().any(|net| net.contains(&socket.to_canonical()))
 }

@@ -49,7 +49,6 @@ impl Default for ChallengeDrawer {
 
 impl ChallengeDrawer {
     /// With places for so many drawings at once.
-    #[must_use]
     pub fn new(places: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),

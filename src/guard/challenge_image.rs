@@ -19,7 +19,6 @@ const SIZE: (u32, u32) = (260, 110);
 const ATTEMPTS_MAX: u32 = 256;
 
 /// The letters of a picture in capitals, and the picture as PNG. None if it cannot be drawn.
-#[must_use]
 pub fn captcha() -> Option<(String, Vec<u8>)> {
     let letters: Vec<char> = LETTERS.chars().collect();
     let mut image = Captcha::new();
@@ -39,7 +38,6 @@ pub fn captcha() -> Option<(String, Vec<u8>)> {
 /// The key of a proof of work in hex, and the challenge for ALTCHA's widget (version 2, SHA-256). The solver tries
 /// counters, each for `cost` hashes, until one gives a key with the prefix in the challenge. The rest of that key
 /// proves the work. Drawing a challenge costs two attempts; checking an answer costs none.
-#[must_use]
 pub fn proof_of_work(cost: u32, expires_at: i64) -> Option<(String, altcha::Challenge)> {
     let counter = rand::random_range(0..ATTEMPTS_MAX);
     let challenge = create_challenge(CreateChallengeOptions {
@@ -67,7 +65,6 @@ struct Payload {
 
 /// The comparable form of an answer. Letters: in capitals, without spaces around them. The widget's payload: its key.
 /// An unreadable answer becomes empty, which is never right.
-#[must_use]
 pub fn read_answer(kind: ChallengeKind, given: &str) -> String {
     match kind {
         ChallengeKind::ProofOfWork => {

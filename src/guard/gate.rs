@@ -73,7 +73,6 @@ impl Drop for Inside<'_> {
 
 impl Gate {
     /// A gate with these settings and no stages.
-    #[must_use]
     pub fn new(settings: GuardSettings, stage_key: StageKey) -> Self {
         let gate = Self {
             settings: RwLock::default(),
@@ -94,13 +93,11 @@ impl Gate {
     }
 
     /// The settings in force.
-    #[must_use]
     pub fn settings(&self) -> GuardSettings {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The stages that may pick anybody.
-    #[must_use]
     pub fn stages(&self) -> GuardStages {
         if self.is_staged.load(Ordering::Relaxed) {
             *self.stages.read().unwrap_or_else(PoisonError::into_inner)
@@ -133,13 +130,11 @@ impl Gate {
     }
 
     /// The rate of this instance now, in requests per second; 0 is no limit.
-    #[must_use]
     pub fn rate(&self) -> u32 {
         self.instance_rate.load(Ordering::Relaxed)
     }
 
     /// How many purchases are in flight.
-    #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -229,7 +224,6 @@ impl Gate {
     }
 
     /// The limits on an account's page views.
-    #[must_use]
     pub fn page_view_limits(&self, user: &UserId) -> PageViewLimits {
         let (settings, stages) = (self.settings(), self.stages());
         let apply = |guard, value, stage| {

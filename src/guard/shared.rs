@@ -36,7 +36,6 @@ struct Asked {
 }
 
 impl SharedBucket {
-    #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self {
             name,

@@ -58,7 +58,6 @@ pub struct Session {
 }
 
 impl Session {
-    #[must_use]
     pub fn has_ended(&self, app: &App) -> bool {
         Utc::now().timestamp() >= self.until || app.bans.have_ended(&self.user, self.issued_at)
     }
@@ -121,7 +120,6 @@ pub(super) fn api(request: &HttpRequest) -> Result<&Api, Problem> {
 }
 
 /// The bearer token of a request.
-#[must_use]
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

@@ -39,13 +39,11 @@ pub struct File {
 
 impl File {
     /// A file with this content, content type and content security policy.
-    #[must_use]
     pub fn new(text: impl Into<Bytes>, kind: &'static str, policy: impl Into<Cow<'static, str>>) -> Self {
         Self::made(text.into(), kind, policy.into(), Compression::best())
     }
 
     /// The same for a file that is made several times a second, while other requests wait. It may have a megabyte.
-    #[must_use]
     pub fn brief(text: impl Into<Bytes>, kind: &'static str, policy: impl Into<Cow<'static, str>>) -> Self {
         Self::made(text.into(), kind, policy.into(), Compression::fast())
     }
@@ -70,19 +68,16 @@ impl File {
     }
 
     /// Answers with the file, or 304 if the client's copy is current.
-    #[must_use]
     pub fn answer(&self, request: &HttpRequest) -> HttpResponse {
         self.answer_with(request, ASK)
     }
 
     /// The same under a path that changes with the content.
-    #[must_use]
     pub fn answer_for_ever(&self, request: &HttpRequest) -> HttpResponse {
         self.answer_with(request, KEEP)
     }
 
     /// The same for a file that soon changes.
-    #[must_use]
     pub fn answer_for_a_second(&self, request: &HttpRequest) -> HttpResponse {
         self.answer_with(request, SECOND)
     }
@@ -101,7 +96,6 @@ impl File {
     }
 
     /// Answers with the file and this status, even if the client's copy is current.
-    #[must_use]
     pub fn answer_as(&self, request: &HttpRequest, status: StatusCode) -> HttpResponse {
         self.send(request, status, ASK)
     }

@@ -71,7 +71,6 @@ fn describe() -> (Vec<Operation>, Schemas) {
 }
 
 impl Reference {
-    #[must_use]
     pub fn document(&self) -> Value {
         let mut paths = Map::new();
         for operation in &self.operations {

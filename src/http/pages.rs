@@ -112,7 +112,6 @@ struct Files {
 
 impl Pages {
     /// Inserts development mode, the links to the shop's own pages and the shop's look into the files.
-    #[must_use]
     pub fn new(is_development: bool, shop: &ShopLinks, look: &ShopLook) -> Self {
         let mut said = if is_development { DEVELOPMENT } else { PRODUCTION }.to_owned();
         let texts = [

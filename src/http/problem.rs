@@ -59,7 +59,6 @@ pub(super) struct ProblemBody<'a> {
 impl Problem {
     /// A problem with this code, and a sentence about this request. Without a known wait, a code that allows another try
     /// asks for one second.
-    #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after_seconds = matches!(code, Code::Overloaded | Code::Unavailable | Code::RateLimited).then_some(1);
         Self {
@@ -74,19 +73,16 @@ impl Problem {
     }
 
     /// The thing asked for does not exist.
-    #[must_use]
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no {what}"))
     }
 
     /// The request is wrong; the detail names the place.
-    #[must_use]
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
     }
 
     /// An operator's action that did not begin, because the audit log could not be written first.
-    #[must_use]
     pub fn not_begun(code: Code) -> Self {
         let detail = "the audit log cannot be written now, so nothing was done; try again";
         Self {
@@ -96,7 +92,6 @@ impl Problem {
     }
 
     /// A limit is reached; the same request may succeed after `wait`.
-    #[must_use]
     pub fn wait(code: Code, detail: &str, wait: Duration) -> Self {
         // Rounded up, so that waiting it out succeeds.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -107,12 +102,10 @@ impl Problem {
         }
     }
 
-    #[must_use]
     pub fn sale_not_open(state: SaleState) -> Self {
         Self::from(&Refusal::NotOpen { state }).of_key(false)
     }
 
-    #[must_use]
     pub fn invalid_transition(state: SaleState) -> Self {
         let detail = match state {
             SaleState::Draft => "the sale is draft; preload it first".to_owned(),
@@ -125,7 +118,6 @@ impl Problem {
     }
 
     /// The sale is no longer a draft, so it cannot be changed or deleted.
-    #[must_use]
     pub fn not_a_draft(state: SaleState) -> Self {
         let detail = match state {
             SaleState::Draft => "the sale is being preloaded and is no longer a draft".to_owned(),
@@ -147,7 +139,6 @@ impl Problem {
     }
 
     /// The path does not answer this method, but others.
-    #[must_use]
     pub fn method_not_allowed(allow: Arc<str>) -> Self {
         let detail = format!("this path answers {allow}");
         Self {
@@ -156,7 +147,6 @@ impl Problem {
         }
     }
 
-    #[must_use]
     pub const fn code(&self) -> Code {
         self.code
     }

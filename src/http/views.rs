@@ -30,7 +30,6 @@ const PAGE_MAX: u32 = 100;
 pub struct PageSize<const MAX: u32 = PAGE_MAX>(u32);
 
 impl<const MAX: u32> PageSize<MAX> {
-    #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
     }
@@ -78,7 +77,6 @@ pub struct PageQuery {
 
 impl<T> Page<T> {
     /// A page of at most `limit` of these. The caller reads one more, which says that another page follows.
-    #[must_use]
     pub fn of(mut data: Vec<T>, limit: usize) -> Self {
         let has_more = data.len() > limit;
         data.truncate(limit);
@@ -101,7 +99,6 @@ pub struct AdminSale {
 }
 
 impl AdminSale {
-    #[must_use]
     pub fn at(sale: Sale, now: Millis) -> Self {
         Self {
             state: sale.state_at(now),
@@ -223,7 +220,6 @@ pub struct PublicSale {
 }
 
 impl PublicSale {
-    #[must_use]
     pub fn of(glance: &Glance, releases: &Releases) -> Self {
         let now = glance.now();
         let sale = &glance.sale;

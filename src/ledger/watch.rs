@@ -52,7 +52,6 @@ impl Ledger {
         })
     }
 
-    #[must_use]
     pub fn pools(&self) -> [PoolState; 7] {
         [
             ("api", &self.api),

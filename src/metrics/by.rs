@@ -27,7 +27,6 @@ impl<M, const N: usize> Clone for By<M, N> {
 impl<M, const N: usize> By<M, N> {
     /// Metrics made by `make`, one for each combination of the labels' values. Frequent values should come first,
     /// since a value is searched from the start.
-    #[must_use]
     pub fn new(labels: [(&'static str, &[&'static str]); N], make: impl Fn() -> M) -> Self {
         let mut sets = vec![[""; N]];
         for (at, (_, values)) in labels.iter().enumerate() {
@@ -51,7 +50,6 @@ impl<M, const N: usize> By<M, N> {
     }
 
     /// The metric of these values, in the order of the labels.
-    #[must_use]
     pub fn of(&self, values: [&str; N]) -> &M {
         let found = self.0.metrics.iter().find(|(known, _)| *known == values);
         debug_assert!(found.is_some(), "{:?} is never {values:?}", self.0.labels);
@@ -59,7 +57,6 @@ impl<M, const N: usize> By<M, N> {
     }
 
     /// Whether these values are among the known ones.
-    #[must_use]
     pub fn knows(&self, values: [&str; N]) -> bool {
         self.0.metrics.iter().any(|(known, _)| *known == values)
     }

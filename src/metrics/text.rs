@@ -9,7 +9,6 @@ pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; cha
 pub const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Converts OpenMetrics to the older format, in which a counter's description has the name of its samples.
-#[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();

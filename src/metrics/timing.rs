@@ -72,7 +72,6 @@ struct Inner {
 
 impl Timing {
     /// A histogram with these bounds, in ascending order.
-    #[must_use]
     pub fn new(bounds: &'static [Duration]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(Inner {

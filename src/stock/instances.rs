@@ -60,14 +60,12 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    #[must_use]
     pub fn new(shard: ShardKey, server: &Server, last: Position) -> Self {
         let server = short(server);
         Self { shard, last, server }
     }
 
     /// Whether the shard was on this server.
-    #[must_use]
     pub fn is_on(&self, server: &Server) -> bool {
         self.server == short(server)
     }

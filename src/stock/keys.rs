@@ -44,7 +44,6 @@ impl fmt::Display for ShardKey {
 /// The keys of which a shard has one each. A method has the name with which its key ends.
 macro_rules! keys {
     ($($name:ident)*) => {$(
-        #[must_use]
         pub fn $name(&self) -> String {
             self.key(&[stringify!($name)])
         }
@@ -54,7 +53,6 @@ macro_rules! keys {
 impl ShardKey {
     keys! { shard events transfers applied fences room admitted returned door halt barrier }
 
-    #[must_use]
     pub const fn new(sale: SaleId, shard: u16) -> Self {
         Self { sale, shard }
     }
@@ -66,7 +64,6 @@ impl ShardKey {
     }
 
     /// A shopper's home shard.
-    #[must_use]
     pub fn home(sale: &Sale, user: &UserId) -> Self {
         Self::new(sale.id, sale.home_shard(user))
     }
@@ -80,24 +77,20 @@ impl ShardKey {
         key
     }
 
-    #[must_use]
     pub fn item(&self, sku: &Sku) -> String {
         self.key(&["item:", sku.as_str()])
     }
 
-    #[must_use]
     pub fn buyer(&self, user: &UserId) -> String {
         self.key(&["buyer:", user.as_str()])
     }
 
     /// The prefix of every shopper's key on this shard.
-    #[must_use]
     pub fn buyers(&self) -> String {
         self.key(&["buyer:"])
     }
 
     /// A pattern for every key of the sale, on any shard.
-    #[must_use]
     pub fn pattern(sale: SaleId) -> String {
         format!("{{{sale}:*")
     }

@@ -98,7 +98,6 @@ impl PermitLeft {
 pub struct Beside(Option<HashSet<Slot>>);
 
 impl Beside {
-    #[must_use]
     pub fn has(&self, shard: ShardKey) -> bool {
         let slot = || Slot::for_key(shard.shard());
         self.0.as_ref().is_none_or(|slots| slots.contains(&slot()))

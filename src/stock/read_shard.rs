@@ -51,7 +51,6 @@ pub struct ShardReading {
 
 impl ShardReading {
     /// One item's units; zeros for an item that was not read.
-    #[must_use]
     pub fn counters(&self, sku: &Sku) -> Counters {
         self.items.get(sku).copied().unwrap_or_default()
     }
@@ -64,7 +63,6 @@ const BUYERS_AT_ONCE: usize = 500;
 const STANDINGS_AT_ONCE: usize = 250;
 
 /// An item's counters over all shards.
-#[must_use]
 pub fn total(sku: &Sku, readings: &[ShardReading]) -> Counters {
     readings
         .iter()

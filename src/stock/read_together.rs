@@ -36,7 +36,6 @@ type Answers = (Vec<bool>, Vec<Option<Vec<u8>>>, (i64, i64));
 
 impl Stock {
     /// Whether [`Stock::survey`] reads all shards at one moment. The nodes of a cluster are read each at its own.
-    #[must_use]
     pub const fn reads_one_moment(&self) -> bool {
         !self.link.is_cluster()
     }

@@ -196,7 +196,6 @@ impl ShardRecord {
     }
 
     /// The value of `shard`, with the sale's limits, as `lua/operate/preload.lua` writes it.
-    #[must_use]
     pub fn encode(&self, rate: &PurchaseRate) -> Vec<u8> {
         let mut bytes = Pack(vec![self.lifecycle.code(), u8::from(self.brake)]);
         bytes.put(6, self.permit_until);
@@ -241,7 +240,6 @@ pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
 }
 
 /// The value of `item:<sku>`, as `lua/operate/preload.lua` writes it.
-#[must_use]
 pub fn encode_item(counters: &Counters, per_user_limit: u32, position: u16) -> Vec<u8> {
     let mut bytes = Pack(Vec::with_capacity(ITEM));
     bytes.put(1, 0);
@@ -382,7 +380,6 @@ impl BuyerRecord {
     /// The value of `buyer:<user>`, as the scripts write it, without a ban. The newest decided orders that fit into a
     /// row are kept. A row that leaves orders out carries the number `left`, which differs from one generation of a
     /// shard to the next. So no caller takes the row for one that it read before.
-    #[must_use]
     pub fn encode(&self, left: u8) -> Vec<u8> {
         let head = 12 + self.units.len() * 6 + self.window.len() * 12;
         let mut length = head;
@@ -483,7 +480,6 @@ impl BuyerStanding {
 }
 
 /// Decodes `<epoch>-<seq>`. Redis accepts numbers above `i64::MAX`, which no script gives; they become `i64::MAX`.
-#[must_use]
 pub fn decode_position(id: &str) -> Option<Position> {
     let number = |text: &str| text.parse::<u64>().ok().map(|it| i64::try_from(it).unwrap_or(i64::MAX));
     let (epoch, seq) = id.split_once('-')?;

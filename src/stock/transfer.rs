@@ -65,7 +65,6 @@ impl Transfer {
     }
 
     /// The shard of the sale that gets these units. Units that the ledger gives back go to their lender.
-    #[must_use]
     pub const fn arrives_at(&self, lender: u16) -> u16 {
         match self.to {
             Destination::Shard(to) => to,

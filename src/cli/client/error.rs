@@ -47,7 +47,6 @@ pub enum CallError {
 
 impl CallError {
     /// Whether the same request may succeed a little later.
-    #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
@@ -56,7 +55,6 @@ impl CallError {
     }
 
     /// The code of a refusal; empty if there is no answer.
-    #[must_use]
     pub fn code(&self) -> &str {
         match self {
             Self::Refused(refusal) => &refusal.code,
@@ -65,7 +63,6 @@ impl CallError {
     }
 
     /// The wait that the server asks for.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
@@ -74,7 +71,6 @@ impl CallError {
     }
 
     /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
-    #[must_use]
     pub fn with_advice(self, advice: &str) -> Failure {
         if !self.may_pass() {
             return self.into();

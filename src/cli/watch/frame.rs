@@ -64,7 +64,6 @@ impl Frame {
     }
 
     /// What the view begins with: the sale, its state and times, the rates, and the latencies.
-    #[must_use]
     pub fn head(&self) -> [String; 4] {
         let state = self.state.as_str().to_uppercase();
         let LivePoint { p50, p95, p99, .. } = self.point;
@@ -91,7 +90,6 @@ impl Frame {
     }
 
     /// What the view lacks and what needs an operator's attention, a line each.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let troubles = self.troubles.iter();
         let troubles = troubles.map(|(what, why)| format!("TROUBLE {what}: {}", one_line(why)));
@@ -103,7 +101,6 @@ impl Frame {
     }
 
     /// The view on one line, without the time.
-    #[must_use]
     pub fn line(&self) -> String {
         let mut line = format!("{} undrained {}", self.state, self.undrained_events);
         if let Some(pace) = purchases_a_second(&self.point) {
@@ -151,7 +148,6 @@ impl Frame {
     }
 
     /// An item's free units on each shard, as lines. If the server sent no units by item, those of all items together.
-    #[must_use]
     pub fn shards_of(&self, sku: &Sku) -> Vec<String> {
         let all = &self.shards;
         if all.iter().any(|shard| shard.items.is_none()) {
@@ -180,7 +176,6 @@ impl Frame {
     }
 
     /// Orders by state, in the order in which an order passes the states.
-    #[must_use]
     pub fn orders(&self) -> Vec<String> {
         let Some((orders, _)) = self.findings else {
             return Vec::new();
@@ -265,7 +260,6 @@ pub fn real(count: i64) -> f64 {
 }
 
 /// A block as high as the value's share of the `most`. Zero is a dot, so that it differs from a small value.
-#[must_use]
 pub fn block(value: f64, most: f64) -> char {
     if value <= 0.0 || most <= 0.0 {
         return '·';

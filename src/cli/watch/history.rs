@@ -85,7 +85,6 @@ impl History {
 
     /// The sparklines, each with its newest and its highest value, and the reasons for refusals. Empty before the
     /// second sample. If the terminal has too few `columns`, only the newest samples are drawn.
-    #[must_use]
     pub fn lines(&self, columns: usize) -> String {
         let mut text = String::new();
         if self.moments.len() < 2 {

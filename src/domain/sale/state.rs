@@ -42,7 +42,6 @@ names! { Lifecycle as "sale state": Draft "draft", Loading "loading", Active "ac
 
 impl Lifecycle {
     /// The code in a shard's packed records.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Draft | Self::Loading => 0,
@@ -53,7 +52,6 @@ impl Lifecycle {
     }
 
     /// The state for a shard's code.
-    #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Loading),
@@ -65,7 +63,6 @@ impl Lifecycle {
     }
 
     /// The state at `now`, from the stored state and the times.
-    #[must_use]
     pub const fn seen_at(self, now: Millis, starts_at: Millis, ends_at: Millis) -> SaleState {
         match self {
             Self::Draft | Self::Loading => SaleState::Draft,
@@ -104,7 +101,6 @@ pub enum Step {
 
 impl Transition {
     /// The effect of this transition on a sale in `state`.
-    #[must_use]
     pub const fn from(self, state: SaleState) -> Step {
         use SaleState::{Closed, Draft, Open, Paused, Scheduled};
         match self {

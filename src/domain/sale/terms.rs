@@ -187,7 +187,6 @@ pub struct NewSale {
 impl NewSale {
     /// A sale without guards: one shard, holds of 15 minutes, a thousand purchases of a shopper a minute. Benchmarks and
     /// tests begin with it.
-    #[must_use]
     pub fn plain(items: Vec<Item>, starts_at: DateTime<Utc>, ends_at: DateTime<Utc>) -> Self {
         Self {
             name: "A sale".to_owned(),
@@ -208,7 +207,6 @@ impl NewSale {
     }
 
     /// The active sale that this would be, without a ledger: benchmarks and tests of the scripts need no other.
-    #[must_use]
     pub fn unstored(self) -> Sale {
         Sale {
             id: SaleId(Uuid::nil()),
@@ -236,7 +234,6 @@ impl NewSale {
     }
 
     /// Distinguishes requests for sales with other terms.
-    #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         digest(&Self {
             guards: self.guards.as_requested(),

@@ -107,7 +107,6 @@ impl Bans {
     }
 
     /// Whether a token of this account that was issued then is refused.
-    #[must_use]
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
         let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
         let ended = heard.ended.get(user);

@@ -151,7 +151,6 @@ pub async fn follow(app: &App, after: Option<i64>) -> Result<Option<Follower>, F
 
 impl Follower {
     /// The number of the last warning that was handed out, or of the one after which this began.
-    #[must_use]
     pub const fn last(&self) -> i64 {
         self.last
     }

@@ -39,7 +39,6 @@ pub enum Sent {
 
 impl Sender {
     /// A sender to this address. It follows no redirects: a signed message is meant for this address alone.
-    #[must_use]
     pub fn new(hook: AlertWebhook) -> Self {
         let uri = hook.url.parse::<Uri>().unwrap_or_default();
         let host = uri.host().unwrap_or_default();

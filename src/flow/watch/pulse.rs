@@ -301,7 +301,6 @@ fn new_of(report: &InstanceReport, before: Option<&InstanceReport>, longest: Dur
 }
 
 /// The milliseconds that these shares of the answers took at most; `None` where there was no answer.
-#[must_use]
 pub fn quantiles<const N: usize>(counts: &Counts, shares: [f64; N]) -> [Option<f64>; N] {
     let Some(mut latency) = histogram() else {
         return [None; N];

@@ -28,7 +28,6 @@ pub enum Cause {
 
 impl Cause {
     /// The public text: no address and none of a server's own words.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Redis => "redis does not answer",
@@ -125,7 +124,6 @@ async fn timed(question: impl Future<Output = Result<(), Fault>>) -> ServerHealt
 }
 
 /// The reason given for a schema that is behind.
-#[must_use]
 pub fn behind(missing: usize) -> String {
     format!("the schema is {missing} migrations behind; run `flashsale migrate`")
 }

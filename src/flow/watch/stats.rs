@@ -180,7 +180,6 @@ fn item_stats(sku: &Sku, owned: i64, counters: &Counters) -> ItemStats {
     }
 }
 
-#[must_use]
 pub fn shard_stats(reading: &ShardReading) -> ShardStats {
     let by_sku = |count: fn(&Counters) -> i64| -> BTreeMap<Sku, i64> {
         reading

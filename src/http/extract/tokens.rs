@@ -40,7 +40,6 @@ struct Claims {
 
 impl Tokens {
     /// Verifies tokens that were signed with this secret.
-    #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         hs256::install();
         let mut validation = Validation::new(Algorithm::HS256);
@@ -57,14 +56,12 @@ impl Tokens {
     }
 
     /// The shopper whose token this is, and when it was issued.
-    #[must_use]
     pub fn user(&self, token: &str) -> Option<(UserId, Option<i64>)> {
         let session = self.session(token)?;
         Some((session.user, session.issued_at))
     }
 
     /// The shopper whose token this is, and the token's times.
-    #[must_use]
     pub fn session(&self, token: &str) -> Option<Session> {
         let now = Utc::now().timestamp();
         // The cache's key is the whole token, so a token with one other bit does not match.

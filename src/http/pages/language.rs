@@ -6,7 +6,6 @@ use actix_web::http::header::{AcceptLanguage, Header as _};
 use maud::html;
 
 /// The first language of the browser decides, as in `language.js`. A choice on the page stays in the browser.
-#[must_use]
 pub fn language_of(request: &HttpRequest) -> Language {
     let wished = AcceptLanguage::parse(request).map(|accepted| accepted.preference());
     let own = wished.ok().and_then(|wished| {
@@ -17,7 +16,6 @@ pub fn language_of(request: &HttpRequest) -> Language {
 }
 
 /// A page in a language: the elements with `data-word` get the texts of their words.
-#[must_use]
 pub fn translate(language: Language, page: &str) -> String {
     let page = page.replacen("lang=\"en\"", &format!("lang=\"{}\"", language.tag()), 1);
     let mut parts = page.split("data-word=\"");

@@ -45,7 +45,6 @@ pub struct Development {
 
 impl Development {
     /// Needs the secret that signs shoppers' tokens.
-    #[must_use]
     pub fn new(jwt_secret: Secret<String>) -> Self {
         let key = development::key(jwt_secret.expose());
         Self { jwt_secret, key }

@@ -29,26 +29,22 @@ pub struct NotedServer(Option<String>);
 
 impl NotedServer {
     /// The shard has to be reconciled on this server.
-    #[must_use]
     pub fn claimed_for(server: &Server) -> Self {
         Self(Some(format!("{CLAIMED}{server}")))
     }
 
     /// The server, whether the shard was reconciled there or is claimed for it.
-    #[must_use]
     pub fn server(&self) -> Option<Server> {
         let name = self.0.as_ref()?;
         Some(name.trim_start_matches(CLAIMED).into())
     }
 
     /// Whether the shard was reconciled on this server, and not claimed since.
-    #[must_use]
     pub fn is_reconciled_on(&self, server: &Server) -> bool {
         self.0.as_deref() == Some(server.as_str())
     }
 
     /// The stored text; empty for a shard that was never reconciled, because no server has an empty name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
