@@ -1,7 +1,4 @@
-use super::{
-    END, NOW, SHARD_CUT, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, user,
-};
+use super::{END, NOW, SHARD_CUT, Shop, assert_refused, each_bad_key_is_noticed, user};
 use chrono::DateTime;
 use flashsale::domain::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::fault::Fault;
@@ -130,20 +127,12 @@ async fn a_shard_that_is_being_rebuilt_takes_only_bans_for_that_epoch() {
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_is_noticed() {
     let ban = decided("ada", 1, None, false);
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.shard(), shop.key.buyer(&user("ada"))],
-        shop.stock.ban(shop.key, &ban, None).await
-    );
-    each_missing_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [shop.key.shard()],
-        shop.stock.ban(shop.key, &ban, None).await
-    );
-    each_cut_off_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [(shop.key.shard(), SHARD_CUT)],
-        shop.stock.ban(shop.key, &ban, None).await
+        |shop| shop.stock.ban(shop.key, &ban, None).await,
+        foreign: [shop.key.shard(), shop.key.buyer(&user("ada"))],
+        missing: [shop.key.shard()],
+        cut_off: [(shop.key.shard(), SHARD_CUT)]
     );
 }
 

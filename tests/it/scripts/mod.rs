@@ -345,7 +345,7 @@ impl Shop {
 /// defect, or fail in this other way, and change nothing.
 macro_rules! each_foreign_key_is_refused {
     ($make:expr, |$shop:ident| $keys:tt, $call:expr) => {
-        each_foreign_key_is_refused!($make, |$shop| $keys, $call, Bug, "WRONGTYPE")
+        $crate::scripts::each_foreign_key_is_refused!($make, |$shop| $keys, $call, Bug, "WRONGTYPE")
     };
     ($make:expr, |$shop:ident| [$($key:expr),+ $(,)?], $call:expr, $fault:ident, $word:literal) => {$({
         let $shop = $make;
@@ -389,12 +389,21 @@ macro_rules! each_missing_key_is_noticed {
     })+};
 }
 
+/// All three for one call.
+macro_rules! each_bad_key_is_noticed {
+    ($make:expr, |$shop:ident| $call:expr, foreign: $foreign:tt, missing: $missing:tt, cut_off: $cut_off:tt) => {
+        $crate::scripts::each_foreign_key_is_refused!($make, |$shop| $foreign, $call);
+        $crate::scripts::each_missing_key_is_noticed!($make, |$shop| $missing, $call);
+        $crate::scripts::each_cut_off_key_is_noticed!($make, |$shop| $cut_off, $call);
+    };
+}
+
 /// Lengths that no shard's record has.
 const SHARD_CUT: [usize; 4] = [0, 1, 42, 44];
 /// Lengths that no item's record has.
 const ITEM_CUT: [usize; 4] = [0, 1, 59, 61];
 
-use {each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed};
+use {each_bad_key_is_noticed, each_cut_off_key_is_noticed, each_foreign_key_is_refused, each_missing_key_is_noticed};
 
 /// Every script refuses arguments that its header does not allow, and changes nothing.
 fn assert_refused(shop: &Shop, script: &redis::Script, keys: &[String], table: &[&[&str]]) {

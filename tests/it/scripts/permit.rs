@@ -1,7 +1,4 @@
-use super::{
-    END, NOW, PERMITTED, SHARD_CUT, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, generous, sku,
-};
+use super::{END, NOW, PERMITTED, SHARD_CUT, Shop, assert_refused, each_bad_key_is_noticed, generous, sku};
 use crate::support::raw::arg;
 use crate::support::trim;
 use flashsale::domain::event::Position;
@@ -296,25 +293,12 @@ async fn without_a_clock_of_the_tests_redis_own_clock_counts() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_keeps_a_shard_from_selling() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         stopped().await,
-        |shop| [shop.key.shard(), shop.key.events()],
-        try_permit(&shop, NOW, |_| {}).await
-    );
-    each_missing_key_is_noticed!(
-        stopped().await,
-        |shop| [
-            shop.key.shard(),
-            shop.key.events(),
-            shop.key.item(&sku("A")),
-            shop.key.item(&sku("B"))
-        ],
-        try_permit(&shop, NOW, |_| {}).await
-    );
-    each_cut_off_key_is_noticed!(
-        stopped().await,
-        |shop| [(shop.key.shard(), SHARD_CUT)],
-        try_permit(&shop, NOW, |_| {}).await
+        |shop| try_permit(&shop, NOW, |_| {}).await,
+        foreign: [shop.key.shard(), shop.key.events()],
+        missing: [shop.key.shard(), shop.key.events(), shop.key.item(&sku("A")), shop.key.item(&sku("B"))],
+        cut_off: [(shop.key.shard(), SHARD_CUT)]
     );
 }
 

@@ -1,7 +1,4 @@
-use super::{
-    END, ITEM_CUT, NOW, PERMITTED, START, Shop, assert_refused, each_cut_off_key_is_noticed,
-    each_foreign_key_is_refused, each_missing_key_is_noticed, sku, user,
-};
+use super::{END, ITEM_CUT, NOW, PERMITTED, START, Shop, assert_refused, each_bad_key_is_noticed, sku, user};
 use crate::support::raw::arg;
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
@@ -82,34 +79,16 @@ async fn arguments_out_of_bounds_are_refused() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_is_noticed() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [
-            shop.key.shard(),
-            shop.key.transfers(),
-            shop.key.events(),
-            shop.key.item(&sku("B"))
-        ],
-        shop.stock.read_shard(&shop.sale, 0, 5).await
-    );
-    each_missing_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [
-            shop.key.shard(),
-            shop.key.events(),
-            shop.key.item(&sku("A")),
-            shop.key.item(&sku("B"))
-        ],
-        shop.stock.read_shard(&shop.sale, 0, 5).await
-    );
-    each_cut_off_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [
+        |shop| shop.stock.read_shard(&shop.sale, 0, 5).await,
+        foreign: [shop.key.shard(), shop.key.transfers(), shop.key.events(), shop.key.item(&sku("B"))],
+        missing: [shop.key.shard(), shop.key.events(), shop.key.item(&sku("A")), shop.key.item(&sku("B"))],
+        cut_off: [
             (shop.key.shard(), [0, 1, 41, 42]),
             (shop.key.item(&sku("A")), ITEM_CUT),
             (shop.key.item(&sku("B")), ITEM_CUT)
-        ],
-        shop.stock.read_shard(&shop.sale, 0, 5).await
+        ]
     );
 }
 

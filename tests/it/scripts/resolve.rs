@@ -1,7 +1,4 @@
-use super::{
-    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, sku, user,
-};
+use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, sku, user};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
 use flashsale::domain::report::Counters;
@@ -189,20 +186,12 @@ async fn arguments_out_of_bounds_are_refused() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         bought().await,
-        |shop| [shop.key.item(&sku("A")), shop.key.buyer(&user("ada"))],
-        shop.try_resolve("ada", "k", Cancelled).await
-    );
-    each_missing_key_is_noticed!(
-        bought().await,
-        |shop| [shop.key.item(&sku("A"))],
-        shop.try_resolve("ada", "k", Cancelled).await
-    );
-    each_cut_off_key_is_noticed!(
-        bought().await,
-        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
-        shop.try_resolve("ada", "k", Cancelled).await
+        |shop| shop.try_resolve("ada", "k", Cancelled).await,
+        foreign: [shop.key.item(&sku("A")), shop.key.buyer(&user("ada"))],
+        missing: [shop.key.item(&sku("A"))],
+        cut_off: [(shop.key.item(&sku("A")), ITEM_CUT)]
     );
     let shop = bought().await;
     shop.put(&shop.key.buyer(&user("ada")), b"planted");

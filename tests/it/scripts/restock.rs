@@ -1,7 +1,4 @@
-use super::{
-    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, sku,
-};
+use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, sku};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
@@ -80,20 +77,12 @@ async fn arguments_out_of_bounds_are_refused() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         Shop::open(|_| {}).await,
-        |shop| [shop.key.item(&sku("A")), shop.key.applied()],
-        restock(&shop, Uuid::now_v7(), 1).await
-    );
-    each_missing_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [shop.key.item(&sku("A"))],
-        restock(&shop, Uuid::now_v7(), 1).await
-    );
-    each_cut_off_key_is_noticed!(
-        Shop::open(|_| {}).await,
-        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
-        restock(&shop, Uuid::now_v7(), 1).await
+        |shop| restock(&shop, Uuid::now_v7(), 1).await,
+        foreign: [shop.key.item(&sku("A")), shop.key.applied()],
+        missing: [shop.key.item(&sku("A"))],
+        cut_off: [(shop.key.item(&sku("A")), ITEM_CUT)]
     );
     let shop = Shop::open(|_| {}).await;
     let before = shop.dump();

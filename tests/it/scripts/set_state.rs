@@ -1,7 +1,4 @@
-use super::{
-    END, NOW, SHARD_CUT, START, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed,
-};
+use super::{END, NOW, SHARD_CUT, START, Shop, assert_refused, each_bad_key_is_noticed};
 use crate::support::raw::arg;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
@@ -150,19 +147,11 @@ async fn arguments_out_of_bounds_are_refused() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_shard_is_left_as_it_is() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         Shop::loaded(|_| {}).await,
-        |shop| [shop.key.shard()],
-        shop.stock.set_state(&shop.sale, 0).await
-    );
-    each_missing_key_is_noticed!(
-        Shop::loaded(|_| {}).await,
-        |shop| [shop.key.shard()],
-        shop.stock.set_state(&shop.sale, 0).await
-    );
-    each_cut_off_key_is_noticed!(
-        Shop::loaded(|_| {}).await,
-        |shop| [(shop.key.shard(), SHARD_CUT)],
-        shop.stock.set_state(&shop.sale, 0).await
+        |shop| shop.stock.set_state(&shop.sale, 0).await,
+        foreign: [shop.key.shard()],
+        missing: [shop.key.shard()],
+        cut_off: [(shop.key.shard(), SHARD_CUT)]
     );
 }

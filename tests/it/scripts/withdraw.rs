@@ -1,7 +1,4 @@
-use super::{
-    ITEM_CUT, NOW, Shop, assert_refused, each_cut_off_key_is_noticed, each_foreign_key_is_refused,
-    each_missing_key_is_noticed, on_its_way, sent, sku,
-};
+use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, on_its_way, sent, sku};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
@@ -154,20 +151,12 @@ async fn arguments_out_of_bounds_are_refused() {
 
 #[tokio::test]
 async fn a_foreign_missing_or_cut_off_key_changes_nothing() {
-    each_foreign_key_is_refused!(
+    each_bad_key_is_noticed!(
         taken().await,
-        |shop| [shop.key.item(&sku("A")), shop.key.transfers(), shop.key.applied()],
-        shop.stock.withdraw_done(shop.key, ID).await
-    );
-    each_missing_key_is_noticed!(
-        taken().await,
-        |shop| [shop.key.item(&sku("A"))],
-        shop.stock.withdraw_done(shop.key, ID).await
-    );
-    each_cut_off_key_is_noticed!(
-        taken().await,
-        |shop| [(shop.key.item(&sku("A")), ITEM_CUT)],
-        shop.stock.withdraw_done(shop.key, ID).await
+        |shop| shop.stock.withdraw_done(shop.key, ID).await,
+        foreign: [shop.key.item(&sku("A")), shop.key.transfers(), shop.key.applied()],
+        missing: [shop.key.item(&sku("A"))],
+        cut_off: [(shop.key.item(&sku("A")), ITEM_CUT)]
     );
 }
 
