@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The highest rate of a limit, in requests per second.
 pub const RATE_MAX: u32 = 1_000_000;
@@ -235,14 +234,9 @@ impl PageViewLimits {
 }
 
 /// A setting that is not valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct WrongSetting(String);
-
-impl fmt::Display for WrongSetting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl GuardSettings {
     /// Whether an instance can work with these settings. The error names the first invalid setting and its bounds.

@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use std::fmt;
 
 /// The most seconds of a guard: a day.
 const DAY: u32 = 86_400;
@@ -228,14 +227,9 @@ impl SaleStages {
 }
 
 /// Guards that are not valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct WrongGuards(String);
-
-impl fmt::Display for WrongGuards {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl SaleGuards {
     /// These guards, with the given values in place of some. The error names the first invalid guard and what it may
