@@ -30,6 +30,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _};
 use futures_util::future::LocalBoxFuture;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -244,33 +245,9 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     if is_read && !SHOPPERS_DATA.contains(&pattern.as_str()) {
         return Ok(None);
     }
-    let name = match operator.actor {
-        // A key proves its name, and no header replaces it.
-        _ if operator.name.is_some() => operator.name.clone(),
-        Actor::Console(_) => None,
-        Actor::ApiKey | Actor::Nobody if is_read => name_of(request.headers()).ok().flatten(),
-        Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
-    };
-    let mut detail = asked(request.path(), request.query_string());
-    // An export shows more than a page of the same query.
-    if is_read && accepts(request.request(), csv::CSV) {
-        detail.insert("accept".to_owned(), csv::CSV.into());
-    }
-    if !is_read {
-        let Body(body) = request.extract::<Body>().await?;
-        detail.extend(self::detail(&body));
-        request.set_payload(Payload::from(body));
-    }
     let address = gateway::address_of(&api, request.request());
+    let new = asked_action(request, &operator, &pattern, address).await?;
     let actor = ActorAt(operator.actor, address);
-    let new = NewAction {
-        actor: operator.actor,
-        operator: name,
-        address: address.map(|address| address.to_string()),
-        action: action(request.method(), &pattern),
-        sale: sale_of(request.path()),
-        detail,
-    };
     if is_read {
         if api.known_reads.has(actor, &new) {
             return Ok(None);
@@ -302,6 +279,41 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         actor: (!is_read).then_some(actor),
         id,
     }))
+}
+
+/// The action that a request asks for, as the audit log has it. Reads the request's body, and puts it back.
+async fn asked_action(
+    request: &mut ServiceRequest,
+    operator: &Operator,
+    pattern: &str,
+    address: Option<IpAddr>,
+) -> Result<NewAction, Problem> {
+    let is_read = request.method().is_safe();
+    let name = match operator.actor {
+        // A key proves its name, and no header replaces it.
+        _ if operator.name.is_some() => operator.name.clone(),
+        Actor::Console(_) => None,
+        Actor::ApiKey | Actor::Nobody if is_read => name_of(request.headers()).ok().flatten(),
+        Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
+    };
+    let mut detail = asked(request.path(), request.query_string());
+    // An export shows more than a page of the same query.
+    if is_read && accepts(request.request(), csv::CSV) {
+        detail.insert("accept".to_owned(), csv::CSV.into());
+    }
+    if !is_read {
+        let Body(body) = request.extract::<Body>().await?;
+        detail.extend(self::detail(&body));
+        request.set_payload(Payload::from(body));
+    }
+    Ok(NewAction {
+        actor: operator.actor,
+        operator: name,
+        address: address.map(|address| address.to_string()),
+        action: action(request.method(), pattern),
+        sale: sale_of(request.path()),
+        detail,
+    })
 }
 
 /// The operator's name in `X-Operator`, if there is one.
