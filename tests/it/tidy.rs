@@ -1,5 +1,6 @@
 //! The house rules that no compiler checks.
 
+use crate::support::root;
 use flashsale::domain::purchase::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -85,10 +86,6 @@ struct Source {
     module: String,
     /// Numbered from 1.
     lines: Vec<(usize, String)>,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
