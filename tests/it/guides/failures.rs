@@ -1,11 +1,8 @@
 //! `docs/failures.md` names the test that shows each row, or why there is none.
 
+use crate::support::root;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use std::path::PathBuf;
 
 /// The file of a module of the tests or of the program, and the name within it; none if it is no module.
 pub fn file_of(name: &str) -> Option<(PathBuf, Option<&str>)> {

@@ -1,6 +1,7 @@
 //! `tests/README.md` leads from each part, invariant and kind of failure to the tests that show it.
 
-use super::failures::{file_of, root};
+use super::failures::file_of;
+use crate::support::root;
 use std::collections::BTreeSet;
 use std::fs;
 
