@@ -14,7 +14,6 @@ pub mod health;
 pub mod openapi;
 mod outliving;
 pub mod pages;
-pub mod panic_guard;
 pub mod problem;
 pub mod request_id;
 pub mod runbook;

@@ -22,7 +22,6 @@ use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use flashsale::domain::purchase::QUANTITY_MAX;
 use flashsale::http::extract::{Json, Key, SalePath, Tokens, bearer};
 use flashsale::http::health::healthz;
-use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use no_lock::NoLock;
@@ -417,7 +416,6 @@ pub fn serve(config: &Config, way: Way) -> anyhow::Result<()> {
                 })
                 .route("/healthz", web::get().to(healthz))
                 .route("/v1/sales/{id}/orders", web::post().to(purchase))
-                .wrap(from_fn(panic_guard))
                 .wrap(from_fn(request_id))
         });
         let server = server.bind(config.listen)?.run();

@@ -22,7 +22,7 @@ pub(super) struct Outliving<T: Send + 'static> {
 
 impl<T: Send + 'static> Outliving<T> {
     pub(super) fn new(flow: impl Future<Output = T> + Send + 'static, until: Instant) -> Self {
-        // Shared values stay whole across a panic, as in the panic guard.
+        // Shared values stay whole across a panic, as in `super::request_id`.
         let flow = AssertUnwindSafe(flow).catch_unwind().boxed();
         Self {
             flow: Some(flow),

@@ -1,8 +1,10 @@
 //! `X-Request-Id` on every answer: a trusted proxy's id as it is, any other client's with `client-` before it, else a
 //! new one. So no client can use the id of another request in the log. Every log line about the request has the id; at
 //! `FLASHSALE_LOG=flashsale=debug` also those of its scripts. This middleware sees every request, so it also refuses
-//! encoded paths, sets the security headers and counts the request.
+//! encoded paths, contains panics, sets the security headers and counts the request. A handler that panics loses only its
+//! own request: the connection goes on with the next one.
 
+use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::guard::address::is_proxy;
 use crate::http::Api;
@@ -17,6 +19,8 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
+use futures_util::FutureExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{Instrument as _, Span};
@@ -51,7 +55,7 @@ pub(super) fn within<F: Future>(work: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(id, work.instrument(Span::current()))
 }
 
-/// Sets `X-Request-Id` and the security headers, and measures the request.
+/// Sets `X-Request-Id` and the security headers, and measures the request. Answers 503 if the service behind it panics.
 pub async fn request_id(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -84,7 +88,12 @@ pub async fn request_id(
         if request.uri().path().contains('%') {
             return Err(Error::from(Problem::not_found("such path")));
         }
-        next.call(request).await
+        // Shared values stay whole across a panic: they are replaced at once, or changed under locks that never panic.
+        let answer = AssertUnwindSafe(async { next.call(request).await }).catch_unwind();
+        answer.await.unwrap_or_else(|_panic| {
+            tracing::error!(request_id = current(), "a handler panicked");
+            Err(Problem::from(Fault::Bug("a handler panicked".to_owned())).into())
+        })
     };
     let mut within = std::pin::pin!(CURRENT.scope(id, answer.instrument(span.clone())));
     let answer: Result<ServiceResponse<_>, Error> = within.as_mut().await;

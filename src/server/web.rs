@@ -17,7 +17,6 @@ use crate::http::admin::live::Live;
 use crate::http::admin::orders::Exports;
 use crate::http::extract::Tokens;
 use crate::http::pages::Pages;
-use crate::http::panic_guard::panic_guard;
 use crate::http::request_id::request_id;
 use crate::http::shop::development::Development;
 use crate::http::{Api, FaultLog, Part, Shared, machine_routes, routes};
@@ -62,7 +61,6 @@ pub(super) fn serve_machines(app: &Arc<App>, listener: TcpListener) -> anyhow::R
         HttpApp::new()
             .app_data(Data::from(Arc::clone(&app)))
             .configure(machine_routes)
-            .wrap(from_fn(panic_guard))
             .wrap(from_fn(request_id))
             .wrap(from_fn(answering))
     });
@@ -150,7 +148,6 @@ fn serve_part(
                 }
             })
             .configure(routes(is_development, part))
-            .wrap(from_fn(panic_guard))
             .wrap(from_fn(request_id))
             .wrap(from_fn(answering))
     });

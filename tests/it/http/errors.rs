@@ -28,7 +28,6 @@ use flashsale::http::admin::live::Live;
 use flashsale::http::admin::orders::Exports;
 use flashsale::http::extract::Tokens;
 use flashsale::http::pages::Pages;
-use flashsale::http::panic_guard::panic_guard;
 use flashsale::http::problem::Problem;
 use flashsale::http::request_id::request_id;
 use flashsale::http::{Api, FaultLog, Part, ROUTES, Shared, routes};
@@ -87,7 +86,6 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             .route("/handler", in_handler)
             .route("/flow", in_flow)
             .configure(routes(false, Part::All))
-            .wrap(from_fn(panic_guard))
             .wrap(from_fn(request_id))
     });
     let server = server.workers(1).disable_signals().listen(listener).unwrap().run();
