@@ -1,7 +1,7 @@
 //! The connection to one Redis server, shared by all callers. It reconnects by itself.
 
 use super::{CALL_MAX, CONNECT_MAX};
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -57,14 +57,14 @@ impl ServerConnection {
 
     /// Returns the server's answer, which may be an error of the server.
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
-        self.noted(self.connection().req_packed_command(command).await)
+        self.noted(self.connection().send_packed_command(command).await)
     }
 
     /// Returns the server's answers in the order of the commands. Each may be an error of the server.
     pub(super) async fn pipeline(&self, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
         debug_assert!(!pipeline.is_transaction(), "no caller runs transactions");
         let count = pipeline.len();
-        self.noted(self.connection().req_packed_commands(pipeline, 0, count).await)
+        self.noted(self.connection().send_packed_commands(pipeline, 0, count).await)
     }
 }
 
