@@ -15,6 +15,7 @@ use crate::domain::sale::{Durability, Item, Sale};
 use crate::domain::server::Server;
 use crate::domain::time::{Millis, from_millis};
 use chrono::{DateTime, Utc};
+use sqlx::Executor as _;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -228,18 +229,15 @@ impl DrainClaim {
         {
             return Ok(QuickInsert::Refused);
         }
-        let mut savepoint = sqlx::Connection::begin(&mut *self.tx).await?;
-        let quick = match insert_all(&mut savepoint, self.sale, self.shard, rows).await {
-            Ok(true) => QuickInsert::Stored,
+        self.tx.execute("savepoint quick").await?;
+        let quick = match insert_all(&mut self.tx, self.sale, self.shard, rows).await {
+            // The commit releases the savepoint, too.
+            Ok(true) => return Ok(QuickInsert::Stored),
             Ok(false) => QuickInsert::Short,
             Err(error) if is_about_data(&error) => QuickInsert::Refused,
             Err(error) => return Err(error.into()),
         };
-        let ended = match quick {
-            QuickInsert::Stored => savepoint.commit().await,
-            QuickInsert::Short | QuickInsert::Refused => savepoint.rollback().await,
-        };
-        ended?;
+        self.tx.execute("rollback to savepoint quick").await?;
         Ok(quick)
     }
 
