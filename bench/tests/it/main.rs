@@ -11,7 +11,7 @@
 
 mod figures;
 mod load;
-#[expect(dead_code, reason = "the product's tests use all of it")]
+#[expect(dead_code, unused_imports, reason = "the product's tests use all of it")]
 #[path = "../../../tests/it/support/mod.rs"]
 mod support;
 mod trials;

@@ -3,7 +3,7 @@
 mod retirement;
 
 use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, done, drain_all, payment};
-use crate::support::poll::{PATIENCE, Patience, answer, within};
+use crate::support::poll::{PATIENCE, Patience, within};
 use crate::support::raw::Raw;
 use flashsale::domain::dead_letter::Settled;
 use flashsale::domain::ids::{OrderId, SaleId};

@@ -2,6 +2,7 @@
 
 use super::{RESTOCK, RESTOCKED, RESULT, STATE, STREAM};
 use crate::support::app::{ADMIN_KEY, TestApp, Who, sale, sale_with};
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::Window;
 use chrono::TimeDelta;
 use reqwest::Method;

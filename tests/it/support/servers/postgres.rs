@@ -1,6 +1,6 @@
 //! Databases of their own for tests, and Postgres servers of their own.
 
-use super::{FOLDER, WEAK_DISK, WrongClock, copy_folder, kill, own_folder, stop};
+use super::{FOLDER, WEAK_DISK, WrongClock, copy_folder, kill, own_folder};
 use crate::support::poll::eventually;
 use crate::support::root;
 use flashsale::domain::connection_pools::ConnectionPools;
