@@ -808,6 +808,17 @@ interface Guards {
     changed: GuardChanges;
     staged: GuardStages;
     effective: GuardSettings;
+    new_sales: {
+        purchase_token: boolean;
+        challenge: ChallengeKind;
+        proof_cost: number;
+        captcha_proof_cost: number;
+        holds_max: number;
+        unpaid_cooldown_seconds: number;
+        waiting_room: boolean;
+        admissions_per_second: number;
+        admission_seconds: number;
+    };
     rate: number;
     in_flight: number;
 }
@@ -900,10 +911,13 @@ interface SessionView {
     signed_in: boolean;
     session_id?: string;
     name?: string;
+    role?: Role;
     expires_at?: string;
     request_token?: string;
     request_token_header?: string;
 }
+
+type Role = 'view' | 'run' | 'all';
 
 interface PaymentAnswer {
     outcome: PaymentOutcome;
