@@ -53,6 +53,7 @@ export function waitingRoom() {
         const ahead = (position ?? 1) - 1;
         const counted = ahead === 0 ? say('queuedNext') : say('queuedAhead', { n: crowd(ahead) });
         setText(place, position === undefined ? say('queuedDraw') : counted);
+        place.classList.toggle('is-counted', position !== undefined);
         show(place, position !== undefined || isEarly);
         setAttribute(bar, 'aria-label', say('queueBar'));
         setAttribute(bar, 'value', gone(phase).toFixed(3));
