@@ -121,7 +121,7 @@ class Rush:
     first_error: str = ""
     # What both answers to a request were that was sent twice.
     pairs: Counter[str] = field(default_factory=Counter)
-    # After the kill: seconds until the first acceptance of a request that was sent after it.
+    # Seconds from the kill to the first acceptance of a shopper who came after it.
     back: float | None = None
 
     def check(self, shoppers: int) -> None:
@@ -139,7 +139,6 @@ async def rush(
     copies: int = 1,
     kill_at: int | None = None,
     kill: Callable[[], None] | None = None,
-    name: str = "shopper",
 ) -> Rush:
     """Sends all shoppers, or those that come within the time. With copies, each sends its last request several times at
     once. `kill` is called once, after `kill_at` acceptances."""
@@ -149,22 +148,20 @@ async def rush(
     killed: float | None = None
     reported = start
 
-    async def one(lines: list[Connection], shopper: str) -> tuple[Outcome, float, str]:
-        """The outcome, when its request was sent, and why there is none."""
+    async def one(lines: list[Connection], shopper: str) -> tuple[Outcome, str]:
+        """The outcome, and why there is none."""
         final: Request | None = None
-        sent, trouble = time.monotonic(), ""
-        end = sent + PATIENCE_SECONDS
+        trouble = ""
+        end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             try:
                 if final is None:
-                    sent = time.monotonic()
                     made = await shop.fill_cart(lines[0], sale, shopper)
                     if made is Outcome.REFUSED:
-                        return Outcome.REFUSED, sent, ""
+                        return Outcome.REFUSED, ""
                     if isinstance(made, Outcome):
                         raise OSError("the cart is not filled")
                     final = made
-                sent = time.monotonic()
                 answers = await all_of([line.ask(final) for line in lines])
             except (OSError, EOFError, ValueError, TimeoutError) as error:
                 trouble = repr(error)
@@ -174,10 +171,10 @@ async def rush(
                     counts.pairs[", ".join(sorted(it.value for it in outcomes))] += 1
                 for outcome in (Outcome.ACCEPTED, Outcome.REFUSED):
                     if outcome in outcomes:
-                        return outcome, sent, ""
+                        return outcome, ""
                 trouble = str(answers[0])
             await asyncio.sleep(random.uniform(*WAIT))
-        return Outcome.UNKNOWN, sent, trouble
+        return Outcome.UNKNOWN, trouble
 
     async def work() -> None:
         nonlocal killed, reported
@@ -186,12 +183,12 @@ async def rush(
             for number in waiting:
                 counts.asked += 1
                 began = time.monotonic()
-                outcome, sent, trouble = await one(lines, f"{name}-{number}")
+                outcome, trouble = await one(lines, f"shopper-{number}")
                 now = time.monotonic()
                 times = (now - start, now - began)
                 if outcome is Outcome.ACCEPTED:
                     counts.accepted.append(times)
-                    if killed is not None and counts.back is None and sent > killed:
+                    if killed is not None and counts.back is None and began > killed:
                         counts.back = now - killed
                 elif outcome is Outcome.REFUSED:
                     counts.refused.append(times)
@@ -201,6 +198,8 @@ async def rush(
                 if kill and killed is None and len(counts.accepted) >= (kill_at or 0):
                     killed = time.monotonic()
                     kill()
+                    # Shoppers of the time before may wait for a lock. One connection is for those who come after.
+                    group.create_task(work())
                 if now - reported > PROGRESS_SECONDS:
                     reported = now
                     say(f"  {len(counts.accepted)} accepted, {len(counts.refused)} refused, {counts.errors} unanswered")

@@ -230,7 +230,8 @@ def main() -> int:
                     failed = True
                     say(f"{kind.name}: {error}")
                     measured = {"failure": str(error)}
-            results["systems"][kind.name] = measured
+            systems = results["systems"] | {kind.name: measured}
+            results["systems"] = {it.name: systems[it.name] for it in SYSTEMS if it.name in systems}
             report = write(results, chosen.out)
         print(report)
     except KeyboardInterrupt:
