@@ -136,7 +136,7 @@ impl DrainClaim {
             events: events.len(),
             ..Drained::default()
         };
-        let quick = self.insert_new(&rows, sale).await?;
+        let quick = self.insert_new(&rows, sale.durability).await?;
         if quick == QuickInsert::Stored {
             drained.inserted = rows.len();
         } else {
@@ -223,14 +223,14 @@ impl DrainClaim {
     /// Stores rows of the usual kind: the ledger has none of them, and the shard's own grants suffice for all. That is
     /// much cheaper than [`DrainClaim::insert`], which searches for conflicts and returns what it inserts. If the rows
     /// are of another kind, none is stored.
-    async fn insert_new(&mut self, rows: &[BatchOrder<'_>], sale: &Sale) -> Result<QuickInsert, Fault> {
+    async fn insert_new(&mut self, rows: &[BatchOrder<'_>], durability: Durability) -> Result<QuickInsert, Fault> {
         // A shopper who waits for the ledger gets the order as the ledger has it, so the inserted rows are needed.
-        let is_awaited = sale.durability == Durability::Postgres;
-        if rows.is_empty() || is_awaited || rows.iter().any(|row| row.position <= self.position) {
+        if rows.is_empty() || durability == Durability::Postgres || rows.iter().any(|row| row.position <= self.position)
+        {
             return Ok(QuickInsert::Refused);
         }
         self.tx.execute("savepoint quick").await?;
-        let quick = match insert_all(&mut self.tx, sale, self.shard, rows).await {
+        let quick = match insert_all(&mut self.tx, self.sale, self.shard, rows).await {
             // The commit releases the savepoint, too.
             Ok(true) => return Ok(QuickInsert::Stored),
             Ok(false) => QuickInsert::Short,
@@ -477,72 +477,57 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Stores orders that come in binary. Postgres writes a page of them at a time, not each row by itself.
-const COPY_ORDERS: &str = "copy orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, \
-     amount_minor, currency, created_at, expires_at, epoch, seq) from stdin (format binary)";
-/// Room for an order with names of usual lengths.
-const COPIED_BYTES: usize = 256;
-/// Postgres counts time from the year 2000. In milliseconds since the Unix epoch.
-const POSTGRES_EPOCH: Millis = 946_684_800_000;
-
-/// Orders in the binary format of `copy`: a head, for each order the number of its fields, for each field its length
-/// and its bytes, and a mark of the end.
-fn copied(sale: &Sale, shard: u16, rows: &[BatchOrder<'_>]) -> Vec<u8> {
-    let micros = |at: Millis| ((at - POSTGRES_EPOCH) * 1000).to_be_bytes();
-    let mut bytes = Vec::with_capacity(rows.len() * COPIED_BYTES);
-    // The signature, no flags, and no extension of the head.
-    bytes.extend_from_slice(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0");
-    for row in rows {
-        let of = row.reserved;
-        let quantity = i32::try_from(of.quantity).unwrap_or(i32::MAX);
-        let fields: [&[u8]; 13] = [
-            of.order.0.as_bytes(),
-            sale.id.0.as_bytes(),
-            &small(shard).to_be_bytes(),
-            row.item.sku.as_str().as_bytes(),
-            of.user.as_str().as_bytes(),
-            of.key.as_str().as_bytes(),
-            &quantity.to_be_bytes(),
-            &row.item.price_of(of.quantity).to_be_bytes(),
-            row.item.currency.as_bytes(),
-            &micros(of.created_at),
-            &micros(of.created_at + sale.payment_window_ms()),
-            &row.position.epoch.to_be_bytes(),
-            &row.position.seq.to_be_bytes(),
-        ];
-        bytes.extend_from_slice(&13_i16.to_be_bytes());
-        for field in fields {
-            let length = i32::try_from(field.len()).unwrap_or(i32::MAX);
-            bytes.extend_from_slice(&length.to_be_bytes());
-            bytes.extend_from_slice(field);
-        }
-    }
-    bytes.extend_from_slice(&[0xff, 0xff]);
-    bytes
+/// The one statement that inserts orders, with a tail of its own. It unnests the columns in step. If they were functions
+/// of `from`, Postgres would store each whole column before it reads the first row.
+macro_rules! insert_orders {
+    ($query:ident ! ($($row:ident,)?), $tail:literal, $sale:expr, $shard:expr, $columns:expr) => {
+        sqlx::$query!(
+            $($row,)?
+            "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+                 currency, created_at, expires_at, epoch, seq) \
+             select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
+                 o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
+             from (select unnest($3::uuid[]) as id, unnest($4::text[]) as sku, unnest($5::text[]) as user_id, \
+                 unnest($6::text[]) as key, unnest($7::int4[]) as quantity, unnest($8::int8[]) as amount, \
+                 unnest($9::text[]) as currency, unnest($10::timestamptz[]) as created, unnest($11::int8[]) as epoch, \
+                 unnest($12::int8[]) as seq) as o \
+             join sales s on s.sale_id = $1" + $tail,
+            $sale.0,
+            small($shard),
+            &$columns.ids,
+            &$columns.skus as &[&str],
+            &$columns.users as &[&str],
+            &$columns.keys as &[&str],
+            &$columns.quantities,
+            &$columns.amounts,
+            &$columns.currencies as &[&str],
+            &$columns.created,
+            &$columns.epochs,
+            &$columns.seqs
+        )
+    };
 }
 
-/// Stores orders and counts their units as held by the shard's own grants. `false` when these do not suffice.
+/// Inserts orders and counts their units as held by the shard's own grants. `false` when these do not suffice.
 ///
 /// # Errors
 /// Also when the ledger has one of the orders.
 async fn insert_all(
     tx: &mut Savepoint<'_>,
-    sale: &Sale,
+    sale: SaleId,
     shard: u16,
     rows: &[BatchOrder<'_>],
 ) -> Result<bool, sqlx::Error> {
-    let orders = copied(sale, shard, rows);
-    let stored = async {
-        let mut copy = tx.copy_in_raw(COPY_ORDERS).await?;
-        copy.send(orders).await?;
-        copy.finish().await
-    };
-    stored.instrument(step("insert orders")).await?;
+    let columns = Columns::of(rows);
+    insert_orders!(query!(), "", sale, shard, columns)
+        .execute(&mut **tx)
+        .instrument(step("insert orders"))
+        .await?;
     let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
     for row in rows {
         *wanted.entry(row.item.sku.as_str()).or_default() += i64::from(row.reserved.quantity);
     }
-    hold_own(tx, sale.id, shard, &wanted).await
+    hold_own(tx, sale, shard, &wanted).await
 }
 
 /// Inserts the orders that the ledger does not have; returns them in their order.
@@ -553,33 +538,14 @@ async fn insert_orders(
     rows: &[BatchOrder<'_>],
 ) -> Result<Vec<InsertedOrder>, sqlx::Error> {
     let columns = Columns::of(rows);
-    // The columns are unnested in step. If they were functions of `from`, Postgres would store each whole column before
-    // it reads the first row.
-    let mut inserted = sqlx::query_as!(
-        InsertedOrder,
-        "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
-             currency, created_at, expires_at, epoch, seq) \
-         select o.id, $1, $2, o.sku, o.user_id, o.key, o.quantity, o.amount, o.currency, o.created, \
-             o.created + s.payment_window_seconds * interval '1 second', o.epoch, o.seq \
-         from (select unnest($3::uuid[]) as id, unnest($4::text[]) as sku, unnest($5::text[]) as user_id, \
-             unnest($6::text[]) as key, unnest($7::int4[]) as quantity, unnest($8::int8[]) as amount, \
-             unnest($9::text[]) as currency, unnest($10::timestamptz[]) as created, unnest($11::int8[]) as epoch, \
-             unnest($12::int8[]) as seq) as o \
-         join sales s on s.sale_id = $1 on conflict do nothing \
+    let mut inserted = insert_orders!(
+        query_as!(InsertedOrder,),
+        " on conflict do nothing \
          returning order_id as \"order!\", user_id as \"user!\", sku as \"sku!\", \
              quantity::int8 as \"quantity!\", seq as \"seq!\", expires_at as \"expires_at!\"",
-        sale.0,
-        small(shard),
-        &columns.ids,
-        &columns.skus as &[&str],
-        &columns.users as &[&str],
-        &columns.keys as &[&str],
-        &columns.quantities,
-        &columns.amounts,
-        &columns.currencies as &[&str],
-        &columns.created,
-        &columns.epochs,
-        &columns.seqs
+        sale,
+        shard,
+        columns
     )
     .fetch_all(&mut **tx)
     .instrument(step("insert orders"))

@@ -7,7 +7,7 @@ use crate::support::poll::{PATIENCE, Patience, within};
 use crate::support::raw::Raw;
 use flashsale::domain::dead_letter::Settled;
 use flashsale::domain::ids::{OrderId, SaleId};
-use flashsale::domain::order::{Order, OrderState};
+use flashsale::domain::order::OrderState;
 use flashsale::domain::payment::{PaymentOutcome, Refund};
 use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, Transition};
@@ -84,22 +84,6 @@ async fn drains_that_race_and_batches_that_come_twice_take_every_event_in_once()
     let drained = claim.apply(&sale, &events, 0).await.unwrap();
     assert_eq!((drained.inserted, drained.revoked, drained.dead), (0, 0, 0));
     assert_eq!(world.settled(&sale).await.stock.held, 60);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ledger_has_an_order_as_its_shopper_first_saw_it() {
-    let world = World::new().await;
-    let sale = world.sale(&Terms::of(10, 1)).await;
-    let order = bought(&world.app, &sale, "åda\t\\N", "k", 3).await;
-    everything_is_drained(&world, &sale).await;
-    let stored = world.app.ledger.order(order.id).await.unwrap().unwrap();
-    assert_eq!(
-        stored,
-        Order {
-            confirmed: true,
-            ..order
-        }
-    );
 }
 
 /// An event's value, as the purchase script packs it.
