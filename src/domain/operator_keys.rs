@@ -75,7 +75,9 @@ impl OperatorKeys {
             role: Role::All,
             text: shared.to_owned(),
         })];
-        for entry in named.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let entries = named.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        // An error names an entry by its number: in the place of a name, there may be a key.
+        for (entry, number) in entries.zip(1..) {
             let mut parts = entry.splitn(3, ':');
             let name = parts.next().and_then(|name| name.parse::<OperatorName>().ok());
             let role = parts.next().and_then(Role::from_name);
@@ -86,14 +88,13 @@ impl OperatorKeys {
                         .to_owned(),
                 );
             };
-            check(text).map_err(|problem| format!("has a key of {} that {problem}", name.as_str()))?;
+            check(text).map_err(|problem| format!("has a key, number {number}, that {problem}"))?;
             if keys
                 .iter()
                 .any(|key| key.text == text || key.name.as_ref() == Some(&name))
             {
                 return Err(format!(
-                    "has the name or the key of {} twice, or its key is the shared one",
-                    name.as_str()
+                    "has the name or the key of number {number} twice, or its key is the shared one"
                 ));
             }
             keys.push(Arc::new(OperatorKey {
@@ -160,6 +161,8 @@ mod tests {
             "ada:run:shared",
             "ada:run:k1,bob:view:k1",
             "ada:run:k1,ada:view:k2",
+            "k1:run:weak",
+            "k1:run:shared",
         ] {
             let said = parse(wrong).err().unwrap();
             assert!(!said.contains("k1") && !said.contains("shared,"), "{wrong}: {said}");
