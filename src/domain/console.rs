@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub const SESSION_SECONDS: i64 = 12 * 3600;
 /// A session without a request or an open stream for so long ends, in seconds: one hour.
 pub const IDLE_SECONDS: i64 = 3600;
-/// The most sessions at once. Beyond that, the oldest end.
+/// The most sessions at once. Beyond that, the oldest of the name with the most sessions end.
 pub const SESSIONS_MAX: i64 = 100;
 
 /// The bytes of a session's secret, and of the check that follows it in the cookie and shows that we made it.

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use uuid::Uuid;
 
 impl Ledger {
-    /// Begins a session. Beyond [`SESSIONS_MAX`], the oldest sessions end.
+    /// Begins a session. Beyond [`SESSIONS_MAX`], the oldest sessions of the name with the most sessions end: a key that
+    /// may only read must not end those of others.
     pub async fn begin_session(
         &self,
         digest: &[u8; 32],
@@ -26,8 +27,9 @@ impl Ledger {
         .fetch_one(&mut *tx)
         .await?;
         sqlx::query!(
-            "delete from console_sessions where session_id in \
-                 (select session_id from console_sessions order by created_at desc, session_id offset $1)",
+            "delete from console_sessions where session_id in (select session_id from console_sessions \
+                 order by row_number() over (partition by operator order by created_at desc, session_id), \
+                     created_at desc, session_id offset $1)",
             SESSIONS_MAX
         )
         .execute(&mut *tx)

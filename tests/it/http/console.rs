@@ -187,6 +187,20 @@ async fn a_session_that_is_idle_for_an_hour_ends() {
 }
 
 #[tokio::test]
+async fn a_key_with_too_many_sessions_ends_its_own_oldest_alone() {
+    let view = "9b74c9897bac770ffc029102a200c5de";
+    let keys = format!("ada:view:{view}");
+    let app = TestApp::with("api", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
+    let shared = Operator::sign_in(&app).await;
+    let ada = Operator::of(&try_to_sign_in(&app, view).await.ok(201));
+    for _ in 0..100 {
+        try_to_sign_in(&app, view).await.ok(201);
+    }
+    assert!(shared.is_signed_in(&app).await);
+    assert!(!ada.is_signed_in(&app).await);
+}
+
+#[tokio::test]
 async fn one_session_of_several_is_ended_by_another_operator() {
     let app = TestApp::start_api_only().await;
     let other = app.another("api");
