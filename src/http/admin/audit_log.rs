@@ -151,8 +151,10 @@ pub(super) fn code(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::operator_keys::Role;
     use crate::http::ROUTES;
     use crate::http::openapi::{REFERENCE, SALE_ID};
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_read_that_shows_accounts_is_recorded() {
@@ -205,6 +207,42 @@ mod tests {
         ] {
             assert_eq!(action(&method, pattern), expected);
         }
+    }
+
+    /// A new route has to stand here, or in the role `run`.
+    #[test]
+    fn each_change_needs_the_least_role_that_serves() {
+        let changes = ROUTES.iter().filter(|it| it.path.starts_with("/v1/admin/"));
+        let changes = changes.filter(|it| it.method != Method::GET);
+        let names: BTreeSet<String> = changes.map(|it| action(&it.method, it.path)).collect();
+        assert!(names.iter().all(|name| Role::All.may(name) && !Role::View.may(name)));
+        let (run, all): (Vec<&str>, Vec<&str>) = names.iter().map(String::as_str).partition(|name| Role::Run.may(name));
+        let expected = [
+            "bans.create",
+            "bans.lift",
+            "payments.settle",
+            "sales.close",
+            "sales.dead-letters.settle",
+            "sales.message.change",
+            "sales.open",
+            "sales.pause",
+            "sales.rebuild",
+            "sales.restock",
+            "sales.resume",
+        ];
+        assert_eq!(run, expected);
+        // The sessions' own routes ask for no role.
+        let expected = [
+            "guards.change",
+            "sales.change",
+            "sales.create",
+            "sales.delete",
+            "sales.preload",
+            "session.create",
+            "session.delete",
+            "sessions.end",
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]
