@@ -57,7 +57,7 @@ pub fn is_unseen(it: char) -> bool {
 macro_rules! plain_text {
     ($(#[doc = $doc:literal])+ $name:ident $max:ident) => {
         $(#[doc = $doc])+
-        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub struct $name(String);
 
         impl $name {

@@ -1,7 +1,7 @@
 //! Limits the growth of the audit log: by an actor's refused actions, and by reads that it already has. A restart
 //! forgets both.
 
-use crate::domain::console::{Actor, NewAction};
+use crate::domain::console::{Actor, NewAction, OperatorName};
 use moka::sync::Cache;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ const SAME_READ: Duration = Duration::from_secs(600);
 /// How many actors and reads are remembered: some megabytes.
 const REMEMBERED_MAX: u64 = 10_000;
 
-/// An actor with its address: several operators may share the operators' key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ActorAt(pub Actor, pub Option<IpAddr>);
+/// An actor with the name of its key or session, and with its address: several operators may share the operators' key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ActorAt(pub Actor, pub Option<OperatorName>, pub Option<IpAddr>);
 
 /// Counts the refused actions of each actor in the last minute.
 pub struct RefusedActions(Cache<ActorAt, Arc<Window>>);
@@ -51,8 +51,8 @@ impl RefusedActions {
     }
 
     /// Whether the actor may act; else how long it has to wait.
-    pub fn check(&self, actor: ActorAt) -> Result<(), Duration> {
-        match self.0.get(&actor) {
+    pub fn check(&self, actor: &ActorAt) -> Result<(), Duration> {
+        match self.0.get(actor) {
             Some(window) if window.refused.load(Ordering::Relaxed) >= REFUSED_MAX => Err(MINUTE
                 .saturating_sub(window.since.elapsed())
                 .max(Duration::from_millis(1))),
@@ -76,18 +76,18 @@ impl Default for KnownReads {
 }
 
 impl KnownReads {
-    pub fn has(&self, actor: ActorAt, read: &NewAction) -> bool {
+    pub fn has(&self, actor: &ActorAt, read: &NewAction) -> bool {
         self.0.contains_key(&key(actor, read))
     }
 
-    pub fn note(&self, actor: ActorAt, read: &NewAction) {
+    pub fn note(&self, actor: &ActorAt, read: &NewAction) {
         self.0.insert(key(actor, read), ());
     }
 }
 
-fn key(actor: ActorAt, read: &NewAction) -> (ActorAt, String) {
+fn key(actor: &ActorAt, read: &NewAction) -> (ActorAt, String) {
     let asked = serde_json::to_string(&read.detail).unwrap_or_default();
-    (actor, format!("{} {:?} {asked}", read.action, read.operator))
+    (actor.clone(), format!("{} {:?} {asked}", read.action, read.operator))
 }
 
 #[cfg(test)]
@@ -97,16 +97,21 @@ mod tests {
     #[test]
     fn many_refused_actions_of_one_actor_make_it_wait_and_nobody_else() {
         let refused = RefusedActions::default();
-        let at = |address: &str| ActorAt(Actor::ApiKey, Some(address.parse().unwrap()));
+        let named = |name: Option<&str>, address: &str| {
+            let name = name.map(|name| name.parse().unwrap());
+            ActorAt(Actor::ApiKey, name, Some(address.parse().unwrap()))
+        };
+        let at = |address: &str| named(None, address);
         for _ in 0..REFUSED_MAX {
-            assert_eq!(refused.check(at("192.0.2.1")), Ok(()));
+            assert_eq!(refused.check(&at("192.0.2.1")), Ok(()));
             refused.count(at("192.0.2.1"));
         }
-        let wait = refused.check(at("192.0.2.1")).unwrap_err();
+        let wait = refused.check(&at("192.0.2.1")).unwrap_err();
         assert!(
             wait > Duration::from_secs(50) && wait <= Duration::from_secs(60),
             "{wait:?}"
         );
-        assert_eq!(refused.check(at("192.0.2.2")), Ok(()));
+        assert_eq!(refused.check(&at("192.0.2.2")), Ok(()));
+        assert_eq!(refused.check(&named(Some("ada"), "192.0.2.1")), Ok(()));
     }
 }

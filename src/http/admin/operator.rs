@@ -247,17 +247,19 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     }
     let address = gateway::address_of(&api, request.request());
     let new = asked_action(request, &operator, &pattern, address).await?;
-    let actor = ActorAt(operator.actor, address);
+    let actor = ActorAt(operator.actor, operator.name.clone(), address);
+    let is_allowed = is_read || operator.role.may(&new.action);
+    // Without the role for it, a stop is an action like any other: it would fill the audit log.
+    let is_stop = is_allowed && STOPS.contains(&new.action.as_str());
     if is_read {
-        if api.known_reads.has(actor, &new) {
+        if api.known_reads.has(&actor, &new) {
             return Ok(None);
         }
-    } else if !STOPS.contains(&new.action.as_str()) && !address.is_some_and(|it| it.is_loopback()) {
+    } else if !is_stop && !address.is_some_and(|it| it.is_loopback()) {
         api.refused_actions
-            .check(actor)
+            .check(&actor)
             .map_err(|wait| Problem::wait(Code::RateLimited, "too many refused actions of this operator", wait))?;
     }
-    let is_allowed = is_read || operator.role.may(&new.action);
     let id = begin_action(&api, new.clone()).await?;
     if !is_allowed {
         api.refused_actions.count(actor);
@@ -272,7 +274,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         ));
     }
     if is_read {
-        api.known_reads.note(actor, &new);
+        api.known_reads.note(&actor, &new);
     }
     Ok(Some(Begun {
         api,

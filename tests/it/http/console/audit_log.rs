@@ -564,6 +564,35 @@ async fn an_operator_cannot_fill_the_audit_log_with_refused_actions() {
 }
 
 #[tokio::test]
+async fn a_key_cannot_fill_the_audit_log_with_stops_that_its_role_lacks() {
+    let view = "9b74c9897bac770ffc029102a200c5de";
+    let keys = format!("ada:view:{view}");
+    let settings = [
+        ("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1"),
+        ("FLASHSALE_OPERATOR_KEYS", keys.as_str()),
+    ];
+    let app = TestApp::with("api", &settings).await;
+    let id = app.load_sale(&sale()).await;
+    let path = format!("/v1/admin/sales/{id}/pause");
+    let pause = async || {
+        let request = app.request(Method::POST, Who::Bearer(view), &path);
+        app.send(request.header("X-Forwarded-For", "192.0.2.1")).await
+    };
+    for _ in 0..30 {
+        for answer in futures_util::future::join_all((0..20).map(|_| pause())).await {
+            answer.no(403, "forbidden");
+        }
+    }
+    pause().await.no(429, "rate_limited");
+    // Another key at this address is not delayed.
+    let lift = app.request(Method::POST, Who::Operator, "/v1/admin/bans/lift");
+    let lift = lift.header("X-Forwarded-For", "192.0.2.1");
+    app.send(lift.json(&json!({"user": "nobody"})))
+        .await
+        .no(404, "not_found");
+}
+
+#[tokio::test]
 async fn many_who_show_wrong_keys_are_sixty_entries_in_a_minute() {
     let app = TestApp::with("api", &[("FLASHSALE_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let began = std::time::Instant::now();
