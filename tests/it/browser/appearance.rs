@@ -96,7 +96,7 @@ async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     window.click("#items .buy").await;
     window.sees("#orders .pill", "已保留").await;
     window.sees("#items .note", "已为您保留").await;
-    window.click("#language").await;
+    window.change_language("en").await;
     window.sees("#orders .pill", "Reserved").await;
     window.sees("#items .note", "Reserved for you").await;
     window.goto("/").await;
@@ -208,11 +208,11 @@ async fn a_sale_of_today_or_tomorrow_is_dated_so_by_the_readers_zone() {
     window
         .sees("#when", &format!("Today, {}", text(&of_today[0]).await))
         .await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window
         .sees("#when", &format!("今天 {}", text(&of_today[1]).await))
         .await;
-    window.click("#language").await;
+    window.change_language("en").await;
     window.goto_sale(&until_tomorrow).await;
     let both = [text(&["en-US", &now]).await, text(&["en-US", &day]).await];
     let both = format!("Today, {} – Tomorrow, {}", both[0], both[1]);
@@ -225,7 +225,7 @@ async fn a_sale_of_today_or_tomorrow_is_dated_so_by_the_readers_zone() {
     let of_list = format!("#sales li:has(a[href='/sales/{until_tomorrow}']) p");
     let end = text(&["en-US", &day]).await;
     window.sees(&of_list, &format!(" · tomorrow, {end}")).await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     let end = text(&["zh-CN", &day]).await;
     window.sees(&of_list, &format!(" · 明天 {end}")).await;
     window.close().await;

@@ -84,10 +84,10 @@ async fn dead_letters_are_seen_from_the_sale_and_dealt_with() {
     window.sees(RESULT, "The stock was rebuilt").await;
     window.sees("#refused .list", "There are none").await;
     app.assert_balanced(&id).await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#view h1", "待处理").await;
     window.sees("#letters h2", "无法入账的事件").await;
-    window.click("#language").await;
+    window.change_language("en").await;
     window.click(&format!("#view a[href='/console/sales/{id}']")).await;
     window.sees_tile("Dead letters", |text| text == "0").await;
     window.sees("#view", "Settle event").await;

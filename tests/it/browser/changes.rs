@@ -37,7 +37,7 @@ async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_t
         window.run(live, &[]).await == "From the shop: More <b>at</b> 18:00."
     })
     .await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#message-text[lang=zh-CN]", "18:00 补货。").await;
     // A reader of the other language gets the text that there is.
     set_message(&app, &id, &json!({"en": "Ten more minutes."})).await;

@@ -415,7 +415,7 @@ async fn a_full_live_feed_is_shown_as_full_and_not_as_a_lost_connection() {
     window
         .sees(&format!("{STREAM} [lang=en]"), "64 viewers at the most")
         .await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees(STREAM, "目前无法实时查看").await;
     drop(viewers);
     window.sees(STREAM, "实时").await;
@@ -448,7 +448,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
         window.sees(newest, text).await;
     }
     let on = "要求购买令牌, 通过图片验证码发放令牌";
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees(".facts", on).await;
     window.sees(newest, on).await;
     window.sees(newest, "库存 25").await;
@@ -489,7 +489,7 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     window.does(RESTOCK).await;
     window.sees(RESTOCK_WRONG, "可售数量不足。").await;
     // In English, only the detail itself.
-    window.click("#language").await;
+    window.change_language("en").await;
     window.sees("#instances", "1 of 1").await;
     window.does(RESTOCK).await;
     poll::within(PATIENCE, "it is said in English alone", async || {
@@ -499,7 +499,8 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     .await;
     // The same for an error that only the server finds in a field of a sale.
     window.goto("/console/sales/new").await;
-    window.click("#language").await;
+    window.sees("#view h1", "New sale").await;
+    window.change_language("zh-CN").await;
     window.sees("#view h1", "新建活动").await;
     window.types_sale("双十一", TimeDelta::minutes(30)).await;
     let starts_at = window.value("starts_at").await;
@@ -527,15 +528,15 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
         window.sees(&format!("#{field}-wrong [lang=en]"), own).await;
         window.types(field, right).await;
     }
-    window.click("#language").await;
+    window.change_language("en").await;
     window.goto(&format!("/console/sales/{id}")).await;
     window.sees(STATE, "Open").await;
     // A payment has a state, too: another operator has settled it.
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
     window.goto("/console/money").await;
-    window.click("#language").await;
     window.sees("#view tbody", "pay_odd").await;
+    window.change_language("zh-CN").await;
     window.click("#view tbody button").await;
     window.fill("#refund-reference", "re_2").await;
     let request = app.request(Method::POST, Who::Operator, "/v1/admin/payments/settle");
@@ -878,7 +879,7 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     window.sees(".unit .numbers", "占用 120").await;
     let width = "return document.documentElement.scrollWidth";
     assert!(window.run(width, &[]).await.as_u64().unwrap() <= 360);
-    window.click("#language").await;
+    window.change_language("en").await;
     window.sees(STATE, "Open").await;
     window.sees(".unit .numbers", "120 held").await;
     window.sees("#do-pause", "Pause").await;

@@ -223,11 +223,11 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     let first = posed(&window).await;
     // It follows the page's language at once, and keeps the typed text.
     window.fill("#letters", "00000").await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees(".captcha label", "图片中的字符").await;
     let alternative = "return document.querySelector('.captcha img').alt";
     assert_eq!(window.run(alternative, &[]).await, "一张含有五个字母或数字的图片");
-    window.click("#language").await;
+    window.change_language("en").await;
     window.sees(".captcha label", "Letters in the picture").await;
     window.click(".captcha button.strong").await;
     window.sees(".captcha .warning", "not right").await;

@@ -31,10 +31,10 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     window.click(".result button").await;
     window.misses(RESULT).await;
     assert_eq!(window.focus().await, "button#do-pause.strong danger big");
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.does("#do-pause").await;
     window.sees(RESULT, "没有执行任何操作").await;
-    window.click("#language").await;
+    window.change_language("en").await;
     window.click("#sign-out").await;
     window.sees("#connection", "You are still signed in").await;
     postgres.restart();

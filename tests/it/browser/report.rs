@@ -78,7 +78,7 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
     window.sees("#report-course", "There were no purchases").await;
     choose(&window, "whole").await;
     window.sees(ANSWERS, "75 %").await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#view h1", "报告").await;
     window.sees(ANSWERS, "售罄").await;
     window.close().await;
@@ -104,7 +104,7 @@ async fn the_report_shows_who_got_the_units() {
         widths.as_str().unwrap().starts_with("1,0,0,0,0,0,1,0,"),
         "{widths}: {fairness}"
     );
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#fairness", "第 1 次购买: 3 (100 %)").await;
     window.close().await;
     let printed = app.run(&["sale", "report", &id]).ended(0).stdout;

@@ -46,9 +46,9 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
         window.driver().title().await.unwrap(),
         "There is no such sale. · Console"
     );
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees(NAME, "没有这个活动").await;
-    window.click("#language").await;
+    window.change_language("en").await;
 
     window.goto("/console/sales/00000000-0000-4000-8000-000000000000").await;
     window.sees(NAME, "There is no such sale").await;
@@ -195,7 +195,7 @@ async fn the_title_of_a_tab_says_what_is_in_it() {
     }
     window.goto("/console/limits").await;
     window.sees("#view h1", "Limits").await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#view h1", "限制").await;
     window.has_title("限制 · 控制台").await;
     window.close().await;

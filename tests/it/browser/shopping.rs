@@ -437,7 +437,7 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     titled("In the queue · A sale · Flashsale").await;
     app.operate(&id, "open").await.ok(200);
     titled("Reserved: about 10 min to pay · A sale · Flashsale").await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     titled("已保留：付款时间剩余约 10 分钟 · A sale · Flashsale").await;
     let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
     assert_eq!(app.pay("pay_by_title", &order).await, "applied");
@@ -469,7 +469,7 @@ async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
     ] {
         assert!(lines.contains(&format!("\r\n{line}\r\n")), "{line} is not in {lines}");
     }
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#calendar", "加入日历").await;
     app.operate(&id, "open").await.ok(200);
     window.finds("#state", "抢购中").await;

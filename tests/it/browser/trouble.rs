@@ -156,9 +156,9 @@ async fn orders_that_cannot_be_read_are_not_said_to_be_none() {
     window.block(&["*/v1/orders*"]).await;
     window.sign_in("ada").await;
     window.sees("#no-orders", "Your orders cannot be read now").await;
-    window.click("#language").await;
+    window.change_language("zh-CN").await;
     window.sees("#no-orders", "暂时无法读取您的订单").await;
-    window.click("#language").await;
+    window.change_language("en").await;
     window.block(&[]).await;
     window.sees("#orders .number", &order[order.len() - 8..]).await;
     window.misses("#no-orders").await;
