@@ -1,8 +1,8 @@
 //! An order's id as people type it: whole, its first characters, its number, or `@latest`. The number is the last eight
 //! characters, which the shop's pages show.
 //!
-//! All but a whole id is searched in the newest orders of the newest sales. A prefix counts only if no order was left
-//! out: another one may begin so, too. The characters of the number are random, so it names one order.
+//! All but a whole id is searched in the newest orders of the newest sales. A prefix counts only if the search read all
+//! orders, since another one may have it, too. The characters of a number are random, so it names one order.
 
 use super::answer::Column;
 use super::client::Client;
@@ -83,7 +83,7 @@ impl OrderRef {
     /// The order, as the lists have it.
     ///
     /// # Errors
-    /// `No` if there is no such order, or several may be meant.
+    /// `No` if there is no such order, or several may match.
     pub fn find(&self, client: &Client, lists: Lists) -> Result<Value, Failure> {
         if *self == Self::Latest {
             let newest = newest(client, lists)?.into_iter().next();
@@ -109,7 +109,7 @@ impl OrderRef {
             ))),
             _ => Err(several(
                 &found,
-                "orders are meant",
+                "orders match",
                 &COLUMNS,
                 "write the last eight characters of one",
             )),

@@ -40,7 +40,7 @@ pub fn prefix(text: &str) -> Option<String> {
     is_prefix.then_some(text)
 }
 
-/// What a message says of several things with the same beginning: how many, the first of them as a table, and what to do.
+/// The error for several matches: how many, the first of them as a table, and what to type next.
 pub fn several(found: &[Value], what: &str, columns: &[Column], next: &str) -> Failure {
     let listed = table(&found[..found.len().min(LISTED_MAX)], columns, |_, _| None);
     Failure::No(format!("{} {what}:\n{listed}{next}", found.len()))
@@ -105,7 +105,7 @@ impl SaleRef {
             ([], _) => Err(Failure::No(format!("there is no sale: {advice}"))),
             (found, _) => Err(several(
                 found,
-                "sales' ids begin so",
+                "sales match",
                 &COLUMNS,
                 "type more of the id, or all of it",
             )),
