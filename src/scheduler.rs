@@ -8,8 +8,8 @@
 //! Every process keeps permits, also one that runs no jobs: selling must not depend on a worker.
 //!
 //! A job takes no input and acts on what it finds. No two runs of a job overlap in this process, and each has a time
-//! limit. Several processes may run all of them side by side. One worker looks for work at each time of a job; the others
-//! do so now and then, and help for as long as they find some ([`flow::recover::instances`]).
+//! limit. Several processes may run all of them side by side. At each time of a job, one worker looks for work
+//! ([`flow::recover::instances`]). The others do so now and then, and help for as long as they find some.
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::fault::Fault;

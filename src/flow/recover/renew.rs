@@ -44,9 +44,9 @@ const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 const OTHERS_EVERY: u64 = 2;
 /// Of so many rounds, an instance asks the ledger in one for all shards that others renew.
 const ASK_EVERY: u64 = 6;
-/// How long an instance goes on with a shard that was not its to renew: until a dead one is off the list for long, and
-/// longer than a sale that is over must be unneeded before it rests. Else the last instance that does not rest would
-/// have its permits lapse, and need the sale again, time after time.
+/// How long an instance goes on with a shard that was not its to renew. By then a dead instance is off the list. It is
+/// also longer than a sale that is over must be unused before it rests. Else the last instance that does not rest would
+/// let permits lapse, and need the sale again, time after time.
 const STANDS_IN: Duration = Duration::from_secs(15);
 /// Shards asked at once. So many that the shards of a server that hangs do not hold up the others.
 pub(super) const AT_ONCE: usize = 512;
@@ -134,8 +134,8 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
     true
 }
 
-/// Asks the ledger for shards that others renew: now and then for all, and in each round for those on a server from
-/// which another has taken over. So all instances of a superseded server learn it at the same time.
+/// Asks the ledger for shards that others renew. It asks now and then for all, and in each round for those on a server
+/// from which another has taken over. So all instances of a superseded server notice at the same time.
 async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool) {
     if others.is_empty() {
         return;

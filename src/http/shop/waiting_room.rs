@@ -109,7 +109,7 @@ pub struct RoomStanding {
     /// The shopper's state.
     state: RoomState,
     /// The shopper's position over the whole room: 1 is next. Missing before the start, when others may still draw a
-    /// better lot, in a first answer that no count includes yet, and if the shopper is admitted, or would be.
+    /// better lot. Also missing in a first answer that no count includes yet, and once it is the shopper's turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<i64>,
     /// How many shoppers wait, a second ago at most.
