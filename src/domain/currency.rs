@@ -2,7 +2,7 @@
 //! digits of some currencies, such as the forint's. `web/shared/currency.js` has the same table.
 
 /// Currencies by their digits, separated by spaces. All others have two.
-pub const DIGITS: [(usize, &str); 3] = [
+const DIGITS: [(usize, &str); 3] = [
     (0, "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"),
     (3, "BHD IQD JOD KWD LYD OMR TND"),
     (4, "CLF UYW"),

@@ -131,7 +131,7 @@ impl Permits {
 
     /// Marks a shard in this epoch unverified because of a finding. Returns `false` if the shard has a finding
     /// already.
-    pub(in crate::flow) fn mark_unverified_in(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
+    fn mark_unverified_in(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
         self.need(shard.sale);
         let mut state = self.state();
         state.mark(shard, epoch);
