@@ -25,6 +25,10 @@ struct Pooler {
 impl Pooler {
     /// Starts one before this Postgres with these lines in its configuration.
     fn start(postgres: &FreshPostgres, settings: &str) -> Self {
+        assert!(
+            fs::exists(PROGRAM).unwrap(),
+            "the tests of poolers need PgBouncer: apt-get install --no-install-recommends pgbouncer"
+        );
         let (url, port) = (postgres.url(), free_port());
         let (_, sockets) = url.split_once("host=").unwrap();
         let (sockets, _) = sockets.split_once('&').unwrap();
@@ -51,7 +55,7 @@ impl Pooler {
             port,
             _folder: folder,
         };
-        poll::eventually("the pooler answers (Debian's package pgbouncer)", || {
+        poll::eventually("the pooler answers", || {
             TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
         pooler
