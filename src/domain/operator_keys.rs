@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 /// What the holder of a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum OperatorRole {
     /// Only read.
     View,
     /// Also run published sales.
@@ -19,7 +19,7 @@ pub enum Role {
     All,
 }
 
-names! { Role: View "view", Run "run", All "all" }
+names! { OperatorRole: View "view", Run "run", All "all" }
 
 /// The actions of the role `run`, as the audit log names them. A new action needs `all`, until it stands here.
 const RUN: [&str; 11] = [
@@ -36,7 +36,7 @@ const RUN: [&str; 11] = [
     "sales.resume",
 ];
 
-impl Role {
+impl OperatorRole {
     /// Whether the role includes this action, which changes something.
     pub fn may(self, action: &str) -> bool {
         match self {
@@ -50,7 +50,7 @@ impl Role {
 pub struct OperatorKey {
     /// The name of its only holder; none for the key that all may share.
     pub name: Option<OperatorName>,
-    pub role: Role,
+    pub role: OperatorRole,
     text: String,
 }
 
@@ -72,7 +72,7 @@ impl OperatorKeys {
     pub fn parse(shared: &str, named: &str, check: impl Fn(&str) -> Result<(), String>) -> Result<Self, String> {
         let mut keys = vec![Arc::new(OperatorKey {
             name: None,
-            role: Role::All,
+            role: OperatorRole::All,
             text: shared.to_owned(),
         })];
         let entries = named.split(',').map(str::trim).filter(|entry| !entry.is_empty());
@@ -80,7 +80,7 @@ impl OperatorKeys {
         for (entry, number) in entries.zip(1..) {
             let mut parts = entry.splitn(3, ':');
             let name = parts.next().and_then(|name| name.parse::<OperatorName>().ok());
-            let role = parts.next().and_then(Role::from_name);
+            let role = parts.next().and_then(OperatorRole::from_name);
             let (Some(name), Some(role), Some(text)) = (name, role, parts.next()) else {
                 return Err(
                     "is not a list of keys; write each as NAME:ROLE:KEY with commas in between; a role is view, run or \
@@ -137,9 +137,9 @@ mod tests {
     fn a_key_has_the_name_and_the_role_that_stand_beside_it() {
         let keys = parse("ada:view:k1, 王伟:run:k:2").unwrap();
         for (text, name, role) in [
-            ("shared", None, Role::All),
-            ("k1", Some("ada"), Role::View),
-            ("k:2", Some("王伟"), Role::Run),
+            ("shared", None, OperatorRole::All),
+            ("k1", Some("ada"), OperatorRole::View),
+            ("k:2", Some("王伟"), OperatorRole::Run),
         ] {
             let key = keys.find(text.as_bytes()).unwrap();
             assert_eq!((key.name.as_ref().map(OperatorName::as_str), key.role), (name, role));
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn a_role_may_do_what_it_says() {
         for (action, run) in [("sales.pause", true), ("sales.create", false), ("guards.change", false)] {
-            assert!(Role::All.may(action) && !Role::View.may(action));
-            assert_eq!(Role::Run.may(action), run, "{action}");
+            assert!(OperatorRole::All.may(action) && !OperatorRole::View.may(action));
+            assert_eq!(OperatorRole::Run.may(action), run, "{action}");
         }
     }
 }

@@ -6,7 +6,7 @@ mod tokens;
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
-use crate::domain::operator_keys::{OperatorKey, Role};
+use crate::domain::operator_keys::{OperatorKey, OperatorRole};
 use crate::flow::App;
 use crate::http::explain::parse_query;
 use crate::http::problem::Problem;
@@ -72,7 +72,7 @@ pub struct Operator {
     pub actor: Actor,
     /// The name of the operator's key, or what the operator gave at sign-in.
     pub name: Option<OperatorName>,
-    pub role: Role,
+    pub role: OperatorRole,
     /// The session of the console, if there is one.
     pub session: Option<OpenSession>,
 }

@@ -911,13 +911,13 @@ interface SessionView {
     signed_in: boolean;
     session_id?: string;
     name?: string;
-    role?: Role;
+    role?: OperatorRole;
     expires_at?: string;
     request_token?: string;
     request_token_header?: string;
 }
 
-type Role = 'view' | 'run' | 'all';
+type OperatorRole = 'view' | 'run' | 'all';
 
 interface PaymentAnswer {
     outcome: PaymentOutcome;

@@ -2,7 +2,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
-use crate::domain::operator_keys::{OperatorKey, Role};
+use crate::domain::operator_keys::{OperatorKey, OperatorRole};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow::operate::console;
@@ -87,7 +87,7 @@ pub struct SessionView {
     name: Option<String>,
     /// What the session may do, by the key that it began with. The console hides what it may not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<Role>,
+    role: Option<OperatorRole>,
     /// When the session ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DateTime<Utc>>")]
