@@ -1,8 +1,8 @@
 //! The live view on a terminal. It is redrawn in place, and keys scroll the items, search them and leave.
 //!
 //! Green is selling or sold, yellow paused or held, red a trouble, and dim what is over. Each of them is a word or a
-//! symbol, too. The colours are the terminal's own, to be read on light and on dark. There is no background, and no bold:
-//! some terminals brighten it.
+//! symbol, too. The colours are the terminal's own, to be read on light and on dark. Nothing has a background, or is
+//! bold, which some terminals brighten.
 //!
 //! While it is open, the terminal is in raw mode; dropping it gives the terminal back.
 

@@ -218,8 +218,8 @@ async fn judge_refusals(judge: &mut Judge, buy: &str) {
     }
 }
 
-/// An instance with something in every list of the console: a sale that has sold, a draft, a guard warning, a ban, a dead
-/// letter, a refund that is due. Returns it with the ids of the two sales.
+/// An instance with something in every list of the console: a sale that has sold, a draft, a guard warning, a ban, a
+/// dead letter, a refund that is due. Returns it with the ids of the two sales.
 async fn with_everything() -> (TestApp, String, String) {
     let settings = [
         ("FLASHSALE_DEVELOPMENT", "true"),

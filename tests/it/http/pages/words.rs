@@ -148,8 +148,8 @@ fn every_code_of_the_api_has_words_in_all_languages() {
     }
 }
 
-/// Checks a part of the texts against the files that say them. A key that scripts put together begins with one of `made`,
-/// or with one of `prefixes` if a field names it. Returns the keys.
+/// Checks a part of the texts against the files that say them. A key that scripts put together begins with one of
+/// `made`, or with one of `prefixes` if a field names it. Returns the keys.
 fn all_used(part: &str, says_them: impl Fn(&str) -> bool, made: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
     let own: BTreeSet<String> = words(part)[0].1.keys().cloned().collect();
     assert!(own.len() > 80);
