@@ -55,9 +55,7 @@ impl Pooler {
             port,
             _folder: folder,
         };
-        poll::eventually("the pooler answers", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        poll::eventually("the pooler answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         pooler
     }
 
