@@ -194,6 +194,7 @@ export function unitsOf() {
         shown += PAGE;
         update(last);
     });
+    show(more, false);
     const key = element('ul', { class: 'legend' });
     for (const part of ['sold', 'held', 'available', 'transit']) {
         key.append(element('li', { class: `key-${part}` }, word('span', part)));
