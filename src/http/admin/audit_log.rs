@@ -151,7 +151,7 @@ pub(super) fn code(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::operator_keys::Role;
+    use crate::domain::operator_keys::OperatorRole;
     use crate::http::ROUTES;
     use crate::http::openapi::{REFERENCE, SALE_ID};
     use std::collections::BTreeSet;
@@ -215,8 +215,15 @@ mod tests {
         let changes = ROUTES.iter().filter(|it| it.path.starts_with("/v1/admin/"));
         let changes = changes.filter(|it| it.method != Method::GET);
         let names: BTreeSet<String> = changes.map(|it| action(&it.method, it.path)).collect();
-        assert!(names.iter().all(|name| Role::All.may(name) && !Role::View.may(name)));
-        let (run, all): (Vec<&str>, Vec<&str>) = names.iter().map(String::as_str).partition(|name| Role::Run.may(name));
+        assert!(
+            names
+                .iter()
+                .all(|name| OperatorRole::All.may(name) && !OperatorRole::View.may(name))
+        );
+        let (run, all): (Vec<&str>, Vec<&str>) = names
+            .iter()
+            .map(String::as_str)
+            .partition(|name| OperatorRole::Run.may(name));
         let expected = [
             "bans.create",
             "bans.lift",
