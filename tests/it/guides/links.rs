@@ -87,7 +87,10 @@ fn each_picture_is_written_by_a_browser_test_and_shown_by_a_page() {
             .map(|entry| entry.unwrap().path())
     };
     let mut written = BTreeSet::new();
-    for path in in_folder("tests/it/browser") {
+    let tests = ["tests/it/browser", "tests/it/browser/console"]
+        .into_iter()
+        .flat_map(in_folder);
+    for path in tests.filter(|path| path.is_file()) {
         let text = fs::read_to_string(path).unwrap();
         let calls = [".picture(", ".picture_as("].map(|call| text.split(call).skip(1));
         let names = calls.into_iter().flatten().filter_map(|call| call.split('"').nth(1));
