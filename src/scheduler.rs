@@ -38,7 +38,7 @@ const TURN_MAX: Duration = Duration::from_secs(1);
 /// How long the drain collects events after the first, so that many share a transaction: with few orders, most of a
 /// batch's cost is fixed. The second is for the synchronous lane, whose shoppers wait for the ledger. The third is
 /// while some of them wait at this process.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER: Duration = Duration::from_millis(50);
 const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
 const GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
