@@ -22,7 +22,7 @@ pub enum OperatorRole {
 names! { OperatorRole: View "view", Run "run", All "all" }
 
 /// The actions of the role `run`, as the audit log names them. A new action needs `all`, until it stands here.
-const RUN: [&str; 11] = [
+pub const RUN: [&str; 11] = [
     "bans.create",
     "bans.lift",
     "payments.settle",

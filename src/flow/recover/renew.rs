@@ -191,7 +191,7 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
 }
 
 /// Reads what is left of the permits of watched shards, and renews those with less than they need. So a permit that
-/// lapsed, a shard that is damaged or in another epoch, and a silent server come to light as in a renewal.
+/// lapsed, a shard that is damaged or in another epoch, and a silent server are noticed as in a renewal.
 async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>) -> Result<usize, Fault> {
     if watched.is_empty() {
         return Ok(0);
