@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Rounds of comparing the two sides while they differ.
 const ROUNDS_MAX: u32 = 20;
+/// Differences that this many rounds in a row repeat word for word do not come from units that move.
+const SAME_ROUNDS: u32 = 10;
 /// No further round begins after this.
 const ROUNDS_FOR: Duration = Duration::from_secs(60);
 /// Shards read at once; each has a page of events in memory.
@@ -32,6 +34,7 @@ const SHARDS_AT_ONCE: usize = 32;
 /// Counts every unit of a sale; `None` when there is no such sale.
 pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
     let (began, mut count) = (Instant::now(), Count::default());
+    let (mut differences, mut same): (Vec<String>, u32) = (Vec::new(), 0);
     for round in 1..=ROUNDS_MAX {
         let Some(sale) = app.ledger.sale(id).await? else {
             return Ok(None);
@@ -42,14 +45,16 @@ pub async fn audit(app: &App, id: SaleId) -> Result<Option<Audit>, Fault> {
             return finish(app, id, true, items, differences).await.map(Some);
         }
         count.compare(app, &sale, usize::MAX).await?;
-        if count.agrees() || began.elapsed() > ROUNDS_FOR {
+        let found: Vec<String> = count.findings().flat_map(|it| it.differences.clone()).collect();
+        same = if found == differences { same + 1 } else { 1 };
+        differences = found;
+        if differences.is_empty() || same >= SAME_ROUNDS || began.elapsed() > ROUNDS_FOR {
             break;
         }
         if round < ROUNDS_MAX {
             tokio::time::sleep(Duration::from_millis(25) * round).await;
         }
     }
-    let differences = count.findings().flat_map(|it| it.differences.clone()).collect();
     finish(app, id, false, count.audits, differences).await.map(Some)
 }
 
@@ -133,7 +138,7 @@ fn units(sums: &Sums, sku: &Sku) -> (i64, i64) {
     })
 }
 
-/// The comparison of a sale's two sides so far.
+/// The comparison of a sale's two sides so far. A shard and an item have agreed at moments of their own.
 #[derive(Default)]
 pub(in crate::flow) struct Count {
     /// The compared shards, by number; one without findings has agreed.
@@ -144,11 +149,6 @@ pub(in crate::flow) struct Count {
 }
 
 impl Count {
-    /// Whether everything has agreed, each shard and each item at a moment of its own.
-    pub(in crate::flow) fn agrees(&self) -> bool {
-        self.findings().all(|it| it.differences.is_empty())
-    }
-
     pub(in crate::flow) fn findings(&self) -> impl Iterator<Item = &Findings> {
         let shards = self.shards.values().map(|(findings, _)| findings);
         shards.chain(self.items.values())
