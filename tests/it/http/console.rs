@@ -234,7 +234,7 @@ async fn one_session_of_several_is_ended_by_another_operator() {
     app.send(end(&ada).json(&id)).await.no(404, "not_found");
     let wrong = json!({"session_id": "bob"});
     app.send(end(&ada).json(&wrong)).await.no(400, "invalid_request");
-    let done = actions(&app, "?limit=3").await;
+    let done = actions(&app, "?limit=10").await;
     let done: Vec<_> = done.iter().map(|it| json!([it["action"], it["outcome"]])).collect();
     for outcome in ["done", "not_found"] {
         assert!(done.contains(&json!(["sessions.end", outcome])), "{done:?}");

@@ -28,7 +28,7 @@ pub fn reserve_many(raw: &Raw, sale: &Sale, shard: u16, after: u32, count: u32, 
     let mut left = count;
     while left > 0 {
         // No script holds a server up for long.
-        let some = left.min(5_000);
+        let some = left.min(1_000);
         let mut call = redis::cmd("EVAL");
         call.arg(RESERVE)
             .arg(2)

@@ -81,10 +81,16 @@ fn library(source: &str) -> PathBuf {
 fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
         durable: false,
-        settings,
+        settings: [patient()].into_iter().chain(settings).collect(),
         ..RedisOptions::default()
     };
     RedisServer::start(folder, &options).unwrap()
+}
+
+/// The setting by which other clients get BUSY as late as Redis does by itself. On processors full of tests, a script of
+/// some milliseconds takes 200.
+fn patient() -> (String, String) {
+    ("busy-reply-threshold".to_owned(), "5000".to_owned())
 }
 
 /// A folder of a test's own. Servers run as another user if we are root, and must be able to pass.
@@ -178,7 +184,7 @@ impl TcpRedis {
         let settings = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let settings = own.into_iter().chain([bind, no_purger()]).chain(settings);
+        let settings = own.into_iter().chain([bind, no_purger(), patient()]).chain(settings);
         let folder = own_folder();
         let options = RedisOptions {
             durable: false,
@@ -411,7 +417,7 @@ pub fn redis_with_clock() -> (FreshRedis, WrongClock) {
     let (folder, clock) = (own_folder(), WrongClock::new());
     let options = RedisOptions {
         durable: false,
-        settings: vec![no_purger()],
+        settings: vec![no_purger(), patient()],
         environment: clock.environment(),
     };
     let server = RedisServer::start(folder.path(), &options).unwrap();
