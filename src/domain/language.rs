@@ -16,7 +16,7 @@ type Texts = Map<String, Value>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
-    /// Its own name, on the button that changes to it.
+    /// Its own name.
     name: String,
     /// Its name in English, for the API and the commands.
     english: String,
@@ -44,6 +44,16 @@ impl Described {
     }
 }
 
+/// What readers see of a language where they choose one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice<'a> {
+    pub code: &'a str,
+    /// The value of `lang` in HTML.
+    pub tag: &'a str,
+    /// Its own name.
+    pub name: &'a str,
+}
+
 struct Languages(Vec<(&'static str, Described)>);
 
 impl Languages {
@@ -58,6 +68,16 @@ impl Languages {
         let own = self.0.get(place);
         let mut tried = own.into_iter().chain(self.0.first());
         tried.find_map(|(_, it)| it.text(key)).unwrap_or_default()
+    }
+
+    fn choices(&self) -> Vec<Choice<'_>> {
+        let all = self.0.iter();
+        all.map(|(code, it)| Choice {
+            code,
+            tag: &it.tag,
+            name: &it.name,
+        })
+        .collect()
     }
 
     /// The languages by code, for the scripts of all pages.
@@ -98,10 +118,9 @@ impl Language {
         self.0
     }
 
-    /// The language that the button of the pages changes to.
-    #[must_use]
-    pub fn following(self) -> Self {
-        Self((self.0 + 1) % LANGUAGES.0.len())
+    /// What readers choose from, English first.
+    pub fn choices() -> Vec<Choice<'static>> {
+        LANGUAGES.choices()
     }
 
     pub fn code(self) -> &'static str {
@@ -110,10 +129,6 @@ impl Language {
 
     fn described(self) -> &'static Described {
         &LANGUAGES.0[self.0].1
-    }
-
-    pub fn name(self) -> &'static str {
-        &self.described().name
     }
 
     pub fn english(self) -> &'static str {
@@ -165,8 +180,6 @@ mod tests {
         let chinese = Language::of_code("zh").unwrap();
         assert_eq!(Language::ENGLISH.say("state_open"), "On sale");
         assert_eq!(chinese.say_with("limitNote", "n", "3"), "每人限购 3 件");
-        let mut languages = Language::all();
-        assert!(languages.all(|it| it.following().place() == (it.place() + 1) % FILES.len()));
     }
 
     #[test]
@@ -184,6 +197,12 @@ mod tests {
         assert_eq!(say("state_open"), "On sale");
         assert_eq!(say("sign_EUR"), "€");
         assert_eq!(say("nothing"), "");
+        let offered = Choice {
+            code: "xx",
+            tag: "de",
+            name: "Deutsch",
+        };
+        assert_eq!(languages.choices().last(), Some(&offered));
         let scripts = languages.of_shop();
         assert_eq!(scripts["xx"]["name"], "Deutsch");
         assert_eq!(scripts["xx"]["texts"]["left"]["one"], "Noch {n} Stück");

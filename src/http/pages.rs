@@ -68,6 +68,7 @@ const MESSAGE: &str = "<!--message-->";
 const ITEMS: &str = "<!--items-->";
 const READING: &str = "<!--reading-->";
 const SWITCH: &str = "<!--switch-->";
+const SCRIPT_NEEDED: &str = "<!--script-needed-->";
 /// The console. Its script shows the view that the address names.
 const CONSOLE_PAGE: &str = include_str!("../../web/console/console.html");
 /// The attribute that says whether development mode is on, and its value if it is.
@@ -217,7 +218,13 @@ fn page_by_language(text: &str, policy: &str, holes: &[(&str, &Markup)]) -> File
     File::brief(filled(text, holes), HTML, policy.to_owned()).by_language()
 }
 
-static CONSOLE: LazyLock<File> = LazyLock::new(|| File::new(versioned(CONSOLE_PAGE), HTML, POLICY));
+static CONSOLE: LazyLock<File> = LazyLock::new(|| {
+    let holes = [
+        (SWITCH, &paint::switch(Language::ENGLISH)),
+        (SCRIPT_NEEDED, &paint::script_needed()),
+    ];
+    File::new(filled(&versioned(CONSOLE_PAGE), &holes), HTML, POLICY)
+});
 
 /// The further views of the console, by the last part of their address.
 const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];

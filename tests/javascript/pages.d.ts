@@ -21,7 +21,6 @@ interface PageElements {
     empty: HTMLElement;
     items: HTMLElement;
     'items-section': HTMLElement;
-    language: HTMLElement;
     live: HTMLElement;
     main: HTMLElement;
     message: HTMLElement;

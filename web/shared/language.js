@@ -87,26 +87,39 @@ export function worded(node, word) {
     return node;
 }
 
-const following = () => LANGUAGES[(LANGUAGES.indexOf(language) + 1) % LANGUAGES.length];
+// Of two languages, the one that the page is not in.
+const other = () => LANGUAGES.find((code) => code !== language) ?? language;
 
 function translate() {
     setAttribute(document.documentElement, 'lang', locale());
     for (const node of document.querySelectorAll('[data-word]')) {
         speak(node);
     }
-    const button = byId('language');
-    setText(button, WORDS[following()].name);
-    setAttribute(button, 'lang', WORDS[following()].tag);
+    const control = byId('language');
+    if (control instanceof HTMLSelectElement) {
+        control.value = language;
+    } else if (control) {
+        setText(control, WORDS[other()].name);
+        setAttribute(control, 'lang', WORDS[other()].tag);
+    }
 }
 
-// Translates the page now and on each change of language. After a change it also calls `changed`.
+function change(code) {
+    language = code;
+    lasting.set(KEPT, code);
+    translate();
+    listeners.forEach((listener) => listener());
+}
+
+// Translates the page now and on each change of language. After a change it also calls `changed`. The server's HTML has a
+// menu, a button to the other one of two languages, or neither.
 export function startLanguage(changed) {
     listeners.push(changed);
-    byId('language').addEventListener('click', () => {
-        language = following();
-        lasting.set(KEPT, language);
-        translate();
-        listeners.forEach((listener) => listener());
-    });
+    const control = byId('language');
+    if (control instanceof HTMLSelectElement) {
+        control.addEventListener('change', () => change(control.value));
+    } else {
+        control?.addEventListener('click', () => change(other()));
+    }
     translate();
 }

@@ -4,7 +4,7 @@
 
 mod format;
 
-use crate::domain::language::Language;
+use crate::domain::language::{Choice, Language};
 use crate::domain::sale::SaleState;
 use crate::http::views::{Availability, PublicItem, PublicSale};
 use chrono::{DateTime, Utc};
@@ -315,11 +315,38 @@ fn hold_words(language: Language, sale: &PublicSale, item: &PublicItem) -> Strin
     }
 }
 
-/// The button that changes the language.
+/// What changes the language, for `startLanguage` of `language.js`.
 pub fn switch(language: Language) -> Markup {
-    let next = language.following();
+    switch_among(&Language::choices(), language.code(), language.say("language"))
+}
+
+/// A menu, or a button to the other one of two languages. A single one needs neither.
+fn switch_among(languages: &[Choice<'_>], own: &str, label: &str) -> Markup {
+    match languages {
+        [] | [_] => html! {},
+        [first, second] => {
+            let other = if first.code == own { second } else { first };
+            html! {
+                button class="quiet scripted" id="language" type="button" lang=(other.tag) { (other.name) }
+            }
+        }
+        _ => html! {
+            label class="for-readers scripted" for="language" data-word="language" { (label) }
+            select class="scripted" id="language" autocomplete="off" {
+                @for it in languages {
+                    option value=(it.code) lang=(it.tag) selected[it.code == own] { (it.name) }
+                }
+            }
+        },
+    }
+}
+
+/// What the console says without JavaScript: in all languages, because it is one file for all readers.
+pub fn script_needed() -> Markup {
     html! {
-        button class="quiet scripted" id="language" type="button" lang=(next.tag()) { (next.name()) }
+        @for language in Language::all() {
+            p class="muted" lang=(language.tag()) { (language.say("consoleNeedsScript")) }
+        }
     }
 }
 
@@ -415,7 +442,7 @@ fn lowest_price<'a>(language: Language, mut items: impl Iterator<Item = &'a Publ
 
 #[cfg(test)]
 mod tests {
-    use super::{QUOTED_MAX, quoted, reading};
+    use super::{Choice, QUOTED_MAX, quoted, reading, switch_among};
 
     #[test]
     fn other_sites_get_the_beginning_of_a_description() {
@@ -423,6 +450,28 @@ mod tests {
         let long = quoted(&"暖".repeat(QUOTED_MAX + 1));
         assert_eq!(long.chars().count(), QUOTED_MAX + 1);
         assert!(long.ends_with("暖…"), "{long}");
+    }
+
+    #[test]
+    fn readers_choose_among_more_than_two_languages_in_a_menu() {
+        let choice = |code, tag, name| Choice { code, tag, name };
+        let three = [
+            choice("en", "en", "English"),
+            choice("zh", "zh-CN", "中文"),
+            choice("de", "de", "Deutsch"),
+        ];
+        let switch = |languages: &[Choice<'_>]| switch_among(languages, "zh", "语言").into_string();
+        assert_eq!(
+            switch(&three),
+            "<label class=\"for-readers scripted\" for=\"language\" data-word=\"language\">语言</label>\
+             <select class=\"scripted\" id=\"language\" autocomplete=\"off\">\
+             <option value=\"en\" lang=\"en\">English</option>\
+             <option value=\"zh\" lang=\"zh-CN\" selected>中文</option>\
+             <option value=\"de\" lang=\"de\">Deutsch</option></select>"
+        );
+        let button = "<button class=\"quiet scripted\" id=\"language\" type=\"button\" lang=\"en\">English</button>";
+        assert_eq!(switch(&three[..2]), button);
+        assert_eq!(switch(&three[1..2]), "");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Appearance, Window, development};
+use crate::support::window::{Appearance, TELEPHONE, Window, development};
 use chrono::{TimeDelta, Timelike as _, Utc};
 use flashsale::domain::shop_look::Accent;
 use serde_json::json;
+use thirtyfour::Key;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_from_outside_are_text() {
@@ -102,6 +103,58 @@ async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     window.goto("/").await;
     window.sees("h1", "Sales").await;
     assert_eq!(window.run("return document.documentElement.lang", &[]).await, "en");
+    window.close().await;
+}
+
+/// Adds a language to the scripts, as one more file in `web/languages` does, with the menu that the HTML then has.
+const THIRD_LANGUAGE: &str = "const at = (name) => new URL(name, document.querySelector('script[type=module]').src);
+    return Promise.all([import(at('words.js')), import(at('dom.js'))]).then(([{ WORDS }, { element }]) => {
+        const texts = { sales: 'Vendas', language: 'Idioma' };
+        WORDS.pt = { name: 'Português do Brasil', tag: 'pt-BR', form: 'pt-BR', texts };
+        const options = Object.entries(WORDS).map(([value, { name, tag }]) => element('option', { value, lang: tag }, name));
+        const menu = element('select', { class: 'scripted', id: 'language', autocomplete: 'off' }, ...options);
+        const label = { class: 'for-readers scripted', for: 'language', 'data-word': 'language' };
+        document.getElementById('language').replaceWith(element('label', label), menu);
+        return import(at('language.js'));
+    }).then(({ startLanguage }) => startLanguage(() => { window.changed = true; }))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_languages_the_reader_chooses_in_a_menu_by_the_keyboard() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await;
+    window.goto("/").await;
+    window.run(THIRD_LANGUAGE, &[]).await;
+    window.holds("language", "en").await;
+    let chosen = "const label = document.getElementById('language').labels[0].textContent;
+        return [document.documentElement.lang, localStorage.getItem('flashsale.language'), label, window.changed]";
+    window.fill("#language", "Port").await;
+    window.sees("h1", "Vendas").await;
+    assert_eq!(window.run(chosen, &[]).await, json!(["pt-BR", "pt", "Idioma", true]));
+    assert_eq!(window.focus().await, "select#language.scripted");
+    // Up from the last language.
+    window.press(Key::Up).await;
+    window.sees("h1", "抢购活动").await;
+    assert_eq!(window.run(chosen, &[]).await, json!(["zh-CN", "zh", "语言", true]));
+
+    // A telephone has room for it, also beside the names of those who are signed in.
+    let fits = async |page: &str| {
+        window.run(THIRD_LANGUAGE, &[]).await;
+        window.fill("#language", "Port").await;
+        let found = window.findings_as(TELEPHONE, &[]).await;
+        assert!(found.is_empty(), "{page}: {found:?}");
+        let width = window.run("return document.documentElement.scrollWidth", &[]).await;
+        assert_eq!(width, TELEPHONE.width, "{page}");
+        window.appear(Appearance::default()).await;
+    };
+    window.driver().refresh().await.unwrap();
+    fits("the list").await;
+    window.goto_sale(&id).await;
+    window.sign_in("a shopper with a long name").await;
+    fits("a sale").await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "").await;
+    fits("the console").await;
     window.close().await;
 }
 
