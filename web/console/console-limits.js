@@ -2,9 +2,11 @@
 
 import { call } from './console-api.js';
 import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-dialog.js';
+import { durationText } from './console-duration.js';
 import { begunIn, fieldOf, groupOf } from './console-fields.js';
 import { stageFields, stageOf, stageText, stageTexts } from './console-stages.js';
 import { listTable, needs, rowButton, word } from './console-table.js';
+import { SECOND } from './console-terms.js';
 import { element, setText } from './dom.js';
 import { say } from './language.js';
 
@@ -26,10 +28,15 @@ const RATES = ['address_rate', 'account_rate', 'instance_rate', 'shared_rate'];
 const STAGED = [...RATES, 'browsing_alert_above', 'browsing_ban_above'];
 const mayShadow = (name) => name !== 'browsing_alert_above';
 
-// A bare 0 could be read as "lets nobody in".
-const limitText = (name, value) => (value !== 0 ? String(value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
+// Limits that are durations, with the milliseconds of the API's unit.
+const UNITS = { adaptive_latency_ms: 1, browsing_ban_seconds: SECOND };
 
-// The bounds of each limit, given the values in force. A limit that is off has no bounds of its own.
+const typedText = (name, value) => (name in UNITS ? durationText(value * UNITS[name]) : String(value));
+
+// A bare 0 could be read as "lets nobody in".
+const limitText = (name, value) => (value !== 0 ? typedText(name, value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
+
+// The bounds of each limit in the API's unit, given the values in force. A limit that is off has no bounds of its own.
 const SETTINGS = {
     address_rate: () => [0, RATE_MAX],
     account_rate: () => [0, RATE_MAX],
@@ -138,8 +145,9 @@ export function limitsView(view) {
         const value = last.effective[name];
         const [min, max] = SETTINGS[name](last.effective);
         const hint = min > 0 ? undefined : RATES.includes(name) ? 'zeroNoLimit' : 'zeroOff';
-        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind: 'whole', min, max, hint });
-        typed.follow(name, field, String(value));
+        const kind = name in UNITS ? 'duration' : 'whole';
+        const field = fieldOf({ id: 'limit-value', label: 'newValue', kind, unit: UNITS[name], min, max, hint });
+        typed.follow(name, field, typedText(name, value));
         const words = { name: say(`set_${name}`), value: limitText(name, value) };
         const about = say('aboutLimit', words);
         await ask(name, button, {

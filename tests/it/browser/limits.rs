@@ -107,6 +107,72 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_time_are_typed_and_shown_with_their_unit() {
+    let app = TestApp::with("all", ADAPTIVE).await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/limits").await;
+    window.sees("#limit-adaptive_latency_ms", "200 ms").await;
+    window.sees("#limit-browsing_ban_seconds", "1 d").await;
+    window.click("#changeIt-browsing_ban_seconds").await;
+    window.sees("dialog", "Now: 1 d.").await;
+    window.holds("limit-value", "1 d").await;
+    // A number alone could mean seconds or days, and the API has whole seconds.
+    for wrong in ["90", "500 ms", "367 d", ""] {
+        window.types("limit-value", wrong).await;
+        window.click("dialog .strong").await;
+        let bounds = "A time such as 1 h 30 min or 90 s, from 1 s to 366 d.";
+        window.sees("#limit-value-wrong", bounds).await;
+        assert_eq!(window.focus().await, "input#limit-value.", "{wrong}");
+    }
+    assert_eq!(changed(&app).await, json!({}));
+    window.types("limit-value", "1 h 30 min").await;
+    window.click("dialog .strong").await;
+    window.sees(".result", "Such a ban lasts: 1 h 30 min now.").await;
+    window.sees("#limit-browsing_ban_seconds", "1 h 30 min").await;
+    window.click("#changeIt-adaptive_latency_ms").await;
+    window.holds("limit-value", "200 ms").await;
+    window.types("limit-value", "1500 ms").await;
+    window.click("dialog .strong").await;
+    window.sees("#limit-adaptive_latency_ms", "1 s 500 ms").await;
+    let stored = json!({"adaptive_latency_ms": 1500, "browsing_ban_seconds": 5400});
+    assert_eq!(changed(&app).await, stored);
+
+    // Several errors stand above the fields, too, each with a link to its field.
+    window.click("#tryIt-address_rate").await;
+    window.sees("dialog .strong", "Try").await;
+    window.types("stage-value", "many").await;
+    window.types("stage-percent", "101").await;
+    window.click("dialog .strong").await;
+    window.sees("dialog .errors", "2 fields need a correction").await;
+    window
+        .sees("dialog .errors a[href='#stage-value']", "A whole number from")
+        .await;
+    window.click("dialog .errors a[href='#stage-percent']").await;
+    assert_eq!(window.focus().await, "input#stage-percent.");
+    window.close().await;
+}
+
+/// A bound as an error text has it, in the unit that the limit's name ends with.
+fn bound(text: &str, name: &str) -> i64 {
+    if let Ok(number) = text.parse() {
+        return number;
+    }
+    let parts: Vec<&str> = text.split(' ').collect();
+    let milliseconds = parts.chunks(2).map(|part| {
+        let length = match part[1] {
+            "d" => 86_400_000,
+            "h" => 3_600_000,
+            "min" => 60_000,
+            "s" => 1000,
+            "ms" => 1,
+            other => panic!("{name}: {text} has the unit {other}"),
+        };
+        part[0].parse::<i64>().unwrap() * length
+    });
+    milliseconds.sum::<i64>() / if name.ends_with("_seconds") { 1000 } else { 1 }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_names_the_same_bounds_of_each_limit_as_the_api() {
     let app = TestApp::with("all", ADAPTIVE).await;
     let window = Window::open(&app).await;
@@ -119,12 +185,11 @@ async fn the_page_names_the_same_bounds_of_each_limit_as_the_api() {
         window.sees("dialog .strong", "Change").await;
         window.types("limit-value", "99999999999").await;
         window.click("dialog .strong").await;
-        window.sees("#limit-value-wrong", "A whole number from").await;
+        window.sees("#limit-value-wrong", " from ").await;
         let said = window.text("#limit-value-wrong").await.unwrap();
-        let numbers = said.split(|it: char| !it.is_ascii_digit()).filter(|it| !it.is_empty());
-        let [least, most] = numbers.map(|it| it.parse::<i64>().unwrap()).collect::<Vec<_>>()[..] else {
-            panic!("{name}: {said}")
-        };
+        let (_, bounds) = said.trim_end_matches('.').rsplit_once(" from ").unwrap();
+        let (least, most) = bounds.split_once(" to ").unwrap();
+        let [least, most] = [least, most].map(|text| bound(text, name));
         window.press(Key::Escape).await;
         window.misses("dialog").await;
         for (value, status) in [(least, 200), (most, 200), (least - 1, 400), (most + 1, 400)] {
