@@ -597,13 +597,14 @@ function restockPart(id, path, done) {
         }
         done();
     });
+    const textOf = (item) => `${item.sku} · ${plainly(item.name)}`;
     return {
         node: form,
         learn(sale) {
             // A changed draft may have other items, but as many as before.
-            const isOther = sale.items.some((item, at) => sku.options[at]?.value !== item.sku);
+            const isOther = sale.items.some((item, at) => sku.options[at]?.textContent !== textOf(item));
             if (isOther || sku.options.length !== sale.items.length) {
-                sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, item.sku)));
+                sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, textOf(item))));
                 typed.takeUp();
             }
         },

@@ -225,7 +225,7 @@ function renderHead(state) {
     show(byId('sign-in-early'), isEarly);
 }
 
-// The shop's message in the reader's language, or else in the other one.
+// The shop's message in the reader's language, or else in the first that it has.
 function renderMessage() {
     if (!sale) {
         return;

@@ -278,6 +278,8 @@ async fn typed_text_of_a_ban_or_a_restock_survives_a_reload() {
     window.fill("#restock-quantity", "30").await;
     window.driver().refresh().await.unwrap();
     window.holds("restock-sku", "tablet").await;
+    let shown = "return document.getElementById('restock-sku').selectedOptions[0].text";
+    assert_eq!(window.run(shown, &[]).await, "tablet · B");
     window.holds("restock-quantity", "30").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "30 units of tablet were added").await;
