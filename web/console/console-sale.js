@@ -48,6 +48,8 @@ const TONES = { preload: 'strong', open: 'strong', resume: 'strong', pause: 'str
 const DANGERS = ['pause', 'close', 'rebuild', 'delete'];
 // Actions behind *More*, with the rebuild.
 const RARE = ['close'];
+// The verdicts by which nobody can buy, whatever the state says.
+const NOBODY_BUYS = ['redis', 'postgres_strict'];
 // Restock refusals that concern the quantity.
 /** @type {Answer['code'][]} */
 const OF_QUANTITY = ['invalid_request', 'insufficient_stock'];
@@ -218,14 +220,14 @@ export function saleView(view, id) {
         const at = stateAt({ ...sale, state: live?.state ?? sale.state }, now());
         setText(name, plainly(sale.name));
         setText(state, say(`sale_${at}`));
-        setAttribute(state, 'class', `pill is-${at}`);
         const isNews = stateBefore !== null && stateBefore !== at;
         stateBefore = at;
         if (isNews) {
             // The stream does not carry the final values of a draft.
             refresh();
         }
-        renderVerdict(sale, at);
+        const isDown = NOBODY_BUYS.includes(renderVerdict(sale, at));
+        setAttribute(state, 'class', `pill is-${isDown ? 'bad' : at}`);
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
@@ -244,11 +246,12 @@ export function saleView(view, id) {
         setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
     }
 
-    /** @type {(sale: AdminSale, state: SaleState) => void} */
+    // Returns the verdict's key.
+    /** @type {(sale: AdminSale, state: SaleState) => string} */
     function renderVerdict(sale, state) {
         const troubles = troublesOf(live, points, silent);
         const name = (sku) => sale.items.find((item) => item.sku === sku)?.name ?? sku;
-        verdict.update({ sale, state, live, points, isConnected, now: now(), pausedAt, name }, seen, troubles);
+        const key = verdict.update({ sale, state, live, points, isConnected, now: now(), pausedAt, name }, seen, troubles);
         const unwell = troubles.filter(isOfSystem).length + (live?.fault && troubles.length === 0 ? 1 : 0);
         setText(systemTitle, unwell > 0 ? say('systemUnwell', { n: unwell }) : say('systemWell'));
         // Only the change opens it: the operator may close it again.
@@ -256,6 +259,7 @@ export function saleView(view, id) {
             system.open = true;
         }
         isWell = unwell === 0;
+        return key;
     }
 
     // The pause stands in the audit log, so that a page opened later knows it, too.

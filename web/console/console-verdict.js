@@ -242,7 +242,8 @@ export function verdictPart(pages) {
         return lines.get(key);
     }
 
-    /** @type {(facts: Facts, seen: ReturnType<typeof observed>, troubles: [string, number][]) => void} */
+    // Returns the verdict's key.
+    /** @type {(facts: Facts, seen: ReturnType<typeof observed>, troubles: [string, number][]) => string} */
     function update(facts, seen, troubles) {
         const { key, tone, values } = judged(facts, seen);
         const whole = [say(`verdict_${key}`, values), ...itemsText(facts, seen)].join(' ');
@@ -266,6 +267,7 @@ export function verdictPart(pages) {
             announce(whole);
         }
         before = key;
+        return key;
     }
     return { node, update };
 }

@@ -82,6 +82,7 @@ async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do
     let frozen = servers::Frozen::one(redis.server.pid());
     window.sees("#verdict", "Redis has not answered since").await;
     window.sees("#verdict", "nobody can buy, nothing is lost").await;
+    window.sees("#sale-state.is-bad", "Open").await;
     window
         .sees("#verdict a[href='/docs/alerts#flashsaleredisdown']", "What to do")
         .await;
@@ -90,6 +91,7 @@ async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do
     window.sees("#system .tile.is-bad", "no answer").await;
     drop(frozen);
     window.sees("#verdict", "Nobody is buying now").await;
+    window.sees("#sale-state.is-open", "Open").await;
     window.sees("#system summary", "all well").await;
     window.close().await;
 }
