@@ -1,5 +1,5 @@
-// What operators set of a published sale: its message to shoppers, by amendment its name, its times and the rate of its
-// waiting room, and the stages of its guards.
+// What operators set of a published sale: its message to shoppers, by amendment its name, its texts, its times and the rate
+// of its waiting room, and the stages of its guards.
 // A dialog begins with the present values. A value that the API refuses stays in the dialog, and an unsent one in the tab.
 
 import { now } from './clock.js';
@@ -13,6 +13,8 @@ import { TERMS } from './console-terms.js';
 import { LANGUAGES, say } from './language.js';
 
 const MESSAGE_MAX = 280;
+// Terms that may be removed: the API takes an empty text for that.
+const REMOVABLE = ['description', 'image_url'];
 // Refusals of a value, which the operator can correct.
 /** @type {Answer['code'][]} */
 const OF_VALUES = ['invalid_request', 'invalid_transition'];
@@ -81,9 +83,9 @@ export function changesOf(id, path, result, done) {
     }
 
     /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
-    function amend(button, { name, starts_at: starts, ends_at: ends, guards }) {
+    function amend(button, { name, description = '', image_url: picture = '', starts_at: starts, ends_at: ends, guards }) {
         /** @type {Record<string, string>} */
-        const present = { name, ends_at: localTime(ends) };
+        const present = { name, description, image_url: picture, ends_at: localTime(ends) };
         if (Date.parse(starts) > (now() ?? Date.now())) {
             present.starts_at = localTime(starts);
         }
@@ -94,13 +96,15 @@ export function changesOf(id, path, result, done) {
         /** @type {Record<string, Field>} */
         const fields = {};
         for (const definition of definitions) {
-            fields[definition.name] = fieldOf({ ...definition, id: `amend-${definition.name}`, mayLack: false });
+            const mayLack = REMOVABLE.includes(definition.name);
+            fields[definition.name] = fieldOf({ ...definition, id: `amend-${definition.name}`, mayLack });
         }
         const question = { action: 'amend', name, text: say('about_amend'), yes: say('doAmend') };
         return ask(button, question, fields, present, (values) => {
             // A time in a field has no milliseconds, so an untouched one would be an earlier time.
             const changed = Object.entries(values).filter(([member]) => fields[member].text() !== present[member]);
-            return changed.length === 0 ? null : call('PATCH', path, { body: Object.fromEntries(changed) });
+            const body = Object.fromEntries(changed.map(([member, value]) => [member, value ?? '']));
+            return changed.length === 0 ? null : call('PATCH', path, { body });
         });
     }
 

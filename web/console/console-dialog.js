@@ -79,8 +79,8 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
             }
         });
         field?.node.addEventListener('keydown', (event) => {
-            // The Enter that ends the input of Chinese characters is no answer.
-            if (event.key === 'Enter' && !event.isComposing) {
+            // The Enter that ends the input of Chinese characters is no answer, nor is one that begins a line.
+            if (event.key === 'Enter' && !event.isComposing && !(event.target instanceof HTMLTextAreaElement)) {
                 event.preventDefault();
                 ok.click();
             }

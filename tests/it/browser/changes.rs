@@ -146,3 +146,40 @@ async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_ear
     assert_eq!(after["starts_at"], before["starts_at"]);
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale()).await;
+    let texts = async || {
+        let sale = app.admin(&id, "").await.ok(200).body;
+        ["description", "image_url"].map(|name| sale[name].clone())
+    };
+    let window = Window::open(&app).await.expect(&["400"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.click("#further summary").await;
+    window.click("#do-amend").await;
+    window.fill("#amend-description", "Warm things.").await;
+    // Enter begins a line there.
+    window.press(Key::Enter).await;
+    window.holds("amend-description", "Warm things.\n").await;
+    window.types("amend-image_url", "winter.jpg").await;
+    window.click("dialog .strong").await;
+    window.sees("#amend-image_url-wrong", "image_url must").await;
+    window.types("amend-image_url", "/winter.jpg").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".facts", "Description Warm things.").await;
+    assert_eq!(texts().await, [json!("Warm things."), json!("/winter.jpg")]);
+
+    window.click("#do-amend").await;
+    window.holds("amend-description", "Warm things.").await;
+    window.types("amend-description", "").await;
+    window.types("amend-image_url", "").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".facts", "Description –").await;
+    assert_eq!(texts().await, [json!(null), json!(null)]);
+    window.close().await;
+}
