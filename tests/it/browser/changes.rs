@@ -160,6 +160,7 @@ async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
     window.click("#do-amend").await;
+    window.holds("amend-description", "").await;
     window.fill("#amend-description", "Warm things.").await;
     // Enter begins a line there.
     window.press(Key::Enter).await;
