@@ -9,16 +9,18 @@ use crate::domain::ids::SaleId;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// A dead letter.
+/// A dead letter, as it is stored.
 #[derive(Debug, Clone)]
 pub struct PutAside {
-    pub id: LetterId,
+    shard: i16,
+    epoch: i64,
+    seq: i64,
     /// The event's bytes.
     pub event: Vec<u8>,
     /// Why the drain could not apply it.
     pub reason: String,
     /// The order that was revoked for it.
-    pub order: Option<Uuid>,
+    pub order_id: Option<Uuid>,
     /// When it became a dead letter.
     pub created_at: DateTime<Utc>,
     /// When an operator settled it.
@@ -27,37 +29,11 @@ pub struct PutAside {
     pub note: Option<String>,
 }
 
-/// A row of `dead_letters`.
-struct Row {
-    shard: i16,
-    epoch: i64,
-    seq: i64,
-    event: Vec<u8>,
-    reason: String,
-    order_id: Option<Uuid>,
-    created_at: DateTime<Utc>,
-    settled_at: Option<DateTime<Utc>>,
-    note: Option<String>,
-}
-
-impl Row {
-    fn into_letter(self) -> Result<PutAside, Fault> {
-        let position = Position {
-            epoch: self.epoch,
-            seq: self.seq,
-        };
-        Ok(PutAside {
-            id: LetterId {
-                shard: unsigned(i64::from(self.shard))?,
-                position,
-            },
-            event: self.event,
-            reason: self.reason,
-            order: self.order_id,
-            created_at: self.created_at,
-            settled_at: self.settled_at,
-            note: self.note,
-        })
+impl PutAside {
+    pub fn id(&self) -> Result<LetterId, Fault> {
+        let (shard, epoch, seq) = (unsigned(i64::from(self.shard))?, self.epoch, self.seq);
+        let position = Position { epoch, seq };
+        Ok(LetterId { shard, position })
     }
 }
 
@@ -78,8 +54,8 @@ impl Ledger {
         after: Option<LetterId>,
         max: i64,
     ) -> Result<Vec<PutAside>, Fault> {
-        let rows = sqlx::query_as!(
-            Row,
+        let letters = sqlx::query_as!(
+            PutAside,
             "select shard, epoch, seq, event, reason, order_id, created_at, settled_at, note from dead_letters \
              where sale_id = $1 and ($2::bool is null or (settled_at is not null) = $2) \
                  and ($3::int2 is null or (shard, epoch, seq) > ($3, $4::int8, $5::int8)) \
@@ -90,10 +66,8 @@ impl Ledger {
             after.map(|it| it.position.epoch),
             after.map(|it| it.position.seq),
             max
-        )
-        .fetch_all(&self.api)
-        .await?;
-        rows.into_iter().map(Row::into_letter).collect()
+        );
+        letters.fetch_all(&self.api).await.map_err(Fault::from)
     }
 
     /// Settles a dead letter, once; returns it as it is then, if it exists.
@@ -113,8 +87,8 @@ impl Ledger {
         .execute(&self.api)
         .await?;
         // The note of the first call stays.
-        let row = sqlx::query_as!(
-            Row,
+        let letter = sqlx::query_as!(
+            PutAside,
             "select shard, epoch, seq, event, reason, order_id, created_at, settled_at, note from dead_letters \
              where sale_id = $1 and shard = $2 and epoch = $3 and seq = $4",
             sale.0,
@@ -122,8 +96,7 @@ impl Ledger {
             id.position.epoch,
             id.position.seq
         );
-        let row = row.fetch_optional(&self.api).await?;
-        row.map(Row::into_letter).transpose()
+        letter.fetch_optional(&self.api).await.map_err(Fault::from)
     }
 
     /// Up to `max` messages that shards of a sale refuse, oldest first, after the one with this number.

@@ -31,7 +31,8 @@ pub async fn dead_letters(
         return Ok(None);
     };
     let letters = app.ledger.dead_letters(sale.id, settled, after, whole(max)).await?;
-    Ok(Some(letters.into_iter().map(|it| read(&sale, it)).collect()))
+    let letters = letters.into_iter().map(|it| read(&sale, it));
+    letters.collect::<Result<_, Fault>>().map(Some)
 }
 
 /// Notes that an event which could not be stored is dealt with. Repeating the note is no error.
@@ -40,7 +41,7 @@ pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Resul
         return Ok(Settled::NoSale);
     };
     let letter = app.ledger.settle_dead_letter(sale.id, id, note).await?;
-    Ok(match letter.map(|it| read(&sale, it)) {
+    Ok(match letter.map(|it| read(&sale, it)).transpose()? {
         None => Settled::NoLetter,
         Some(DeadLetter { note: Some(other), .. }) if other != note.as_str() => Settled::NotedAs(other),
         Some(letter) => Settled::Noted(letter),
@@ -62,7 +63,8 @@ pub async fn refused(
 }
 
 /// A dead letter, with what can be read of its event.
-fn read(sale: &Sale, letter: PutAside) -> DeadLetter {
+fn read(sale: &Sale, letter: PutAside) -> Result<DeadLetter, Fault> {
+    let id = letter.id()?;
     let event = decode_event(&letter.event)
         .ok()
         .filter(|it| it.created_at < TIMES_END)
@@ -75,17 +77,17 @@ fn read(sale: &Sale, letter: PutAside) -> DeadLetter {
             created_at: from_millis(it.created_at),
         });
     let shown = letter.event.get(..BYTES_MAX).unwrap_or(&letter.event);
-    DeadLetter {
-        position: letter.id.to_string(),
-        shard: letter.id.shard,
-        epoch: letter.id.position.epoch,
-        seq: letter.id.position.seq,
+    Ok(DeadLetter {
+        position: id.to_string(),
+        shard: id.shard,
+        epoch: id.position.epoch,
+        seq: id.position.seq,
         reason: letter.reason,
-        order_id: letter.order,
+        order_id: letter.order_id,
         bytes: event.is_none().then(|| shown.escape_ascii().to_string()),
         event,
         created_at: letter.created_at,
         settled_at: letter.settled_at,
         note: letter.note,
-    }
+    })
 }
