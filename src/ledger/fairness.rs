@@ -159,16 +159,11 @@ impl Ledger {
 
     /// Who got the units of a sale.
     pub async fn buyer_counts(&self, sale: SaleId) -> Result<Vec<BucketUnits>, Fault> {
-        let rows = sqlx::query!(
+        let counts = sqlx::query_as!(
+            BucketUnits,
             "select measure, bucket, units from sale_buyers where sale_id = $1",
             sale.0
         );
-        let rows = rows.fetch_all(&self.reports).await?.into_iter();
-        let counts = rows.map(|row| BucketUnits {
-            measure: row.measure,
-            bucket: row.bucket,
-            units: row.units,
-        });
-        Ok(counts.collect())
+        counts.fetch_all(&self.reports).await.map_err(Fault::from)
     }
 }
