@@ -6,7 +6,6 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The ticks a second in which Linux counts a process's time, on all machines that the program supports.
 const TICKS_A_SECOND: f64 = 100.0;
@@ -20,10 +19,7 @@ pub struct Process {
 impl Default for Process {
     fn default() -> Self {
         // Not the exact start of the process, but all counters start here.
-        let started = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            started: started.map_or(0.0, |since| since.as_secs_f64()),
-        }
+        Self { started: super::now() }
     }
 }
 
