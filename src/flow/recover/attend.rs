@@ -111,7 +111,8 @@ const fn urgency(state: SaleState) -> u8 {
 async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>], totals: &mut RunTotals) {
     let now = Utc::now().timestamp_millis();
     let is_over = |sale: &Sale| sale.state_at(now) == SaleState::Closed && !app.permits.is_resting(sale.id);
-    for sale in sales.iter().filter(|sale| is_over(sale) && app.permits.is_quiet(sale)) {
+    let is_quiet = |sale: &Sale| app.permits.state().is_quiet(sale);
+    for sale in sales.iter().filter(|sale| is_over(sale) && is_quiet(sale)) {
         // Each shard's own clock decides whether the sale is over there.
         let readings = match app.stock.read_shards(sale).await {
             Ok(readings) => readings,
@@ -351,7 +352,7 @@ async fn reconcile_on_server(
         let standings = app.ledger.standings(&[sale.id]).await?;
         for (key, standing) in &standings {
             let (sale, shard) = *key;
-            app.permits.mark(ShardKey::new(sale, shard), standing.epoch);
+            app.permits.state().mark(ShardKey::new(sale, shard), standing.epoch);
         }
     }
     let Reconciled { checked, done, left } = reconciled?;
@@ -433,7 +434,7 @@ async fn let_shard_sell(
     if delivered.is_ok() {
         delivered = app.stock.set_state(now, key.shard).await;
     }
-    if app.permits.is_marked_since(checked, key, held.epoch) {
+    if app.permits.state().is_marked_since(checked, key, held.epoch) {
         return Ok(Some(MARKED));
     }
     let permitted = match delivered {
@@ -455,7 +456,7 @@ async fn let_shard_sell(
         }
         Ok(Permitted::Halted) => Ok(Some("others reconcile or rebuild these shards")),
         not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
-            app.permits.mark(key, held.epoch);
+            app.permits.state().mark(key, held.epoch);
             app.permits.wanted.notify_one();
             if let Err(fault) = not {
                 tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");

@@ -91,11 +91,6 @@ impl Permits {
         }
     }
 
-    /// Whether a sale that is over is unneeded for a while, and this process knows all of its shards as reconciled.
-    pub(super) fn is_quiet(&self, sale: &Sale) -> bool {
-        self.state().is_quiet(sale)
-    }
-
     /// Lets a sale rest until it is needed, if it is still quiet.
     pub(super) fn rest(&self, sale: &Sale) {
         let mut state = self.state();
@@ -164,16 +159,6 @@ impl Permits {
             *state.set_aside.entry(key).or_insert(now)
         });
         since.max().is_none_or(|since| now.duration_since(since) >= SET_ASIDE)
-    }
-
-    /// Marks a shard in this epoch unverified.
-    pub(super) fn mark(&self, shard: ShardKey, epoch: i64) {
-        self.state().mark(shard, epoch);
-    }
-
-    /// Whether a shard in this epoch was marked unverified after a check that began at `checked`.
-    pub(super) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
-        self.state().is_marked_since(checked, shard, epoch)
     }
 
     /// Notes that a rebuild gave a shard this epoch. Later findings concern the new generation.
@@ -451,13 +436,13 @@ pub(super) mod tests {
         let permits = Permits::default();
         let sale = Arc::new(sale());
         let (checked, first) = (Instant::now(), Position { epoch: 1, seq: 0 });
-        assert!(!permits.is_quiet(&sale), "needed until now");
+        assert!(!permits.state().is_quiet(&sale), "needed until now");
         permits
             .state()
             .needed
             .insert(sale.id, Instant::now().checked_sub(QUIET).unwrap());
         for shard in 0..sale.shards {
-            assert!(!permits.is_quiet(&sale), "shard {shard} has no permit yet");
+            assert!(!permits.state().is_quiet(&sale), "shard {shard} has no permit yet");
             permits.grant(
                 ShardKey::new(sale.id, shard),
                 held(&sale, Duration::ZERO),
@@ -465,7 +450,7 @@ pub(super) mod tests {
                 checked,
             );
         }
-        assert!(permits.is_quiet(&sale));
+        assert!(permits.state().is_quiet(&sale));
         permits.grant(ShardKey::new(sale.id, 3), held(&sale, HOLDS), first, checked);
         permits.rest(&sale);
         assert!(!permits.is_resting(sale.id), "a permit is over");
@@ -543,7 +528,7 @@ pub(super) mod tests {
         permits.mark_unverified(shard);
         assert!(!permits.grant(shard, held(), last, checked));
         // A second mark in an earlier epoch takes nothing away from the first.
-        permits.mark(shard, 6);
+        permits.state().mark(shard, 6);
         assert!(!permits.grant(shard, held(), last, checked));
         assert!(permits.grant(shard, held(), last, Instant::now()));
     }

@@ -89,6 +89,7 @@ pub(in crate::flow::recover) struct State {
 }
 
 impl State {
+    /// Marks a shard in this epoch unverified.
     pub(in crate::flow::recover) fn mark(&mut self, shard: ShardKey, epoch: i64) {
         self.held.remove(&shard);
         let before = self.marks.get(&shard).map_or(epoch, |it| it.epoch);
@@ -99,12 +100,14 @@ impl State {
         self.marks.insert(shard, mark);
     }
 
+    /// Whether a sale that is over is unneeded for a while, and this process knows all of its shards as reconciled.
     pub(in crate::flow::recover) fn is_quiet(&mut self, sale: &Sale) -> bool {
         let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
         let mut shards = ShardKey::all(sale);
         needed.elapsed() >= QUIET && shards.all(|key| self.held.get(&key).is_some_and(Held::has_permit))
     }
 
+    /// Whether a shard in this epoch was marked unverified after a check that began at `checked`.
     pub(in crate::flow::recover) fn is_marked_since(&self, checked: Instant, shard: ShardKey, epoch: i64) -> bool {
         let is_newer = |it: &Mark| it.since >= checked && it.epoch >= epoch;
         self.marks.get(&shard).is_some_and(is_newer)
