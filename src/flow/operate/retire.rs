@@ -109,7 +109,7 @@ async fn retire(app: &App, id: SaleId, totals: &mut RunTotals) -> Result<Retirem
         return Ok(Retirement::Later);
     };
     let shards: Vec<u16> = answering.iter().map(|key| key.shard).collect();
-    if Box::pin(gap::is_any_among(app, &sale, &shards)).await? {
+    if Box::pin(gap::is_any(app, &sale, &shards)).await? {
         // Only the shoppers' rows have the orders that the ledger has lost. A reconcile brings them back.
         tracing::warn!(sale = %id, "a sale stays in Redis for another half an hour: the ledger has lost orders of it");
         app.ledger.put_off_retirement(id).await?;

@@ -64,18 +64,12 @@ fn gap(stream: &Stream, epoch: i64, standing: &ShardStanding) -> Option<Position
     (is_ahead || is_beyond).then_some(until)
 }
 
-/// Whether the ledger has lost events of a sale. Then it may lack orders that no stream announces. Their shards are
-/// marked unverified, so that the orders come back even where no shopper buys. A loading shard is rebuilt anyway.
+/// Whether the ledger has lost events of these shards. Then it may lack orders that no stream announces. Their shards
+/// are marked unverified, so that the orders come back even where no shopper buys. A loading shard is rebuilt anyway.
 ///
 /// # Errors
 /// `Unavailable` when a shard or the ledger cannot be read.
-pub(in crate::flow) async fn is_any(app: &App, sale: &Sale) -> Result<bool, Fault> {
-    let shards: Vec<u16> = (0..sale.shards).collect();
-    is_any_among(app, sale, &shards).await
-}
-
-/// Like [`is_any`], for these shards of the sale.
-pub(in crate::flow) async fn is_any_among(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
+pub(in crate::flow) async fn is_any(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
     let mut gaps = find(app, sale, shards).await?;
     if !gaps.values().all(|gap| gap.is_proven) {
         let lost = read_sale(app, sale, &gaps).await?;

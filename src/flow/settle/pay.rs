@@ -44,7 +44,8 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     let Some(sale) = selling(app, payment).await? else {
         return app.ledger.record_payment(payment, PaymentOutcome::Unmatched).await;
     };
-    let taken_in = match drain_to_now(app, &sale, &all_shards(&sale), deadline).await {
+    let shards = all_shards(&sale);
+    let taken_in = match drain_to_now(app, &sale, &shards, deadline).await {
         // A process whose Redis was superseded cannot know which orders there are.
         Ok(taken_in) => taken_in && !app.permits.is_superseded(sale.id),
         // The money is recorded all the same; the job finds out whether there is an order.
@@ -56,7 +57,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
     if let Some(outcome) = settle_or_leave(app, payment).await? {
         return Ok(outcome);
     }
-    let outcome = if taken_in && matches!(gap::is_any(app, &sale).await, Ok(false)) {
+    let outcome = if taken_in && matches!(gap::is_any(app, &sale, &shards).await, Ok(false)) {
         PaymentOutcome::Unmatched
     } else {
         PaymentOutcome::Pending
@@ -162,8 +163,9 @@ pub async fn settle_pending(app: &App) -> Result<usize, Fault> {
 async fn settle_after_drain(app: &App, payments: Vec<Payment>) -> Result<usize, Fault> {
     let Some(first) = payments.first() else { return Ok(0) };
     if let Some(sale) = selling(app, first).await? {
-        let drained = drain_to_now(app, &sale, &all_shards(&sale), Instant::now() + WAIT_MAX).await?;
-        if !drained || app.permits.is_superseded(sale.id) || gap::is_any(app, &sale).await? {
+        let shards = all_shards(&sale);
+        let drained = drain_to_now(app, &sale, &shards, Instant::now() + WAIT_MAX).await?;
+        if !drained || app.permits.is_superseded(sale.id) || gap::is_any(app, &sale, &shards).await? {
             return Ok(0);
         }
     }
