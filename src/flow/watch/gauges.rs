@@ -56,7 +56,7 @@ pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
 }
 
 async fn measure_stock(app: &App) -> Result<(), Fault> {
-    let servers = stats::stock_memory(app).await?;
+    let servers = app.stock.memory().await?;
     app.metrics.redis_memory.set(servers.iter().map(|(used, _)| used).sum());
     app.metrics.redis_servers.set(whole(servers.len()));
     let shares = servers.iter().filter(|(_, max)| *max > 0);
@@ -105,7 +105,7 @@ async fn measure_expiry(app: &App) -> Result<(), Fault> {
 }
 
 async fn count_alerts(app: &App) -> Result<usize, Fault> {
-    let alerts = stats::alerts(app).await?;
+    let alerts = app.ledger.alerts(None).await?;
     let revoked = app.ledger.revoked_orders().await?;
     let kinds = [
         ("dead_letters", alerts.dead_letters),

@@ -2,15 +2,14 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Alerts, Counters, ItemStats, ShardStats, Stats};
+use crate::domain::report::{Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
 use crate::flow::sell::waiting_room;
 use crate::ledger::audit::Sums;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::ShardReading;
-use crate::stock::read_shard::total;
+use crate::stock::read_shard::{ShardReading, total};
 use futures_util::StreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,16 +96,6 @@ async fn readings(app: &App, sale: &Sale) -> Result<Vec<ShardReading>, Fault> {
         return Ok(Vec::new());
     }
     app.stock.read_shards(sale).await
-}
-
-/// Audit findings that need an operator, in any sale.
-pub async fn alerts(app: &App) -> Result<Alerts, Fault> {
-    app.ledger.alerts(None).await
-}
-
-/// Bytes of memory that each Redis server with stock uses, and may use.
-pub async fn stock_memory(app: &App) -> Result<Vec<(i64, i64)>, Fault> {
-    app.stock.memory().await
 }
 
 /// The events of all sales that wait for the ledger.
