@@ -9,7 +9,6 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::sale::Sale;
 use crate::flow::App;
-use crate::ledger::audit::Owned;
 use crate::ledger::outbox::Message;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::transfer::{Destination, Transfer};
@@ -42,7 +41,7 @@ pub(in crate::flow) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fau
 async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool, Fault> {
     let readings = app.stock.read_shards(sale).await?;
     let owned = app.ledger.owned(sale.id).await?;
-    let settled = settled(app, sale, &readings, &owned, &BTreeSet::new()).await?;
+    let settled = settled(app, sale, &readings, &owned.waiting).await?;
     let after = app.stock.read_shards(sale).await?;
     let (mut undelivered, mut withdrawn): (HashMap<&str, i64>, HashSet<Uuid>) = (HashMap::new(), HashSet::new());
     for (shard, message) in &owned.waiting {
@@ -108,7 +107,7 @@ pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTre
         let readings = read().await.map_err(passing)?;
         let owned = app.ledger.owned(sale.id).await?;
         let kept = app.ledger.kept_on(sale.id, missing).await?;
-        let settled = settled(app, sale, &readings, &owned, missing).await?;
+        let settled = settled(app, sale, &readings, &owned.waiting).await?;
         let after = read().await.map_err(passing)?;
         let mut fits = true;
         open.retain(|sku| {
@@ -177,20 +176,18 @@ fn stood_still(sku: &Sku, a: &ShardReading, b: &ShardReading) -> bool {
     a.record.epoch == b.record.epoch && moves(a) == moves(b) && sent(a) == sent(b)
 }
 
-/// The ids that shards have applied: transfers that arrived or came back, and restocks. The `missing` ones are not
-/// asked.
-async fn settled(
+/// The ids that these shards have applied: transfers that arrived or came back from the ledger, and restocks.
+pub(in crate::flow) async fn settled(
     app: &App,
     sale: &Sale,
     readings: &[ShardReading],
-    owned: &Owned,
-    missing: &BTreeSet<u16>,
+    waiting: &[(u16, Message)],
 ) -> Result<HashSet<(u16, Uuid)>, Fault> {
     let sent = readings.iter().flat_map(|reading| {
         let sent = reading.transfers.iter();
         sent.map(|it| (it.arrives_at(reading.shard), it.id))
     });
-    let due = owned.waiting.iter().filter_map(|(shard, message)| match message {
+    let due = waiting.iter().filter_map(|(shard, message)| match message {
         Message::Restock { id, .. } => Some((*shard, *id)),
         Message::State
         | Message::Resolve { .. }
@@ -198,7 +195,7 @@ async fn settled(
         | Message::Withdrawn { .. }
         | Message::GiveBack { .. } => None,
     });
-    let ids = sent.chain(due).filter(|(shard, _)| !missing.contains(shard));
-    let ids: Vec<(u16, Uuid)> = ids.collect();
+    let is_read = |(shard, _): &(u16, Uuid)| readings.iter().any(|reading| reading.shard == *shard);
+    let ids: Vec<(u16, Uuid)> = sent.chain(due).filter(is_read).collect();
     app.stock.applied(sale.id, &ids).await
 }

@@ -9,6 +9,7 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 use crate::flow::App;
 use crate::flow::sell::borrow::finish;
+use crate::flow::watch::balance::settled;
 use crate::ledger::outbox::Message;
 use crate::ledger::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
@@ -78,7 +79,7 @@ pub(super) async fn read_other_shards(
                 }
             }
         }
-        let settled = settled(app, sale, &first, claim).await?;
+        let settled = settled(app, sale, &first, &claim.waiting).await?;
         let second = read().await?;
         let versions = |readings: &[ShardReading]| -> Vec<i64> {
             readings
@@ -93,30 +94,6 @@ pub(super) async fn read_other_shards(
         tokio::time::sleep(Duration::from_millis(u64::from(round))).await;
     }
     Err(Fault::Unavailable("units move between the other shards".to_owned()))
-}
-
-/// The ids that these shards have applied: transfers that arrived or came back from the ledger, and restocks.
-async fn settled(
-    app: &App,
-    sale: &Sale,
-    readings: &[ShardReading],
-    claim: &RebuildClaim,
-) -> Result<HashSet<(u16, Uuid)>, Fault> {
-    let mut ids = Vec::new();
-    for reading in readings {
-        let sent = reading.transfers.iter();
-        ids.extend(sent.map(|it| (it.arrives_at(reading.shard), it.id)));
-    }
-    ids.extend(claim.waiting.iter().filter_map(|(shard, message)| match message {
-        Message::Restock { id, .. } => Some((*shard, *id)),
-        Message::State
-        | Message::Resolve { .. }
-        | Message::Ban { .. }
-        | Message::Withdrawn { .. }
-        | Message::GiveBack { .. } => None,
-    }));
-    ids.retain(|(shard, _)| readings.iter().any(|reading| reading.shard == *shard));
-    app.stock.applied(sale.id, &ids).await
 }
 
 fn account(
