@@ -14,10 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The ledger's side of one shard, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardBooks {
-    /// The last event that was drained.
-    pub position: Option<Position>,
-    /// Held and sold units by SKU.
-    pub units: BTreeMap<Sku, (i64, i64)>,
+    /// Its sums, without what is undelivered.
+    pub sums: ShardSums,
     /// Undelivered messages to the shard, oldest first.
     pub waiting: Vec<Message>,
 }
@@ -102,9 +100,8 @@ impl Ledger {
     pub async fn shard_books(&self, sale: SaleId, shards: u16) -> Result<Vec<ShardBooks>, Fault> {
         let mut tx = snapshot(&self.jobs).await?;
         let granted = granted(&mut tx, sale, shards).await?.into_iter();
-        let books = granted.map(|ShardSums { position, units, .. }| ShardBooks {
-            position,
-            units,
+        let books = granted.map(|sums| ShardBooks {
+            sums,
             waiting: Vec::new(),
         });
         let mut books: Vec<ShardBooks> = books.collect();

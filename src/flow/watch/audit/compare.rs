@@ -36,13 +36,9 @@ pub(super) struct Expected {
 
 /// The differences between a shard and what the ledger expects of it.
 pub(in crate::flow) fn shard_differences(sale: &Sale, books: &ShardBooks, reading: &ShardReading) -> Vec<String> {
-    let mut backlog = Backlog::of(reading.shard, books.position, reading.undrained);
+    let mut sums = books.sums.clone();
+    let mut backlog = Backlog::of(reading.shard, sums.position, reading.undrained);
     backlog.add(sale, &reading.events);
-    let mut sums = ShardSums {
-        position: books.position,
-        units: books.units.clone(),
-        undelivered: BTreeMap::new(),
-    };
     for message in &books.waiting {
         if let Message::Resolve {
             sku, quantity, state, ..
@@ -51,11 +47,9 @@ pub(in crate::flow) fn shard_differences(sale: &Sale, books: &ShardBooks, readin
         {
             let (units, paid) = sums.undelivered.entry(sku).or_default();
             *units += quantity;
-            *paid += if state == OrderState::Paid.as_str() {
-                *quantity
-            } else {
-                0
-            };
+            if state == OrderState::Paid.as_str() {
+                *paid += quantity;
+            }
         }
     }
     compare_shard(sale, &sums, &backlog, reading).0.differences
