@@ -35,6 +35,7 @@ pub mod transfer;
 
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
+use crate::domain::time::Millis;
 use crate::metrics::StockMetrics;
 use keys::ShardKey;
 use link::{Link, Way};
@@ -138,6 +139,11 @@ async fn bounded<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resu
 /// A duration as Redis takes it, in whole milliseconds.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Redis's answer to `TIME`.
+const fn clock((seconds, micros): (i64, i64)) -> Millis {
+    seconds * 1000 + micros / 1000
 }
 
 /// The fault for a shard that may not sell, lend or borrow until it is reconciled.

@@ -1,6 +1,6 @@
 //! Checks whether this Redis may hold stock, and reads its clocks, replicas and memory.
 
-use super::Stock;
+use super::{Stock, clock};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use std::collections::{BTreeSet, HashMap};
@@ -36,8 +36,7 @@ const SHOULD: [(&str, &str, &str); 4] = [
 impl Stock {
     /// Redis's clock; on a cluster, the clock of any primary.
     pub async fn now(&self) -> Result<Millis, Fault> {
-        let (seconds, micros): (i64, i64) = self.link.ask_any(&redis::cmd("TIME")).await?;
-        Ok(seconds * 1000 + micros / 1000)
+        self.link.ask_any(&redis::cmd("TIME")).await.map(clock)
     }
 
     /// Returns once Redis has answered; on a cluster, once each primary has.
@@ -57,21 +56,13 @@ impl Stock {
     /// The same, of the servers that answer so soon.
     pub async fn slowest_clock_within(&self, each_max: Duration) -> Result<Millis, Fault> {
         let clocks: Vec<Result<(i64, i64), Fault>> = self.link.ask_each(&redis::cmd("TIME"), each_max).await;
-        let (mut slowest, mut silent) = (None, None);
-        for clock in clocks {
-            match clock {
-                Ok((seconds, micros)) => {
-                    let clock = seconds * 1000 + micros / 1000;
-                    slowest = Some(slowest.map_or(clock, |slowest: Millis| slowest.min(clock)));
-                }
-                Err(fault) => silent = Some(fault),
-            }
+        if let Some(slowest) = clocks.iter().flatten().copied().map(clock).min() {
+            return Ok(slowest);
         }
-        match (slowest, silent) {
-            (Some(slowest), _) => Ok(slowest),
-            (None, Some(fault)) => Err(fault),
+        match clocks.into_iter().filter_map(Result::err).next_back() {
+            Some(fault) => Err(fault),
             // The cluster does not list the addresses of its servers.
-            (None, None) => self.now().await,
+            None => self.now().await,
         }
     }
 

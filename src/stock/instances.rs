@@ -11,8 +11,9 @@
 //! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP, 4 it renews permits |
 //! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
 
-use super::Stock;
 use super::keys::ShardKey;
+use super::record::Unpack;
+use super::{Stock, clock};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -71,19 +72,13 @@ impl Sighting {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (sale, rest) = bytes.split_at_checked(16)?;
-        let (shard, rest) = rest.split_at_checked(2)?;
-        let (server, rest) = rest.split_at_checked(4)?;
-        let (epoch, seq) = rest.split_at_checked(6)?;
-        let sale = SaleId(Uuid::from_slice(sale).ok()?);
-        Some(Self {
-            shard: ShardKey::new(sale, u16::try_from(number(shard)).ok()?),
-            last: Position {
-                epoch: number(epoch),
-                seq: number(seq),
-            },
-            server: u32::try_from(number(server)).ok()?,
-        })
+        let mut bytes = Unpack(bytes);
+        let sale = SaleId(Uuid::from_slice(bytes.take(16)?).ok()?);
+        let shard = ShardKey::new(sale, u16::try_from(bytes.number(2)?).ok()?);
+        let server = u32::try_from(bytes.number(4)?).ok()?;
+        let (epoch, seq) = (bytes.number(6)?, bytes.number(6)?);
+        let last = Position { epoch, seq };
+        Some(Self { shard, last, server })
     }
 
     fn encode(&self, to: &mut Vec<u8>) {
@@ -100,10 +95,6 @@ fn short(server: &Server) -> u32 {
     hasher.write(server.as_str().as_bytes());
     let [a, b, c, d, ..] = hasher.finish().to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
-}
-
-fn number(bytes: &[u8]) -> i64 {
-    bytes.iter().fold(0, |number, byte| (number << 8) | i64::from(*byte))
 }
 
 impl InstanceNote {
@@ -128,7 +119,7 @@ impl InstanceNote {
         let [version, until @ .., roles] = head else {
             return None;
         };
-        let until = number(until);
+        let until = Unpack(until).number(6)?;
         if until <= now || until > now + LASTS {
             return None;
         }
@@ -157,9 +148,8 @@ impl Stock {
         let (key, id) = (key(ledger), own.id.to_string());
         let mut read = redis::pipe();
         read.cmd("TIME").cmd("HGETALL").arg(&key);
-        let read = self.noted(self.link.ask_together(read).await)?;
-        let ((seconds, micros), notes): ((i64, i64), Notes) = read;
-        let now = seconds * 1000 + micros / 1000;
+        let (time, notes): ((i64, i64), Notes) = self.noted(self.link.ask_together(read).await)?;
+        let now = clock(time);
         let (mut others, mut old) = (Vec::new(), Vec::new());
         for (other, note) in notes.into_iter().filter(|(other, _)| *other != id) {
             match InstanceNote::decode(&other, &note, now) {

@@ -2,7 +2,7 @@
 
 use super::keys::ShardKey;
 use super::script::PURCHASE;
-use super::{Stock, bounded};
+use super::{Stock, bounded, clock};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
 use futures_util::StreamExt as _;
@@ -117,11 +117,11 @@ impl Stock {
 }
 
 impl Reading {
-    fn of(values: Vec<Option<Vec<u8>>>, exist: &[bool], (seconds, micros): (i64, i64)) -> Self {
+    fn of(values: Vec<Option<Vec<u8>>>, exist: &[bool], time: (i64, i64)) -> Self {
         Self {
             values,
             is_admitted: exist.first() == Some(&true),
-            now: seconds * 1000 + micros / 1000,
+            now: clock(time),
         }
     }
 }

@@ -138,18 +138,18 @@ pub(super) fn newer(what: &str) -> Fault {
 }
 
 /// Takes packed numbers off the front of some bytes.
-struct Unpack<'a>(&'a [u8]);
+pub(super) struct Unpack<'a>(pub(super) &'a [u8]);
 
 impl<'a> Unpack<'a> {
     /// The next bytes; `None` when fewer are left.
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(head)
     }
 
     /// The next `width` bytes (at most 6, so it fits an `i64`) as a number; `None` at the end.
-    fn number(&mut self, width: usize) -> Option<i64> {
+    pub(super) fn number(&mut self, width: usize) -> Option<i64> {
         Some(
             self.take(width)?
                 .iter()
