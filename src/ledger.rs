@@ -129,18 +129,21 @@ impl Ledger {
         }
     }
 
+    const fn named_pools(&self) -> [(&'static str, &PgPool); 7] {
+        [
+            ("api", &self.api),
+            ("operators", &self.operators),
+            ("payments", &self.payments),
+            ("jobs", &self.jobs),
+            ("reports", &self.reports),
+            ("upkeep", &self.upkeep),
+            ("news", &self.news),
+        ]
+    }
+
     /// Closes all connections. Statements that still run have a moment to finish.
     pub async fn close(&self) {
-        let all = [
-            &self.api,
-            &self.operators,
-            &self.payments,
-            &self.jobs,
-            &self.reports,
-            &self.upkeep,
-            &self.news,
-        ]
-        .map(PgPool::close);
+        let all = self.named_pools().map(|(_, pool)| pool.close());
         if tokio::time::timeout(CLOSE_MAX, futures_util::future::join_all(all))
             .await
             .is_err()

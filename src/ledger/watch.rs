@@ -2,7 +2,6 @@
 
 use super::Ledger;
 use crate::domain::fault::Fault;
-use sqlx::PgPool;
 
 /// What waits in the ledger, in all sales.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -53,16 +52,7 @@ impl Ledger {
     }
 
     pub fn pools(&self) -> [PoolState; 7] {
-        [
-            ("api", &self.api),
-            ("operators", &self.operators),
-            ("payments", &self.payments),
-            ("jobs", &self.jobs),
-            ("reports", &self.reports),
-            ("upkeep", &self.upkeep),
-            ("news", &self.news),
-        ]
-        .map(|(name, pool): (&'static str, &PgPool)| {
+        self.named_pools().map(|(name, pool)| {
             let (open, idle) = (usize::try_from(pool.size()).unwrap_or(usize::MAX), pool.num_idle());
             PoolState {
                 name,
