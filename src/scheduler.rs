@@ -98,20 +98,14 @@ struct Pace {
     others: u32,
 }
 
-impl Pace {
-    const fn of(reserve: u32, others: u32) -> Self {
-        Self { reserve, others }
-    }
-}
-
 /// The paces of the jobs that the scheduler starts by itself.
-const PACE_OF_RELEASE: Pace = Pace::of(3, 30);
-const PACE_OF_ALERTS: Pace = Pace::of(6, 6);
+const PACE_OF_RELEASE: Pace = Pace { reserve: 3, others: 30 };
+const PACE_OF_ALERTS: Pace = Pace { reserve: 6, others: 6 };
 
 /// The name of a job, when it runs, how many seconds one run may take, its pace, and the flow that it runs.
 macro_rules! job {
     ($name:literal, $schedule:literal, $seconds_max:literal, ($reserve:literal, $others:literal), $($flow:ident)::+) => {
-        ($name, $schedule, $seconds_max, Pace::of($reserve, $others), |app| {
+        ($name, $schedule, $seconds_max, Pace { reserve: $reserve, others: $others }, |app| {
             Box::pin(async move { flow::$($flow)::+(&app).await })
         })
     };
