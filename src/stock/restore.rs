@@ -20,12 +20,6 @@ use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
-    /// Whether events were lost or are discarded: shoppers may have orders that the ledger does not know.
-    pub lost_events: bool,
-}
-
 /// A shard's stream, as of one moment.
 #[derive(Debug, Clone)]
 pub struct Stream {
@@ -49,7 +43,8 @@ const STEP: usize = 1000;
 impl Stock {
     /// Begins a shard's `next` generation, if the shard has the epoch `epoch`, and no events but those of an epoch
     /// before `known`, the ledger's. Deletes its transfers and fences, which the rebuild accounts for. Marks it as
-    /// loading until [`Stock::end_restore`].
+    /// loading until [`Stock::end_restore`]. Returns whether events were lost or are discarded: shoppers may have orders
+    /// that the ledger does not know.
     ///
     /// # Errors
     /// `Unavailable` when the shard has changed since it was read. After another fault, the shard is loading, or as it
@@ -61,7 +56,7 @@ impl Stock {
         (epoch, next): (i64, i64),
         known: i64,
         fences: &[(u16, i64)],
-    ) -> Result<Begun, Fault> {
+    ) -> Result<bool, Fault> {
         let key = ShardKey::new(sale.id, shard);
         let mut call = BEGIN_RESTORE.prepare_invoke();
         call.key(key.shard())
@@ -79,9 +74,7 @@ impl Stock {
         }
         let (status, mut fields) = self.answer(&BEGIN_RESTORE, &call).await?;
         match status.as_str() {
-            "BEGUN" => Ok(Begun {
-                lost_events: number(&mut fields)? == 1,
-            }),
+            "BEGUN" => Ok(number(&mut fields)? == 1),
             "CHANGED" => Err(changed(key)),
             other => Err(BEGIN_RESTORE.unknown(other)),
         }
@@ -216,10 +209,8 @@ impl Stock {
         for (shard, id) in ids {
             by_shard.entry(*shard).or_default().push(*id);
         }
-        let mut asked = Vec::with_capacity(by_shard.len());
-        for (shard, ids) in by_shard {
-            asked.push(self.applied_on(ShardKey::new(sale, shard), ids));
-        }
+        let asked = by_shard.into_iter();
+        let asked = asked.map(|(shard, ids)| self.applied_on(ShardKey::new(sale, shard), ids));
         Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 

@@ -284,8 +284,8 @@ async fn begin(
         let standing = claim.standings.get(shard);
         let is_ahead = wrote.zip(standing).is_some_and(|(wrote, it)| is_ahead(wrote, it));
         let epochs = (it.epoch, it.next_epoch);
-        let begun = app.stock.begin_restore(sale, *shard, epochs, known, &fences).await?;
-        if begun.lost_events || is_ahead {
+        let lost_events = app.stock.begin_restore(sale, *shard, epochs, known, &fences).await?;
+        if lost_events || is_ahead {
             without_events.push((key, Some(it.next_epoch)));
         }
     }
