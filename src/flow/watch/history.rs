@@ -37,14 +37,9 @@ impl History {
             return counts.count(answer, took);
         }
         drop(sales);
-        let mut sales = self.alone();
-        if sales.len() < COUNTED_MAX || sales.contains_key(&sale) {
-            let counts = sales.entry(sale).or_default();
-            counts
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .count(answer, took);
-        }
+        let mut counts = AnswerCounts::default();
+        counts.count(answer, took);
+        self.add(vec![(sale, counts)]);
     }
 
     fn alone(&self) -> RwLockWriteGuard<'_, HashMap<SaleId, Mutex<AnswerCounts>>> {
@@ -60,7 +55,7 @@ impl History {
         counted
     }
 
-    fn give_back(&self, counted: Vec<(SaleId, AnswerCounts)>) {
+    fn add(&self, counted: Vec<(SaleId, AnswerCounts)>) {
         let mut sales = self.alone();
         for (sale, counts) in counted {
             if sales.len() < COUNTED_MAX || sales.contains_key(&sale) {
@@ -83,7 +78,7 @@ pub async fn add_up(app: &App) -> Result<(), Fault> {
     let counts: Vec<_> = counted.iter().map(|(sale, counts)| (*sale, counts.counts())).collect();
     let added = in_time(ADD_MAX, app.ledger.add_history(&counts)).await;
     if added.is_err() {
-        app.history.give_back(counted);
+        app.history.add(counted);
     }
     added
 }
@@ -186,7 +181,7 @@ mod tests {
                 .collect();
             let mut taken = 0;
             while !counting.iter().all(|it| it.is_finished()) {
-                history.give_back(history.take());
+                history.add(history.take());
                 taken += sold_out(history.take());
             }
             taken
