@@ -56,8 +56,7 @@ pub struct Drained {
 struct BatchOrder<'a> {
     /// Its event's place in the batch.
     at: usize,
-    position: Position,
-    raw: &'a [u8],
+    event: &'a Event,
     reserved: &'a Reserved,
     item: &'a Item,
 }
@@ -66,8 +65,7 @@ struct BatchOrder<'a> {
 struct DeadEvent<'a> {
     /// Its place in the batch.
     at: usize,
-    position: Position,
-    raw: &'a [u8],
+    event: &'a Event,
     reason: String,
     /// Its order, if that fits the sale.
     row: Option<&'a BatchOrder<'a>>,
@@ -125,8 +123,7 @@ impl DrainClaim {
                 Ok(row) => rows.push(row),
                 Err(reason) => dead.push(DeadEvent {
                     at,
-                    position: event.position,
-                    raw: &event.raw,
+                    event,
                     reason,
                     row: None,
                 }),
@@ -175,7 +172,7 @@ impl DrainClaim {
 
     async fn write_dead_letters(&mut self, dead: &[DeadEvent<'_>], now: Millis) -> Result<(), Fault> {
         for it in dead {
-            let Position { epoch, seq } = it.position;
+            let Position { epoch, seq } = it.event.position;
             tracing::error!(
                 sale = %self.sale, shard = self.shard, epoch, seq, reason = %it.reason, revoked = it.row.is_some(),
                 "could not store an event; it is a dead letter (`flashsale dead-letters`)"
@@ -187,7 +184,7 @@ impl DrainClaim {
                 small(self.shard),
                 epoch,
                 seq,
-                it.raw,
+                it.event.raw.as_slice(),
                 it.reason,
                 it.row.map(|row| row.reserved.order.0)
             )
@@ -224,9 +221,9 @@ impl DrainClaim {
     /// much cheaper than [`DrainClaim::insert`], which searches for conflicts and returns what it inserts. If the rows
     /// are of another kind, none is stored.
     async fn insert_new(&mut self, rows: &[BatchOrder<'_>], durability: Durability) -> Result<QuickInsert, Fault> {
+        let is_new = |row: &BatchOrder<'_>| row.event.position > self.position;
         // A shopper who waits for the ledger gets the order as the ledger has it, so the inserted rows are needed.
-        if rows.is_empty() || durability == Durability::Postgres || rows.iter().any(|row| row.position <= self.position)
-        {
+        if rows.is_empty() || durability == Durability::Postgres || !rows.iter().all(is_new) {
             return Ok(QuickInsert::Refused);
         }
         self.tx.execute("savepoint quick").await?;
@@ -306,11 +303,9 @@ impl DrainClaim {
                     processed += piece.len();
                 }
                 (Err(reason), [row]) => {
-                    let (at, position, raw) = (row.at, row.position, row.raw);
                     dead.push(DeadEvent {
-                        at,
-                        position,
-                        raw,
+                        at: row.at,
+                        event: row.event,
                         reason,
                         row: Some(row),
                     });
@@ -393,8 +388,7 @@ fn row<'a>(sale: &'a Sale, at: usize, event: &'a Event) -> Result<BatchOrder<'a>
     }
     Ok(BatchOrder {
         at,
-        position: event.position,
-        raw: &event.raw,
+        event,
         reserved,
         item,
     })
@@ -435,8 +429,7 @@ fn orders(
                 expires_at,
             )
         };
-        let event = row.position;
-        let by = by.clone();
+        let (event, by) = (row.event.position, by.clone());
         Some(Accepted { order, event, by })
     });
     held.collect()
@@ -471,8 +464,8 @@ impl<'a> Columns<'a> {
                 .collect(),
             currencies: rows.iter().map(|row| row.item.currency.as_str()).collect(),
             created: rows.iter().map(|row| from_millis(row.reserved.created_at)).collect(),
-            epochs: rows.iter().map(|row| row.position.epoch).collect(),
-            seqs: rows.iter().map(|row| row.position.seq).collect(),
+            epochs: rows.iter().map(|row| row.event.position.epoch).collect(),
+            seqs: rows.iter().map(|row| row.event.position.seq).collect(),
         }
     }
 }

@@ -153,7 +153,7 @@ impl DrainClaim {
                 Err(reason) => self.not_recovered(order.event.position, &reason),
             }
         }
-        rows.sort_by_key(|row| row.position);
+        rows.sort_by_key(|row| row.event.position);
         let before = self.known(&rows).await?;
         rows.retain(|row| !before.contains(&row.reserved.order.0));
         let mut stored = HashSet::new();
@@ -166,7 +166,7 @@ impl DrainClaim {
             for row in some.chunks(1) {
                 match self.store_some(row, hold).await? {
                     Ok(()) => stored.extend(row.iter().map(|row| row.reserved.order.0)),
-                    Err(reason) => row.iter().for_each(|row| self.not_recovered(row.position, &reason)),
+                    Err(why) => row.iter().for_each(|it| self.not_recovered(it.event.position, &why)),
                 }
             }
         }
