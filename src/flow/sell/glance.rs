@@ -72,27 +72,26 @@ impl Glance {
     }
 }
 
-/// Four caches by sale:
-/// - glances of a moment ago,
-/// - the last good ones, for callers to whom an old one is better than none,
-/// - readings for callers that need one that begins after they ask,
-/// - when the next units may come back.
-///
-/// Lists take turns at the lock to read the last for their sales.
-pub struct Glances(
-    Cache<SaleId, Option<Arc<Glance>>>,
-    Cache<SaleId, Arc<Glance>>,
-    Cache<SaleId, Arc<Rereadings>>,
-    Cache<SaleId, Arc<Releases>>,
-    Mutex<()>,
-);
+/// What is in memory of each sale.
+pub struct Glances {
+    /// Glances of a moment ago.
+    fresh: Cache<SaleId, Option<Arc<Glance>>>,
+    /// The last good ones, for callers to whom an old one is better than none.
+    last: Cache<SaleId, Arc<Glance>>,
+    /// Readings for callers that need one that begins after they ask.
+    rereadings: Cache<SaleId, Arc<Rereadings>>,
+    /// When the next units may come back.
+    releases: Cache<SaleId, Arc<Releases>>,
+    /// One list at a time reads the releases of its sales.
+    turn: Mutex<()>,
+}
 
 impl Glances {
     /// What is in memory of the next releases of these sales.
     async fn known_releases(&self, sales: &[SaleId]) -> BTreeMap<SaleId, Arc<Releases>> {
         let mut known = BTreeMap::new();
         for sale in sales {
-            if let Some(releases) = self.3.get(sale).await {
+            if let Some(releases) = self.releases.get(sale).await {
                 known.insert(*sale, releases);
             }
         }
@@ -103,16 +102,16 @@ impl Glances {
 impl Default for Glances {
     fn default() -> Self {
         let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
-        let remembered = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
+        let last = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
         let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
         let releases = Cache::builder().max_capacity(10_000).time_to_live(RELEASES_FRESH);
-        Self(
-            fresh.build(),
-            remembered.build(),
-            rereadings.build(),
-            releases.build(),
-            Mutex::default(),
-        )
+        Self {
+            fresh: fresh.build(),
+            last: last.build(),
+            rereadings: rereadings.build(),
+            releases: releases.build(),
+            turn: Mutex::default(),
+        }
     }
 }
 
@@ -137,13 +136,13 @@ struct Rereading {
 /// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when all of them are
 /// incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let glance = app.glances.0.try_get_with(id, Box::pin(take_glance(app, id)));
+    let glance = app.glances.fresh.try_get_with(id, Box::pin(take_glance(app, id)));
     glance.await.map_err(shared)
 }
 
 /// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
 pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let rereadings = app.glances.2.get_with(id, async { Arc::default() }).await;
+    let rereadings = app.glances.rereadings.get_with(id, async { Arc::default() }).await;
     let begun = rereadings.begun.load(Ordering::SeqCst);
     let mut last = rereadings.last.lock().await;
     if let Some(last) = &*last {
@@ -155,7 +154,7 @@ pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
     let number = rereadings.begun.fetch_add(1, Ordering::SeqCst) + 1;
     let glance = Box::pin(take_glance(app, id)).await;
     if let Ok(glance) = &glance {
-        app.glances.0.insert(id, glance.clone()).await;
+        app.glances.fresh.insert(id, glance.clone()).await;
     }
     *last = Some(Rereading {
         number,
@@ -172,7 +171,7 @@ pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
 /// As [`glance`], when there was no good one for long.
 pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match glance(app, id).await {
-        Err(fault) => match app.glances.1.get(&id).await {
+        Err(fault) => match app.glances.last.get(&id).await {
             Some(glance) => Ok(Some(glance)),
             None => Err(fault),
         },
@@ -190,7 +189,7 @@ pub async fn quick_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
         failed => {
             let late = || Fault::Unavailable("no reading in time".to_owned());
             let fault = failed.ok().and_then(Result::err).unwrap_or_else(late);
-            app.glances.1.get(&id).await.map(Some).ok_or(fault)
+            app.glances.last.get(&id).await.map(Some).ok_or(fault)
         }
     }
 }
@@ -212,7 +211,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
     // One silent shard takes nothing from what the others sell, and its units do not count as gone.
     let last = match fault {
         Some(fault) if readings.is_empty() => return Err(fault),
-        Some(fault) => Some(app.glances.1.get(&id).await.ok_or(fault)?),
+        Some(fault) => Some(app.glances.last.get(&id).await.ok_or(fault)?),
         None => None,
     };
     let sale = as_shards_have_it(sale, &readings);
@@ -242,7 +241,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
         read: Instant::now(),
     });
     if last.is_none() {
-        app.glances.1.insert(id, Arc::clone(&glance)).await;
+        app.glances.last.insert(id, Arc::clone(&glance)).await;
     }
     Ok(Some(glance))
 }
@@ -258,7 +257,7 @@ pub async fn next_releases(app: &App, glance: &Glance) -> Arc<Releases> {
         let mut read = read_releases(app, &[sale]).await;
         Arc::new(read.remove(&sale).unwrap_or_default())
     });
-    app.glances.3.get_with(sale, read).await
+    app.glances.releases.get_with(sale, read).await
 }
 
 /// [`next_releases`] of each sale of a list. One query reads all sales that are not in memory, and one list asks at a
@@ -270,7 +269,7 @@ pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<
     if known.len() == wanted.len() {
         return known;
     }
-    let Ok(_turn) = timeout(RELEASES_MAX, app.glances.4.lock()).await else {
+    let Ok(_turn) = timeout(RELEASES_MAX, app.glances.turn.lock()).await else {
         return known;
     };
     // The list before may have read them.
@@ -282,7 +281,7 @@ pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<
     let mut read = Box::pin(read_releases(app, &wanted)).await;
     for sale in wanted {
         let releases = Arc::new(read.remove(&sale).unwrap_or_default());
-        app.glances.3.insert(sale, Arc::clone(&releases)).await;
+        app.glances.releases.insert(sale, Arc::clone(&releases)).await;
         known.insert(sale, releases);
     }
     known
@@ -326,7 +325,7 @@ pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Ve
         match glance {
             Ok(glance) => found.extend(glance),
             Err(why) => {
-                found.extend(app.glances.1.get(&sale.id).await);
+                found.extend(app.glances.last.get(&sale.id).await);
                 fault = Some(why);
             }
         }
