@@ -3,18 +3,19 @@
 //! parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is away they get
 //! the last ones known.
 
+mod known;
+
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::ledger::Ledger;
-use chrono::{DateTime, TimeDelta, Utc};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use chrono::Utc;
+use known::{KnownSales, SaleStanding};
 use moka::future::Cache;
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -29,13 +30,6 @@ const LIST_FRESH: Duration = Duration::from_millis(500);
 const LISTS_MAX: u64 = 100;
 const LIST_MAX: usize = 101;
 const READERS_MAX: usize = 2;
-/// Queries per second for ids that this process does not know. A sale may have been created a moment ago elsewhere.
-/// All other such requests are answered from memory.
-const UNKNOWN_IDS_MAX: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
-/// The age of an unknown id, and the distance of an unknown number from the newest one, up to which it is queried.
-/// Numbers are given out in order, but not committed in order.
-const NEW: TimeDelta = TimeDelta::seconds(60);
-const NEAR: u32 = 1000;
 /// How long callers that read Redis alone wait for the list of sales.
 const LIVE_WAIT: Duration = Duration::from_secs(3);
 /// How long a page view waits for the ledger, before it gets the last state known.
@@ -58,30 +52,11 @@ pub struct SaleBook {
     readers: Semaphore,
     /// The last list that the ledger returned; nothing before the first.
     last_live: RwLock<Option<LiveSales>>,
-    known: RwLock<Known>,
-    unknown_ids: DefaultDirectRateLimiter,
+    known: KnownSales,
 }
 
 /// Every sale whose keys are in Redis.
 type LiveSales = Arc<Vec<Arc<Sale>>>;
-
-/// How well this process knows a sale's id or number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SaleStanding {
-    /// There is such a sale, or this process has not read yet which there are.
-    Known,
-    /// It may have been created a moment ago.
-    New,
-    Nothing,
-}
-
-/// Every sale that existed at the last reading; nothing before the first.
-#[derive(Default)]
-struct Known {
-    ids: HashSet<SaleId>,
-    numbers: HashSet<u32>,
-    newest: Option<u32>,
-}
 
 impl SaleBook {
     pub fn new(ledger: Ledger) -> Self {
@@ -98,85 +73,42 @@ impl SaleBook {
             lists: lists.build(),
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
-            known: RwLock::default(),
-            unknown_ids: RateLimiter::direct(Quota::per_second(UNKNOWN_IDS_MAX)),
+            known: KnownSales::default(),
         }
     }
 
     /// Reads which sales have been created since the last time.
     pub async fn learn(&self) -> Result<(), Fault> {
-        let newest = self.known.read().unwrap_or_else(PoisonError::into_inner).newest;
-        let after = newest.map(|newest| newest.saturating_sub(NEAR));
-        let sales = self.ledger.sale_ids(after).await?;
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let seen = sales.iter().map(|(_, number)| *number).max().unwrap_or(0);
-        known.newest = Some(seen.max(newest.unwrap_or(0)));
-        for (id, number) in sales {
-            known.ids.insert(id);
-            known.numbers.insert(number);
-        }
+        let sales = self.ledger.sale_ids(self.known.read_to()).await?;
+        self.known.note_read(sales);
         Ok(())
     }
 
     /// Notes a sale that this process did not know, and replaces what it remembered a moment ago.
     async fn learn_of(&self, sale: &Arc<Sale>) {
-        {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            known.ids.insert(sale.id);
-            known.numbers.insert(sale.number);
-        }
+        self.known.note(sale);
         self.fresh.insert(sale.id, Some(Arc::clone(sale))).await;
         self.remember(sale);
     }
 
-    fn standing(&self, id: SaleId) -> SaleStanding {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if known.newest.is_none() || known.ids.contains(&id) {
-            return SaleStanding::Known;
-        }
-        let made = id.0.get_timestamp().map(|at| at.to_unix().0);
-        let made = made.and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
-        let is_new = made.is_some_and(|made| (Utc::now() - made).abs() < NEW);
-        if is_new {
-            SaleStanding::New
-        } else {
-            SaleStanding::Nothing
-        }
-    }
-
-    fn standing_of_number(&self, number: u32) -> SaleStanding {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        match known.newest {
-            Some(newest) if !known.numbers.contains(&number) => {
-                if newest.abs_diff(number) > NEAR {
-                    SaleStanding::Nothing
-                } else {
-                    SaleStanding::New
-                }
-            }
-            _ => SaleStanding::Known,
-        }
-    }
-
     pub fn knows(&self, id: SaleId) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.ids.contains(&id)
+        self.known.has(id)
     }
 
     /// Whether an id that probably does not exist may be queried once more.
     pub(super) fn may_ask_ledger(&self) -> bool {
-        self.unknown_ids.check().is_ok()
+        self.known.may_ask_ledger()
     }
 
     /// The sale as it was at most a moment ago. Many concurrent callers share one query.
     pub async fn fresh(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
-        let standing = self.standing(id);
+        let standing = self.known.standing(id);
         if standing == SaleStanding::Nothing {
             return Ok(None);
         }
         let read = async {
             // Concurrent callers for one new id count as one query.
-            if standing == SaleStanding::New && self.unknown_ids.check().is_err() {
+            if standing == SaleStanding::New && !self.may_ask_ledger() {
                 return Ok(None);
             }
             self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
@@ -210,7 +142,7 @@ impl SaleBook {
     /// The first [`LIST_MAX`] sales that shoppers may see, newest first, after the one given. Many concurrent callers
     /// share one query.
     async fn list(&self, after: Option<SaleId>) -> Result<LiveSales, Fault> {
-        let standing = after.map_or(SaleStanding::Known, |id| self.standing(id));
+        let standing = after.map_or(SaleStanding::Known, |id| self.known.standing(id));
         if standing == SaleStanding::Nothing || standing == SaleStanding::New && !self.may_ask_ledger() {
             return Ok(LiveSales::default());
         }
@@ -304,7 +236,7 @@ impl SaleBook {
 
     /// The fixed parts of the sale with this number. Queries for unknown numbers are limited.
     pub async fn by_number(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
-        let standing = self.standing_of_number(number);
+        let standing = self.known.standing_of_number(number);
         if standing == SaleStanding::Nothing {
             return Ok(None);
         }
@@ -316,7 +248,7 @@ impl SaleBook {
         }
         let read = async {
             // Concurrent callers for one new number count as one query.
-            if standing == SaleStanding::New && self.unknown_ids.check().is_err() {
+            if standing == SaleStanding::New && !self.may_ask_ledger() {
                 return Ok(None);
             }
             let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
