@@ -64,19 +64,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let awake = sales.iter().filter(|sale| !resting.contains(&sale.id));
     let awake: HashMap<SaleId, u16> = awake.map(|sale| (sale.id, sale.shards)).collect();
     drop(resting);
-    let mut state = app.permits.state();
-    state.live = awake.values().map(|shards| usize::from(*shards)).sum();
-    // Another round may have reconciled shards of a sale that rests by now.
-    state.held.retain(|shard, _| awake.contains_key(&shard.sale));
-    state.braked.retain(|shard| awake.contains_key(&shard.sale));
-    state.marks.retain(|shard, _| live.contains(&shard.sale));
-    state.seen.retain(|shard, _| live.contains(&shard.sale));
-    state.findings.retain(|shard, _| live.contains(&shard.sale));
-    state.trimmed.retain(|shard, _| live.contains(&shard.sale));
-    state.set_aside.retain(|shard, _| live.contains(&shard.sale));
-    state.superseded.retain(|shard| live.contains(&shard.sale));
-    state.needed.retain(|sale, _| live.contains(sale));
-    drop(state);
+    app.permits.state().keep(&live, &awake);
     totals.finish()
 }
 

@@ -89,6 +89,21 @@ pub(in crate::flow::recover) struct State {
 }
 
 impl State {
+    /// Forgets the sales that are not `live`. `awake` are those of them that do not rest, with their numbers of shards.
+    pub(in crate::flow::recover) fn keep(&mut self, live: &HashSet<SaleId>, awake: &HashMap<SaleId, u16>) {
+        self.live = awake.values().map(|shards| usize::from(*shards)).sum();
+        // Another round may have reconciled shards of a sale that rests by now.
+        self.held.retain(|shard, _| awake.contains_key(&shard.sale));
+        self.braked.retain(|shard| awake.contains_key(&shard.sale));
+        self.marks.retain(|shard, _| live.contains(&shard.sale));
+        self.seen.retain(|shard, _| live.contains(&shard.sale));
+        self.findings.retain(|shard, _| live.contains(&shard.sale));
+        self.trimmed.retain(|shard, _| live.contains(&shard.sale));
+        self.set_aside.retain(|shard, _| live.contains(&shard.sale));
+        self.superseded.retain(|shard| live.contains(&shard.sale));
+        self.needed.retain(|sale, _| live.contains(sale));
+    }
+
     /// Marks a shard in this epoch unverified.
     pub(in crate::flow::recover) fn mark(&mut self, shard: ShardKey, epoch: i64) {
         self.held.remove(&shard);
