@@ -4,23 +4,23 @@
 //! After a restart, a failover or a flush no process renews. A new server does not even have the script that sells.
 //! Its shards are reconciled first ([`crate::flow::recover::reconcile`]). A crash anywhere leaves shards without permits.
 
-use crate::domain::ban::Ban;
+mod admit;
+mod let_sell;
+
+use self::admit::admit;
+use self::let_sell::let_sell;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::report::Rebuilt;
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
-use crate::flow::operate::bans;
-use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified, superseded};
+use crate::flow::recover::permits::superseded;
 use crate::flow::recover::rebuild::make_ready_and_rebuild;
 use crate::flow::recover::reconcile::{Reconciled, reconcile, resume};
-use crate::flow::recover::renew::{AT_ONCE, permit};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, RunTotals};
-use crate::ledger::rebuild::ShardStandings;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::Permitted;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::record::ShardRecord;
 use chrono::Utc;
@@ -28,13 +28,10 @@ use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
 
 /// Attempts at a rebuild that an operator asked for, and the time between them. Workers may hold the same shards.
 const REBUILD_TRIES_MAX: u32 = 20;
 const REBUILD_AGAIN: Duration = Duration::from_millis(100);
-/// Redis servers that this process remembers as admitted.
-const ADMITTED_MAX: usize = 1000;
 const SALES_AT_ONCE: usize = 4;
 /// Attempts at a sale while another process reconciles it, and the time between them.
 const ATTEND_TRIES_MAX: u32 = 20;
@@ -180,57 +177,6 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
     Ok(Some(rebuilt))
 }
 
-/// Loads the scripts that sell onto the server of this shard. Before that, it takes away the permits of all shards
-/// there that were not reconciled on that server.
-async fn admit(app: &App, via: ShardKey, server: &Server) -> Result<(), Fault> {
-    if !app.permits.state().admitted.contains(server) {
-        // The caller's list does not suffice. A sale that was loaded since may have a permit there from before the
-        // server's start.
-        let standings = app.ledger.standings_in_stock().await?;
-        let unknown = standings.iter().filter(|(_, it)| !it.noted.is_reconciled_on(server));
-        let unknown: Vec<ShardKey> = unknown.map(|((sale, shard), _)| ShardKey::new(*sale, *shard)).collect();
-        let here = &OnceCell::new();
-        let mut halted = futures_util::stream::iter(unknown)
-            .map(|shard| async move {
-                match app.stock.server(shard).await {
-                    Ok(of) if of == *server => app.stock.stop(shard).await,
-                    Ok(_) => Ok(()),
-                    // The shard may be on this server, which was slow to answer.
-                    Err(fault) => {
-                        let here = here.get_or_try_init(|| app.stock.beside(via)).await?;
-                        if here.has(shard) { Err(fault) } else { Ok(()) }
-                    }
-                }
-            })
-            .buffer_unordered(AT_ONCE);
-        while let Some(outcome) = halted.next().await {
-            outcome?;
-        }
-        let mut state = app.permits.state();
-        if state.admitted.len() >= ADMITTED_MAX {
-            state.admitted.clear();
-        }
-        // All sales that are attended to at the same time get here; it is logged once.
-        if state.admitted.insert(server.clone()) {
-            tracing::info!(run_id = %server, "admitted a Redis server; reconciling its shards one by one");
-        }
-    }
-    // Also after a `SCRIPT FLUSH`, which removes nothing else.
-    app.stock.admit(via, server).await?;
-    let now = app.stock.server(via).await?;
-    if now == *server {
-        return Ok(());
-    }
-    // The process was demoted and promoted in between, and its shards are unverified. Another process did not get the
-    // scripts from here.
-    if now.run_id() == server.run_id() {
-        app.stock.dismiss(via).await?;
-    }
-    Err(Fault::Unavailable(
-        "Redis has become another process once more".to_owned(),
-    ))
-}
-
 /// Attends to a sale, unless another task of this process does.
 async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
     let attending = app.permits.attending(sale.id).await;
@@ -356,103 +302,6 @@ async fn reconcile_on_server(
         tracing::debug!(%fault, sale = %sale.id, "the job `release` delivers the rest");
     }
     sells
-}
-
-/// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.
-/// Their other messages become due at once. The check that found them intact began at `checked`. Returns how many they
-/// were.
-///
-/// # Errors
-/// A fault leaves some of them without a permit.
-async fn let_sell(
-    app: &App,
-    sale: &Arc<Sale>,
-    server: &Server,
-    shards: &[ShardKey],
-    standings: &ShardStandings,
-    checked: Instant,
-) -> Result<usize, Fault> {
-    if shards.is_empty() {
-        return Ok(0);
-    }
-    let (now, mut again, mut failed) = (app.ledger.sale(sale.id).await?, None, None);
-    let now = now.ok_or_else(|| Fault::Bug(format!("sale {} has gone from the ledger", sale.id)))?;
-    let numbers: Vec<u16> = shards.iter().map(|key| key.shard).collect();
-    // The shards may have been silent for long, and must know these bans before they sell.
-    let waiting = app.ledger.waiting_bans(sale.id, &numbers).await?;
-    for key in shards {
-        let standing = standings.get(&(key.sale, key.shard));
-        // The shard is on another server by now. The next attempt finds it there.
-        let Some(standing) = standing.filter(|it| it.noted.is_reconciled_on(server)) else {
-            again = Some("a shard is on another server by now");
-            continue;
-        };
-        let held = Held::begin(sale, standing.epoch, server);
-        match let_shard_sell(app, &now, *key, held, &waiting, checked).await {
-            Ok(why) => again = why.or(again),
-            Err(fault) => {
-                failed = Some(fault);
-                break;
-            }
-        }
-    }
-    // The job `release` has postponed all other messages to these shards, each time for longer.
-    if let Err(fault) = app.ledger.make_due(sale.id, &numbers).await {
-        shards.iter().for_each(|key| app.permits.recheck(*key));
-        return Err(fault);
-    }
-    if let Some(fault) = failed {
-        return Err(fault);
-    }
-    again.map_or(Ok(shards.len()), |why| Err(Fault::Unavailable(why.to_owned())))
-}
-
-/// [`let_sell`] for one shard. `now` is the sale as the ledger has it, and `waiting` are the bans that shards missed.
-/// Returns why the shard does not sell, if it has to be checked again.
-async fn let_shard_sell(
-    app: &App,
-    now: &Sale,
-    key: ShardKey,
-    held: Held,
-    waiting: &[Ban],
-    checked: Instant,
-) -> Result<Option<&'static str>, Fault> {
-    // The process that rebuilt the shard may have known the sale as it was before an operator changed it.
-    let mut delivered = Box::pin(bans::deliver_waiting(app, now, key.shard, waiting)).await;
-    if delivered.is_ok() {
-        delivered = app.stock.set_state(now, key.shard).await;
-    }
-    if app.permits.state().is_marked_since(checked, key, held.epoch) {
-        return Ok(Some(MARKED));
-    }
-    let permitted = match delivered {
-        Ok(()) => permit(&app.stock, key, &held, false).await,
-        Err(fault) => Err(fault),
-    };
-    match permitted {
-        Ok(Permitted::Yes { last, .. }) if !last.is_of(held.epoch) => {
-            mark_unverified(app, key, held.epoch, Finding::ForeignEntry);
-            Ok(Some("a shard's stream has a foreign entry"))
-        }
-        Ok(Permitted::Yes { last, .. }) => {
-            if app.permits.grant(key, held, last, checked) {
-                return Ok(None);
-            }
-            // The shard was marked unverified during the permit call.
-            app.stock.stop(key).await?;
-            Ok(Some(MARKED))
-        }
-        Ok(Permitted::Halted) => Ok(Some("others reconcile or rebuild these shards")),
-        not @ (Ok(Permitted::Not | Permitted::Lapsed) | Err(Fault::Incomplete(_) | Fault::Bug(_))) => {
-            app.permits.state().mark(key, held.epoch);
-            app.permits.wanted.notify_one();
-            if let Err(fault) = not {
-                tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
-            }
-            Ok(Some("a shard was not what the ledger says it is"))
-        }
-        Err(fault) => Err(fault),
-    }
 }
 
 #[cfg(test)]
