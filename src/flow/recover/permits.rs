@@ -1,18 +1,16 @@
 //! What this process knows of the shards that sell: which it has reconciled, which hold permits, and which are
 //! unverified. A crash loses nothing: another process learns it from the ledger and the stock.
 
+mod renewals;
 mod state;
+mod superseded;
+mod unverified;
 
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
-use crate::flow::App;
-use crate::ledger::drain::DrainClaim;
-use crate::stock::instances::Sighting;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::PermitLeft;
 use moka::future::Cache;
 use state::State;
 pub use state::{Finding, ShardCounts};
@@ -20,13 +18,10 @@ pub(super) use state::{HOLDS, Held, MARKED};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+pub(in crate::flow) use superseded::{check_server, superseded};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+pub(in crate::flow) use unverified::mark_unverified;
 
-/// Once the ledger has listed a shard as unverified for this long, no permit for it is left. Every process reads the
-/// ledger before it renews.
-const SET_ASIDE: Duration = Duration::from_millis(4_500);
-/// A process that has asked for a shard's permit within this time is one of those that renew it.
-const RENEWS: Duration = Duration::from_secs(2);
 /// Sales rebuilt at once. Each rebuild keeps a connection to the ledger; the drains that it waits for and the jobs
 /// need some, too.
 const REBUILDINGS_MAX: usize = 4;
@@ -109,63 +104,6 @@ impl Permits {
         self.wanted.notify_one();
     }
 
-    /// Marks a shard unverified: it lacks something that it should have. It is reconciled even if the ledger lists it
-    /// as reconciled on its server.
-    pub fn mark_unverified(&self, shard: ShardKey) {
-        self.need(shard.sale);
-        let mut state = self.state();
-        // The shard may have lost its permit already. Its epoch may be newer than the one we reconciled. Take the last
-        // epoch we saw, or any epoch if we never saw one.
-        let held = state.held.get(&shard).map(|held| held.epoch);
-        let seen = state.seen.get(&shard).map(|last| last.epoch);
-        let epoch = held.max(seen).unwrap_or(i64::MAX);
-        state.mark(shard, epoch);
-        drop(state);
-        self.wanted.notify_one();
-    }
-
-    /// Marks a shard in this epoch unverified because of a finding. Returns `false` if the shard has a finding
-    /// already.
-    fn mark_unverified_in(&self, shard: ShardKey, epoch: i64, finding: Finding) -> bool {
-        self.need(shard.sale);
-        let mut state = self.state();
-        state.mark(shard, epoch);
-        let is_new = state.findings.insert(shard, finding).is_none();
-        drop(state);
-        self.wanted.notify_one();
-        is_new
-    }
-
-    /// The shards that are unverified because of a finding, in words.
-    #[must_use]
-    pub fn unverified(&self) -> Vec<String> {
-        let state = self.state();
-        let named = state.findings.iter();
-        named
-            .map(|(shard, finding)| format!("shard {} of sale {} is unverified: {finding}", shard.shard, shard.sale))
-            .collect()
-    }
-
-    /// Whether every permit for these shards has run out: the ledger has listed them as unverified for `SET_ASIDE`.
-    /// The `fresh` ones have been listed just now.
-    pub(in crate::flow) fn are_set_aside(&self, sale: SaleId, shards: &[u16], fresh: &[u16]) -> bool {
-        let mut state = self.state();
-        let now = Instant::now();
-        let since = shards.iter().map(|shard| {
-            let key = ShardKey::new(sale, *shard);
-            if fresh.contains(shard) {
-                state.set_aside.remove(&key);
-            }
-            *state.set_aside.entry(key).or_insert(now)
-        });
-        since.max().is_none_or(|since| now.duration_since(since) >= SET_ASIDE)
-    }
-
-    /// Notes that a rebuild gave a shard this epoch. Later findings concern the new generation.
-    pub(in crate::flow) fn begin_epoch(&self, shard: ShardKey, epoch: i64) {
-        self.state().seen.insert(shard, Position { epoch, seq: 0 });
-    }
-
     #[must_use]
     pub fn count_shards(&self) -> ShardCounts {
         let state = self.state();
@@ -226,131 +164,10 @@ impl Permits {
         tokio::time::timeout(patience, wait).await.is_ok()
     }
 
-    /// Notes a shard's backlog. Logs once when its brake begins to hold, and once when the brake lets go.
-    pub(super) fn note(&self, shard: ShardKey, asked: Instant, last: Position, brake: bool, waiting: i64) {
-        let mut state = self.state();
-        // A late reply may be of an earlier epoch.
-        if state.seen.get(&shard).is_none_or(|seen| seen.epoch <= last.epoch) {
-            state.seen.insert(shard, last);
-        }
-        if let Some(held) = state.held.get_mut(&shard) {
-            (held.permitted, held.renewed) = (asked, asked);
-            let seq = last.seq - waiting;
-            state.trimmed.insert(shard, Position { seq, ..last });
-        }
-        let (sale, number) = (shard.sale, shard.shard);
-        if brake && state.braked.insert(shard) {
-            tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
-        } else if !brake && state.braked.remove(&shard) {
-            tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
-        }
-    }
-
-    /// Notes what is left of a permit that another instance renews, as read after `asked`. Returns `false` if that is
-    /// less than `least`, or the shard has another epoch: then this process has to ask for a permit itself.
-    pub(super) fn note_left(&self, shard: ShardKey, asked: Instant, read: Option<PermitLeft>, least: Duration) -> bool {
-        let mut state = self.state();
-        let Some(held) = state.held.get_mut(&shard) else {
-            return true;
-        };
-        let Some(read) = read.filter(|read| read.epoch == held.epoch) else {
-            return false;
-        };
-        let spent = HOLDS.saturating_sub(read.left);
-        held.permitted = asked.checked_sub(spent).unwrap_or(held.permitted);
-        if read.brake {
-            state.braked.insert(shard);
-        } else {
-            state.braked.remove(&shard);
-        }
-        read.left >= least
-    }
-
-    /// Notes that the instances whose turn it was have fallen behind with these shards: this process renews their
-    /// permits for a while.
-    pub(super) fn stand_in(&self, shards: &[ShardKey]) {
-        let mut state = self.state();
-        for shard in shards {
-            if let Some(held) = state.held.get_mut(shard) {
-                held.stands_in = Instant::now();
-            }
-        }
-    }
-
-    /// The last events of the shards whose permits this process renews. If Redis loses them, the instance that notices
-    /// first counts the loss.
-    pub(super) fn sightings(&self) -> Vec<Sighting> {
-        let state = self.state();
-        let renewed = state.held.iter().filter(|(_, held)| held.renewed.elapsed() < RENEWS);
-        renewed
-            .filter_map(|(shard, held)| {
-                let last = state.seen.get(shard).filter(|last| last.epoch == held.epoch)?;
-                Some(Sighting::new(*shard, &held.server, *last))
-            })
-            .collect()
-    }
-
-    /// Notes the last events that other instances saw. What this process saw itself is newer, and a shard on another
-    /// server by now may have lost them: that loss was counted.
-    pub(super) fn note_sightings<'a>(&self, sightings: impl Iterator<Item = &'a Sighting>) {
-        let mut state = self.state();
-        for it in sightings {
-            let is_news = state.held.get(&it.shard).is_some_and(|held| {
-                held.renewed.elapsed() >= RENEWS && held.epoch == it.last.epoch && it.is_on(&held.server)
-            });
-            if is_news {
-                state.seen.insert(it.shard, it.last);
-            }
-        }
-    }
-
-    /// The number of events that this process saw the shard write and that the shard no longer has. `last` is its last
-    /// event now.
-    pub(in crate::flow) fn lost_since(&self, shard: ShardKey, last: Position) -> i64 {
-        let before = self.state().seen.insert(shard, last);
-        before.map_or(0, |before| {
-            let same_epoch = before.epoch == last.epoch;
-            if same_epoch { (before.seq - last.seq).max(0) } else { 0 }
-        })
-    }
-
     /// The epoch of each shard that this process knows as reconciled.
     pub(in crate::flow) fn epochs(&self) -> HashMap<ShardKey, i64> {
         let state = self.state();
         state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect()
-    }
-
-    /// The last event that this process saw a shard write.
-    pub(in crate::flow) fn last_seen(&self, shard: ShardKey) -> Option<Position> {
-        self.state().seen.get(&shard).copied()
-    }
-
-    /// The shards that another server has taken over from the one that this process asks.
-    pub(in crate::flow) fn superseded(&self) -> Vec<ShardKey> {
-        self.state().superseded.iter().copied().collect()
-    }
-
-    /// Whether another server has taken over a shard of this sale. Then this process may not see all of the sale.
-    pub(in crate::flow) fn is_superseded(&self, sale: SaleId) -> bool {
-        self.state().superseded.iter().any(|shard| shard.sale == sale)
-    }
-
-    /// Notes that a promoted replica has taken a shard over.
-    pub(super) fn supersede(&self, shard: ShardKey) {
-        let mut state = self.state();
-        state.held.remove(&shard);
-        if state.superseded.insert(shard) {
-            let (sale, number) = (shard.sale, shard.shard);
-            tracing::error!(
-                %sale, shard = number,
-                "a promoted replica has taken this shard over; this process still asks the old Redis"
-            );
-        }
-    }
-
-    /// Whether another server has taken this shard over from the one that this process asks.
-    pub(in crate::flow) fn has_lost(&self, shard: ShardKey) -> bool {
-        self.state().superseded.contains(&shard)
     }
 
     /// Whether this process has let a shard sell so lately that the permit still holds.
@@ -368,41 +185,6 @@ impl Permits {
     /// Whether this process knows a shard as reconciled, and sees to its permit.
     pub(in crate::flow) fn holds(&self, shard: ShardKey) -> bool {
         self.state().held.contains_key(&shard)
-    }
-}
-
-/// The fault of a process whose Redis server has been superseded.
-pub(in crate::flow) fn superseded() -> Fault {
-    Fault::Unavailable(
-        "a promoted replica has taken over from this Redis; connect to that one, or if it is gone restart this one"
-            .to_owned(),
-    )
-}
-
-/// Marks a shard unverified, and counts and logs the finding if it is new.
-pub(in crate::flow) fn mark_unverified(app: &App, shard: ShardKey, epoch: i64, finding: Finding) {
-    if app.permits.mark_unverified_in(shard, epoch, finding) {
-        app.metrics.unverified_shards.of([finding.as_str()]).inc();
-        tracing::error!(sale = %shard.sale, shard = shard.shard, "a shard is unverified: {finding}");
-    }
-}
-
-/// Refuses events from a server other than the one that the ledger lists. No process can list another server while the
-/// claim stands.
-pub(in crate::flow) fn check_server(app: &App, claim: &DrainClaim, server: &Server) -> Result<(), Fault> {
-    let Some(noted) = claim.noted.server() else {
-        return Ok(());
-    };
-    if noted.has_taken_over_from(server) {
-        Err(superseded())
-    } else if noted == *server {
-        Ok(())
-    } else {
-        // This server may lack events that the ledger has stored.
-        app.permits.need(claim.sale);
-        Err(Fault::Unavailable(
-            "the shard has not been reconciled on the server that has it now".to_owned(),
-        ))
     }
 }
 

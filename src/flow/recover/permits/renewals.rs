@@ -1,0 +1,124 @@
+//! What renewals show of the shards: what is left of their permits, and the last events that they wrote.
+
+use super::{HOLDS, Permits};
+use crate::domain::event::Position;
+use crate::stock::instances::Sighting;
+use crate::stock::keys::ShardKey;
+use crate::stock::permit::PermitLeft;
+use std::time::{Duration, Instant};
+
+/// A process that has asked for a shard's permit within this time is one of those that renew it.
+const RENEWS: Duration = Duration::from_secs(2);
+
+impl Permits {
+    /// Notes that a rebuild gave a shard this epoch. Later findings concern the new generation.
+    pub(in crate::flow) fn begin_epoch(&self, shard: ShardKey, epoch: i64) {
+        self.state().seen.insert(shard, Position { epoch, seq: 0 });
+    }
+
+    /// Notes a shard's backlog. Logs once when its brake begins to hold, and once when the brake lets go.
+    pub(in crate::flow::recover) fn note(
+        &self,
+        shard: ShardKey,
+        asked: Instant,
+        last: Position,
+        brake: bool,
+        waiting: i64,
+    ) {
+        let mut state = self.state();
+        // A late reply may be of an earlier epoch.
+        if state.seen.get(&shard).is_none_or(|seen| seen.epoch <= last.epoch) {
+            state.seen.insert(shard, last);
+        }
+        if let Some(held) = state.held.get_mut(&shard) {
+            (held.permitted, held.renewed) = (asked, asked);
+            let seq = last.seq - waiting;
+            state.trimmed.insert(shard, Position { seq, ..last });
+        }
+        let (sale, number) = (shard.sale, shard.shard);
+        if brake && state.braked.insert(shard) {
+            tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
+        } else if !brake && state.braked.remove(&shard) {
+            tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
+        }
+    }
+
+    /// Notes what is left of a permit that another instance renews, as read after `asked`. Returns `false` if that is
+    /// less than `least`, or the shard has another epoch: then this process has to ask for a permit itself.
+    pub(in crate::flow::recover) fn note_left(
+        &self,
+        shard: ShardKey,
+        asked: Instant,
+        read: Option<PermitLeft>,
+        least: Duration,
+    ) -> bool {
+        let mut state = self.state();
+        let Some(held) = state.held.get_mut(&shard) else {
+            return true;
+        };
+        let Some(read) = read.filter(|read| read.epoch == held.epoch) else {
+            return false;
+        };
+        let spent = HOLDS.saturating_sub(read.left);
+        held.permitted = asked.checked_sub(spent).unwrap_or(held.permitted);
+        if read.brake {
+            state.braked.insert(shard);
+        } else {
+            state.braked.remove(&shard);
+        }
+        read.left >= least
+    }
+
+    /// Notes that the instances whose turn it was have fallen behind with these shards: this process renews their
+    /// permits for a while.
+    pub(in crate::flow::recover) fn stand_in(&self, shards: &[ShardKey]) {
+        let mut state = self.state();
+        for shard in shards {
+            if let Some(held) = state.held.get_mut(shard) {
+                held.stands_in = Instant::now();
+            }
+        }
+    }
+
+    /// The last events of the shards whose permits this process renews. If Redis loses them, the instance that notices
+    /// first counts the loss.
+    pub(in crate::flow::recover) fn sightings(&self) -> Vec<Sighting> {
+        let state = self.state();
+        let renewed = state.held.iter().filter(|(_, held)| held.renewed.elapsed() < RENEWS);
+        renewed
+            .filter_map(|(shard, held)| {
+                let last = state.seen.get(shard).filter(|last| last.epoch == held.epoch)?;
+                Some(Sighting::new(*shard, &held.server, *last))
+            })
+            .collect()
+    }
+
+    /// Notes the last events that other instances saw. What this process saw itself is newer, and a shard on another
+    /// server by now may have lost them: that loss was counted.
+    pub(in crate::flow::recover) fn note_sightings<'a>(&self, sightings: impl Iterator<Item = &'a Sighting>) {
+        let mut state = self.state();
+        for it in sightings {
+            let is_news = state.held.get(&it.shard).is_some_and(|held| {
+                held.renewed.elapsed() >= RENEWS && held.epoch == it.last.epoch && it.is_on(&held.server)
+            });
+            if is_news {
+                state.seen.insert(it.shard, it.last);
+            }
+        }
+    }
+
+    /// The number of events that this process saw the shard write and that the shard no longer has. `last` is its last
+    /// event now.
+    pub(in crate::flow) fn lost_since(&self, shard: ShardKey, last: Position) -> i64 {
+        let before = self.state().seen.insert(shard, last);
+        before.map_or(0, |before| {
+            let same_epoch = before.epoch == last.epoch;
+            if same_epoch { (before.seq - last.seq).max(0) } else { 0 }
+        })
+    }
+
+    /// The last event that this process saw a shard write.
+    pub(in crate::flow) fn last_seen(&self, shard: ShardKey) -> Option<Position> {
+        self.state().seen.get(&shard).copied()
+    }
+}
