@@ -113,7 +113,7 @@ impl SaleBook {
             }
             self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
         };
-        let sale = self.fresh.try_get_with(id, read).await.map_err(shared)?;
+        let sale = self.fresh.try_get_with(id, read).await.map_err(Arc::unwrap_or_clone)?;
         if let Some(sale) = &sale {
             if standing == SaleStanding::New {
                 self.learn_of(sale).await;
@@ -151,7 +151,7 @@ impl SaleBook {
             let sales = self.ledger.sales(whole(LIST_MAX), after, false).await?;
             Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
         };
-        self.lists.try_get_with(after, read).await.map_err(shared)
+        self.lists.try_get_with(after, read).await.map_err(Arc::unwrap_or_clone)
     }
 
     /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in
@@ -255,9 +255,10 @@ impl SaleBook {
                 return Ok(None);
             };
             self.learn_of(&sale).await;
-            Ok(Some(sale.id))
+            Ok::<_, Fault>(Some(sale.id))
         };
-        match self.numbers.try_get_with(number, read).await.map_err(shared)? {
+        let found = self.numbers.try_get_with(number, read).await;
+        match found.map_err(Arc::unwrap_or_clone)? {
             Some(id) => Box::pin(self.fixed_or_draft(id)).await,
             None => {
                 // An unknown number is not remembered: a new sale may get it at any moment.
@@ -306,7 +307,7 @@ impl SaleBook {
             self.note_changed(before, &sales);
             Ok::<_, Fault>(sales)
         };
-        self.live.try_get_with((), read).await.map_err(shared)
+        self.live.try_get_with((), read).await.map_err(Arc::unwrap_or_clone)
     }
 
     /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
@@ -401,15 +402,4 @@ pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sa
 /// A count, as the ledger and the metrics take it.
 pub(super) fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// A fault that several callers share.
-pub(super) fn shared(fault: Arc<Fault>) -> Fault {
-    match &*fault {
-        Fault::Unavailable(text) => Fault::Unavailable(text.clone()),
-        Fault::Incomplete(text) => Fault::Incomplete(text.clone()),
-        Fault::Overloaded(text) => Fault::Overloaded(text.clone()),
-        Fault::Newer(text) => Fault::Newer(text.clone()),
-        Fault::Bug(text) => Fault::Bug(text.clone()),
-    }
 }

@@ -5,7 +5,6 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
-use crate::flow::sale_book::shared;
 use crate::stock::read_shard::{ShardReading, total};
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
@@ -137,7 +136,7 @@ struct Rereading {
 /// incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let glance = app.glances.fresh.try_get_with(id, Box::pin(take_glance(app, id)));
-    glance.await.map_err(shared)
+    glance.await.map_err(Arc::unwrap_or_clone)
 }
 
 /// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
