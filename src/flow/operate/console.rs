@@ -52,7 +52,18 @@ pub async fn end_session(app: &App, id: Uuid) -> Result<Option<ListedSession>, F
 /// number.
 pub async fn begin(app: &App, new: &NewAction) -> Result<i64, Fault> {
     let id = app.ledger.begin_action(new).await?;
-    log_beginning(id, new);
+    tracing::info!(
+        target: AUDIT_LOG,
+        action_id = id,
+        actor = new.actor.as_str(),
+        session_id = new.actor.session().map(|session| session.to_string()),
+        operator = new.operator.as_ref().map(OperatorName::as_str),
+        address = new.address,
+        action = new.action,
+        sale_id = new.sale.map(|sale| sale.to_string()),
+        detail = serde_json::to_string(&new.detail).unwrap_or_default(),
+        "an action begins"
+    );
     Ok(id)
 }
 
@@ -67,21 +78,6 @@ pub async fn end(app: &App, id: i64, outcome: &str, sale: Option<SaleId>) -> Res
 pub async fn refuse(app: &App, new: &NewAction, outcome: &str) -> Result<(), Fault> {
     let id = begin(app, new).await?;
     end(app, id, outcome, None).await
-}
-
-fn log_beginning(id: i64, new: &NewAction) {
-    tracing::info!(
-        target: AUDIT_LOG,
-        action_id = id,
-        actor = new.actor.as_str(),
-        session_id = new.actor.session().map(|session| session.to_string()),
-        operator = new.operator.as_ref().map(OperatorName::as_str),
-        address = new.address,
-        action = new.action,
-        sale_id = new.sale.map(|sale| sale.to_string()),
-        detail = serde_json::to_string(&new.detail).unwrap_or_default(),
-        "an action begins"
-    );
 }
 
 /// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
