@@ -192,7 +192,9 @@ impl Turn<'_> {
                 }
             }
         }
-        self.note_units();
+        // Units may be free.
+        self.note(|_| ());
+        self.pace = Duration::ZERO;
         None
     }
 
@@ -201,12 +203,6 @@ impl Turn<'_> {
             results.proof = Some((number, free));
             results.free = Some(free);
         });
-    }
-
-    /// Notes that units may be free.
-    fn note_units(&mut self) {
-        self.note(|_| ());
-        self.pace = Duration::ZERO;
     }
 
     /// Notes the result. The others read it once the turn is over and one of them can have the next.
