@@ -223,9 +223,6 @@ impl<T> fmt::Debug for Secret<T> {
 
 impl Config {
     /// Reads the environment and `flashsale.toml`.
-    ///
-    /// # Errors
-    /// One line that names all missing variables, or the first wrong one.
     pub fn load() -> Result<Self> {
         Self::from_settings(&Settings::load()?)
     }

@@ -52,9 +52,6 @@ pub enum ServeError {
 }
 
 /// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. Once it answers, `on_ready` gets the addresses.
-///
-/// # Errors
-/// When a server cannot be reached, or the schema is behind.
 pub fn run_until_signal(
     config: &Config,
     role: Role,

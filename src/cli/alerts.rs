@@ -51,8 +51,6 @@ enum Verb {
     Follow,
 }
 
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer. `follow` retries a server that has answered once.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match args.verb {

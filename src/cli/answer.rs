@@ -11,9 +11,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Reads an answer as a `T`.
-///
-/// # Errors
-/// `Fault` when a member is missing or has another type than the API promises.
 pub fn read<T: DeserializeOwned>(body: &Value) -> Result<T, Failure> {
     let read = T::deserialize(body).context("the server's answer is not as expected: is it of the same version?")?;
     Ok(read)

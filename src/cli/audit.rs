@@ -30,8 +30,6 @@ pub struct Args {
     sale: SaleArg,
 }
 
-/// # Errors
-/// `No` when the sale does not balance or the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator_within(AUDIT_LIMIT)?;
     let path = sale_path(args.sale.id.whole(&operator)?, "/audit");

@@ -79,9 +79,6 @@ fn key(text: &str) -> Result<IdempotencyKey, String> {
     text.parse().map_err(|wrong| format!("{wrong}"))
 }
 
-/// # Errors
-/// `Usage` when `FLASHSALE_JWT_SECRET` is missing or the SKU must be named, `No` when the server refuses, `Fault` when
-/// the outcome is unknown.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let token = token::issue(&setting::jwt_secret()?, &args.user, TOKEN_TTL, Utc::now())?;
     let shopper = args.api.client_within(Some(token), ANSWER_MAX)?.proven_by(JWT_SECRET);

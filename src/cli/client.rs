@@ -59,9 +59,6 @@ pub struct Client {
 
 impl Client {
     /// A client for the API at `url` that waits `limit` for an answer.
-    ///
-    /// # Errors
-    /// `Usage` when `url` is no http address.
     pub fn new(tls: TlsConfig, url: &str, bearer: Option<String>, limit: Duration) -> Result<Self, Failure> {
         let base = url.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
@@ -118,9 +115,6 @@ impl Client {
 
     /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
     /// up to [`TRIES`] attempts. The wait before each is the server's `Retry-After`, else `pause`.
-    ///
-    /// # Errors
-    /// The error of the last attempt.
     pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
         let mut tries = 1..TRIES;
         loop {

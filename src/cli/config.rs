@@ -32,8 +32,6 @@ enum Verb {
     Show,
 }
 
-/// # Errors
-/// `Usage` when a variable is missing, wrong or misspelt, or the file is wrong.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match args.verb {
         Verb::Check => check(args.json),

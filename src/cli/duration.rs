@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 /// Reads a whole number and one of the units `s`, `m`, `h`, `d`.
-///
-/// # Errors
-/// Says how to write a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write 90s, 15m, 1h or 7d");
     let unit = text.chars().last().ok_or_else(wrong)?;

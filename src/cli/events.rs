@@ -39,10 +39,7 @@ impl<R: Read> EventStream<R> {
     }
 }
 
-/// Reads the next event; `None` at the end of the stream, even inside an event.
-///
-/// # Errors
-/// When the stream cannot be read, or the event has more than `max` bytes.
+/// Reads the next event, of at most `max` bytes; `None` at the end of the stream, even inside an event.
 fn read_event(stream: &mut impl BufRead, max: u64) -> Result<Option<Event>> {
     let mut event = Event::default();
     let mut stream = stream.take(max);

@@ -8,10 +8,6 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Asks `/readyz`.
-///
-/// # Errors
-/// `Usage` when the configuration is missing or wrong, `No` with the reason when the instance is not ready.
 pub fn run() -> Result<(), Failure> {
     let config = Config::load()?;
     let url = format!("{}/readyz", own_url(config.listen, config.tls.is_some()));

@@ -37,9 +37,6 @@ pub struct Args {
     json: bool,
 }
 
-/// # Errors
-/// `Usage` when the configuration or an id is wrong, `No` when there is no such sale, `Fault` when a server does not
-/// answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (redis_url, redis_certificates, database_url) = servers(args)?;
     let id = SaleId(match &args.id {

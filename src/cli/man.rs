@@ -21,9 +21,6 @@ pub struct Args {
 }
 
 /// Prints one page, or writes them all.
-///
-/// # Errors
-/// `Usage` when there is no such command, `Fault` when the pages cannot be written.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut command = super::command();
     if let Some(dir) = &args.out {

@@ -18,8 +18,6 @@ pub struct Args {
     json: bool,
 }
 
-/// # Errors
-/// `Usage` when no database is named, `Fault` when it cannot be reached or a migration fails.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::load()?;
     let Some(url) = settings.get(DATABASE_URL) else {

@@ -81,9 +81,6 @@ impl FromStr for OrderRef {
 
 impl OrderRef {
     /// The order, as the lists have it.
-    ///
-    /// # Errors
-    /// `No` if there is no such order, or several may match.
     pub fn find(&self, client: &Client, lists: Lists) -> Result<Value, Failure> {
         if *self == Self::Latest {
             let newest = newest(client, lists)?.into_iter().next();

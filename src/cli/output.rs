@@ -20,10 +20,7 @@ pub enum Reader {
     Gone,
 }
 
-/// Prints `text` and adds no line break.
-///
-/// # Errors
-/// `Fault` when standard output cannot be written. A closed pipe is no error.
+/// Prints `text` and adds no line break. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     write(text).map(|_| ())
 }
@@ -34,9 +31,6 @@ pub fn write(text: &str) -> Result<Reader, Failure> {
 }
 
 /// Prints a server's answer of any length, piece by piece.
-///
-/// # Errors
-/// `Fault` when the answer breaks off, or standard output cannot be written. A closed pipe is no error.
 pub fn copy(mut answer: impl Read) -> Result<(), Failure> {
     let mut piece = vec![0; COPIED_AT_ONCE];
     loop {

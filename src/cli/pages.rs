@@ -9,9 +9,6 @@ const PAGES_MAX: usize = 100_000;
 
 /// All entries of the list at this path, which may have a query. Each result page starts after the last entry of the
 /// page before, by the member that `id` names.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer or its answer is no list.
 pub fn all(client: &Client, path: &str, id: &str) -> Result<Vec<Value>, Failure> {
     newest(client, path, id, usize::MAX)
 }

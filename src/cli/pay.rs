@@ -60,9 +60,6 @@ fn minor(text: &str) -> Result<u64, String> {
 }
 
 /// Sends the webhook and prints the outcome.
-///
-/// # Errors
-/// `Usage` when a secret is missing, `No` when there is no such order or the order cannot take the payment.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let secret = setting::webhook_secret()?;
     let (order_id, known) = match &args.order_id {

@@ -292,8 +292,6 @@ impl Amended {
     }
 }
 
-/// # Errors
-/// `Usage` for a bad file or a missing key, `No` when the server refuses, `Fault` when it does not answer.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let form = args.api.form();
     match &args.verb {

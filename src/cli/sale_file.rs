@@ -34,9 +34,6 @@ impl SaleFile {
 }
 
 /// Reads a sale file, or standard input for the path `-`. Relative times count from `now`.
-///
-/// # Errors
-/// `Usage` with one line that names the file and the line in it.
 pub fn read(path: &Path, now: DateTime<Utc>) -> Result<SaleFile, Failure> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()))

@@ -67,17 +67,11 @@ impl FromStr for SaleRef {
 
 impl SaleRef {
     /// The whole id. A prefix costs a list of all sales.
-    ///
-    /// # Errors
-    /// `No` if there is no such sale, or several have this prefix.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
         self.among(client, "/v1/admin/sales", "see `flashsale sale list`")
     }
 
     /// The whole id of a sale in the list at `path`; `advice` says where to find ids.
-    ///
-    /// # Errors
-    /// As [`SaleRef::whole`].
     pub fn among(&self, client: &Client, path: &str, advice: &str) -> Result<Uuid, Failure> {
         let sales = match self {
             Self::Id(id) => return Ok(*id),
@@ -88,9 +82,6 @@ impl SaleRef {
     }
 
     /// The whole id of one of these sales, newest first.
-    ///
-    /// # Errors
-    /// As [`SaleRef::whole`].
     pub fn of(&self, mut sales: Vec<Value>, advice: &str) -> Result<Uuid, Failure> {
         match self {
             Self::Id(id) => return Ok(*id),

@@ -27,10 +27,6 @@ pub struct Args {
 }
 
 /// Serves until SIGINT or SIGTERM.
-///
-/// # Errors
-/// `Usage` when the configuration is missing or wrong, `No` when the schema is behind. `Fault` when an address is
-/// taken or a server cannot be reached.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = Config::load()?;
     let _telemetry = super::start_logging(&config, args.json)?;

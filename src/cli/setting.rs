@@ -12,8 +12,6 @@ const JWT_SECRET_BYTES_MIN: usize = 32;
 pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its own in DIR/secrets.env: \
                           set -a; . data/secrets.env; set +a)";
 
-/// # Errors
-/// `Usage` when nothing sets the variable, or `flashsale.toml` cannot be read.
 pub fn required(name: &str) -> Result<String, Failure> {
     let settings = Settings::load()?;
     settings
@@ -23,9 +21,6 @@ pub fn required(name: &str) -> Result<String, Failure> {
 }
 
 /// The HS256 secret of shoppers' tokens.
-///
-/// # Errors
-/// `Usage` when it is missing or too short.
 pub fn jwt_secret() -> Result<String, Failure> {
     let secret = required(JWT_SECRET)?;
     if secret.len() < JWT_SECRET_BYTES_MIN {
@@ -37,9 +32,6 @@ pub fn jwt_secret() -> Result<String, Failure> {
 }
 
 /// The decoded webhook secret.
-///
-/// # Errors
-/// `Usage` when it is missing, or not in the form of Standard Webhooks.
 pub fn webhook_secret() -> Result<Vec<u8>, Failure> {
     webhook::decode_secret(&required(WEBHOOK_SECRET)?)
         .map_err(|error| Failure::Usage(format!("{WEBHOOK_SECRET}: {error}")))

@@ -20,8 +20,6 @@ pub struct Args {
     json: bool,
 }
 
-/// # Errors
-/// `Usage` when `FLASHSALE_JWT_SECRET` is missing or too short.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let now = Utc::now();
     let token = issue(&setting::jwt_secret()?, &args.user, args.ttl, now)?;
@@ -33,16 +31,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Signs a token for `user` that expires `ttl` after `now`.
-///
-/// # Errors
-/// `Fault` when the claims cannot be signed.
 pub fn issue(secret: &str, user: &str, ttl: Duration, now: DateTime<Utc>) -> Result<String, Failure> {
     let token = shopper_token::issue(secret, user, now.timestamp(), (now + ttl).timestamp());
     Ok(token.context("the token cannot be signed")?)
 }
 
-/// # Errors
-/// Says how long an id may be.
 pub fn user_id(text: &str) -> Result<String, String> {
     match text.len() {
         1..=128 => Ok(text.to_owned()),

@@ -63,9 +63,6 @@ impl Args {
 }
 
 /// Serves until SIGINT or SIGTERM.
-///
-/// # Errors
-/// `Usage` when a setting is wrong, `Fault` when an address is taken, or a server does not start or ends by itself.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = Settings::load()?;
     if let Some(listen) = &args.listen {

@@ -57,11 +57,8 @@ const PAUSES: Pauses = Pauses {
 /// How long a pressed key may wait.
 const KEYS_EVERY: Duration = Duration::from_millis(50);
 
-/// Follows a sale until it is closed and drained, the reader of standard output is gone, or Ctrl-C.
-///
-/// # Errors
-/// `No` when the server refuses, `Fault` when it does not answer the first attempts. After the first sample
-/// it is retried without end.
+/// Follows a sale until it is closed and drained, the reader of standard output is gone, or Ctrl-C. After the first
+/// sample, a server that does not answer is asked again without end.
 pub fn run(api: &ApiArgs, id: &Uuid, color: ColorChoice) -> Result<(), Failure> {
     let style = match (api.form() == Form::Json, std::io::stdout().is_terminal()) {
         (true, _) => Style::Json,

@@ -37,9 +37,6 @@ pub struct Shown {
 
 impl Settings {
     /// Reads the environment and, in the current directory, `flashsale.toml`.
-    ///
-    /// # Errors
-    /// When the file exists and cannot be read, or holds anything but settings.
     pub fn load() -> Result<Self> {
         let text = match std::fs::read_to_string(FILE) {
             Ok(text) => Some(text),

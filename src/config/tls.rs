@@ -27,9 +27,6 @@ impl fmt::Debug for Tls {
 }
 
 /// A file's certificates: first the server's, then its chain up to the authority.
-///
-/// # Errors
-/// Says what is wrong with the file, and what to do.
 pub fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     certificates_in(path, &read(path)?)
 }
@@ -50,9 +47,6 @@ fn certificates_in(path: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>
 }
 
 /// A file's private key: PKCS #8, PKCS #1 or SEC 1, without a password.
-///
-/// # Errors
-/// Says what is wrong with the file, and what to do.
 pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
     key_in(path, &read(path)?)
 }
@@ -101,9 +95,6 @@ pub fn client_key(path: &str, chain: Vec<CertificateDer<'static>>) -> Result<Vec
 
 impl Tls {
     /// HTTPS with these certificates and the key of the first one.
-    ///
-    /// # Errors
-    /// Says what is wrong with the key, and what to do.
     pub fn new(certificates: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, String> {
         let own = certificates.first().cloned().unwrap_or_else(|| Vec::new().into());
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

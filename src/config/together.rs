@@ -109,9 +109,6 @@ pub fn tls(settings: &Settings) -> Result<Option<Tls>> {
 }
 
 /// The certificates of connections to Redis.
-///
-/// # Errors
-/// When a file cannot be used, or a variable is set without another that it needs.
 pub fn redis_certificates(settings: &Settings) -> Result<Secret<RedisCertificates>> {
     let has_tls = settings.get(REDIS_URL).is_some_and(transport::has_redis_tls);
     let mut given = [REDIS_CACERT, REDIS_CERT, REDIS_KEY].into_iter();

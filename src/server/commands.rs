@@ -14,35 +14,23 @@ use anyhow::Context as _;
 use std::fs::File;
 
 /// Applies the migrations that are missing.
-///
-/// # Errors
-/// When Postgres cannot be reached or a migration fails.
 pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
     Ok(ledger::migrate(database_url).await?)
 }
 
 /// Writes a sale that is over into a file, and deletes it from the ledger.
-///
-/// # Errors
-/// When Postgres cannot be reached.
 pub fn archive(database_url: &str, sale: SaleId, file: File) -> anyhow::Result<ArchiveOutcome> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     Ok(runtime.block_on(ledger::archive::archive(database_url, sale, file))?)
 }
 
 /// Restores a sale from a file of [`archive`].
-///
-/// # Errors
-/// When Postgres cannot be reached, or refuses a row.
 pub fn restore(database_url: &str, file: File) -> anyhow::Result<RestoreOutcome> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     Ok(runtime.block_on(ledger::archive::restore(database_url, file))?)
 }
 
 /// Decodes what Redis holds of a sale; `None` when there is no such sale.
-///
-/// # Errors
-/// When a server cannot be reached or a shard is incomplete.
 pub fn inspect(
     redis_url: &str,
     redis_certificates: &RedisCertificates,
@@ -59,9 +47,6 @@ pub fn inspect(
 }
 
 /// The newest sales of Postgres, newest first.
-///
-/// # Errors
-/// When Postgres does not answer.
 pub fn newest_sales(database_url: &str, max: i64) -> anyhow::Result<Vec<Sale>> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {

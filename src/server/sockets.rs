@@ -28,9 +28,6 @@ pub(super) struct HttpListeners {
 impl Listeners {
     /// Binds what this role serves, so that a taken address is reported before anything is started. Clients that
     /// connect wait until it is served.
-    ///
-    /// # Errors
-    /// When an address cannot be bound; the text names its setting.
     pub fn bind(config: &Config, role: Role) -> anyhow::Result<Self> {
         let http = match role {
             Role::All | Role::Api => Some(HttpListeners {

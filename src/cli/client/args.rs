@@ -49,10 +49,6 @@ impl ApiArgs {
     }
 
     /// A client that speaks as the operator.
-    ///
-    /// # Errors
-    /// `Usage` when the address, the file of certificates or the operator's name is wrong, or `FLASHSALE_ADMIN_KEY` is
-    /// missing.
     pub fn operator(&self) -> Result<Client, Failure> {
         self.operator_within(REQUEST_LIMIT)
     }
@@ -65,9 +61,6 @@ impl ApiArgs {
     }
 
     /// A client that authenticates with `bearer`, or not at all.
-    ///
-    /// # Errors
-    /// `Usage` when the address or the file of certificates is wrong.
     pub fn client(&self, bearer: Option<String>) -> Result<Client, Failure> {
         self.client_within(bearer, REQUEST_LIMIT)
     }

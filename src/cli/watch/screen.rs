@@ -52,9 +52,6 @@ pub enum Wish {
 
 impl Screen {
     /// Takes the terminal.
-    ///
-    /// # Errors
-    /// `Fault` when the terminal cannot be controlled.
     pub fn open(has_color: bool) -> Result<Self, Failure> {
         // Without this, the library leaves out the colours that `--color always` asks for in spite of `NO_COLOR`.
         force_color_output(has_color);
