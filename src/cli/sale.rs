@@ -252,44 +252,26 @@ impl clap::Args for MessageTexts {
     }
 }
 
-/// The new values of a published sale.
-#[derive(Debug, clap::Args)]
+/// The new values of a published sale, as the body of the request has them: what is absent stays.
+#[derive(Debug, clap::Args, serde::Serialize)]
 #[group(required = true, multiple = true)]
 struct Amended {
     /// The new name.
     #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     /// A later start, as 2026-11-28T09:00:00Z.
     #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     starts_at: Option<String>,
     /// A later end, as 2026-11-28T20:00:00Z.
     #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     ends_at: Option<String>,
     /// How many shoppers the waiting room admits a second.
     #[arg(long, value_name = "N", value_parser = number::whole(1, ADMISSIONS_MAX))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     admissions_per_second: Option<u32>,
-}
-
-impl Amended {
-    /// The body of the request: what is absent stays.
-    fn body(&self) -> Value {
-        let Self {
-            name,
-            starts_at,
-            ends_at,
-            admissions_per_second,
-        } = self;
-        let members = [
-            ("name", name.as_ref().map(|it| json!(it))),
-            ("starts_at", starts_at.as_ref().map(|it| json!(it))),
-            ("ends_at", ends_at.as_ref().map(|it| json!(it))),
-            ("admissions_per_second", admissions_per_second.map(|it| json!(it))),
-        ];
-        let given = members
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        Value::Object(given.collect())
-    }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -338,7 +320,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
         Action::Report(sale) => report::report(client, &id(sale)?, form),
         Action::Amend { sale, terms } => {
             let path = sale_path(id(sale)?, "");
-            show_sale(&client.send("PATCH", &path, &[], &terms.body().to_string())?, form, "")
+            show_sale(&client.send("PATCH", &path, &[], &json!(terms).to_string())?, form, "")
         }
         Action::Message { sale, texts } => message(client, &id(sale)?, texts, form),
     }
