@@ -47,7 +47,9 @@ use crate::ledger::ConnectError;
 use crate::stderr;
 use crate::telemetry::{self, Export, Telemetry};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use std::fmt::Display;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 /// Sell scarce stock in a flash sale: never oversold, never a unit leaked, never sold twice to one request.
 #[derive(Parser)]
@@ -185,6 +187,11 @@ fn start_logging(config: &Config, json: bool) -> Result<Telemetry, Failure> {
 
 fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Reads an argument whose error is the rest of a sentence, such as `must have 1 to 200 characters`.
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse::<T>().map_err(|wrong| format!("it {wrong}"))
 }
 
 #[must_use]

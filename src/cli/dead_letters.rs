@@ -3,7 +3,7 @@
 use super::answer::{Column, show, show_list};
 use super::client::{ApiArgs, sale_path};
 use super::sale::SaleArg;
-use super::{Failure, output, pages};
+use super::{Failure, output, pages, parsed};
 use crate::domain::dead_letter::{LetterId, Note};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -58,20 +58,12 @@ Examples:
         #[command(flatten)]
         sale: SaleArg,
         /// The position of the event, as `dead-letters list` prints it.
-        #[arg(value_parser = position)]
+        #[arg(value_parser = parsed::<LetterId>)]
         position: LetterId,
         /// What was done about the dead letter.
-        #[arg(long, value_name = "TEXT", value_parser = note)]
+        #[arg(long, value_name = "TEXT", value_parser = parsed::<Note>)]
         note: Note,
     },
-}
-
-fn position(text: &str) -> Result<LetterId, String> {
-    text.parse().map_err(|wrong| format!("it {wrong}"))
-}
-
-fn note(text: &str) -> Result<Note, String> {
-    text.parse().map_err(|wrong| format!("it {wrong}"))
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {

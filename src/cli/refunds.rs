@@ -2,7 +2,7 @@
 
 use super::answer::{Column, show, show_list};
 use super::client::ApiArgs;
-use super::{Failure, output, pages};
+use super::{Failure, output, pages, parsed};
 use crate::domain::payment::RefundReference;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -55,13 +55,9 @@ Examples:
         /// The provider's id of the payment, as `refunds list` prints it.
         payment_id: String,
         /// The provider's id of the refund.
-        #[arg(long, value_name = "TEXT", value_parser = reference)]
+        #[arg(long, value_name = "TEXT", value_parser = parsed::<RefundReference>)]
         reference: RefundReference,
     },
-}
-
-fn reference(text: &str) -> Result<RefundReference, String> {
-    text.parse().map_err(|wrong| format!("it {wrong}"))
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
