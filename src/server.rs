@@ -6,11 +6,11 @@ mod web;
 
 use crate::config::Config;
 use crate::flow::{self, App};
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use anyhow::Context as _;
-pub use commands::{archive, inspect, migrate, newest_sales, restore};
+pub use commands::{archive, inspect, newest_sales, restore};
 pub use sockets::Listeners;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ async fn run(
     on_ready: impl FnOnce(Served) + Send,
 ) -> Result<(), ServeError> {
     if migrate_first {
-        migrate(config.database_url.expose()).await?;
+        let migrated = ledger::migrate(config.database_url.expose()).await;
+        migrated.map_err(anyhow::Error::from)?;
     }
     let app = connect(config).await?;
     warn_of_servers(&app).await?;

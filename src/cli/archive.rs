@@ -4,8 +4,7 @@
 
 use super::answer::Form;
 use super::progress::Progress;
-use super::{Failure, output};
-use crate::config::{DATABASE_URL, Settings};
+use super::{Failure, output, setting};
 use crate::domain::ids::SaleId;
 use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::server;
@@ -17,7 +16,7 @@ use std::path::Path;
 
 /// Writes a sale into a new file, and deletes it from Postgres.
 pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
-    let url = database_url()?;
+    let url = setting::database_url()?;
     // An earlier archive is not overwritten: it may be the only copy. It names shoppers, so it is for its owner alone.
     let mut options = File::options();
     let file = options
@@ -65,7 +64,7 @@ pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
 
 /// Restores a sale from a file.
 pub fn restore(path: &Path, form: Form) -> Result<(), Failure> {
-    let url = database_url()?;
+    let url = setting::database_url()?;
     let file = File::open(path).map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))?;
     let progress = Progress::of("restoring the sale's rows");
     let restored = server::restore(&url, file);
@@ -78,10 +77,4 @@ pub fn restore(path: &Path, form: Form) -> Result<(), Failure> {
         RestoreOutcome::Exists(id) => Err(Failure::No(format!("sale {id} is not archived: Postgres has it"))),
         RestoreOutcome::Unreadable(why) => Err(Failure::Usage(format!("{}: {why}", path.display()))),
     }
-}
-
-fn database_url() -> Result<String, Failure> {
-    let settings = Settings::load()?;
-    let url = settings.get(DATABASE_URL).map(str::to_owned);
-    url.ok_or_else(|| Failure::Usage(format!("{DATABASE_URL} is not set: name the database, as postgres://…")))
 }

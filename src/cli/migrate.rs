@@ -1,9 +1,8 @@
 //! `flashsale migrate`: applies the migrations that the database lacks.
 
 use super::progress::Progress;
-use super::{Failure, output};
-use crate::config::{DATABASE_URL, Settings};
-use crate::server;
+use super::{Failure, output, setting};
+use crate::ledger;
 use anyhow::Context as _;
 
 #[derive(clap::Args)]
@@ -19,17 +18,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let settings = Settings::load()?;
-    let Some(url) = settings.get(DATABASE_URL) else {
-        return Err(Failure::Usage(format!(
-            "{DATABASE_URL} is not set: name the database, as postgres://…"
-        )));
-    };
+    let url = setting::database_url()?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let progress = Progress::of("migrating the schema");
-    let migrated = runtime.block_on(server::migrate(url));
+    let migrated = runtime.block_on(ledger::migrate(&url));
     drop(progress);
-    migrated?;
+    migrated.map_err(anyhow::Error::from)?;
     if args.json {
         return output::print_json(&serde_json::json!({"schema": "current"}));
     }

@@ -2,7 +2,7 @@
 //! folder. The environment wins.
 
 use super::Failure;
-use crate::config::{JWT_SECRET, Settings, WEBHOOK_SECRET};
+use crate::config::{DATABASE_URL, JWT_SECRET, Settings, WEBHOOK_SECRET};
 use crate::domain::webhook;
 
 /// RFC 7518 requires an HS256 key to be at least as long as the hash.
@@ -13,11 +13,17 @@ pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its ow
                           set -a; . data/secrets.env; set +a)";
 
 pub fn required(name: &str) -> Result<String, Failure> {
-    let settings = Settings::load()?;
-    settings
-        .get(name)
-        .map(str::to_owned)
-        .ok_or_else(|| Failure::Usage(format!("{name} is not set: {EXPORT}")))
+    or_else(name, EXPORT)
+}
+
+/// The URL of Postgres.
+pub fn database_url() -> Result<String, Failure> {
+    or_else(DATABASE_URL, "name the database, as postgres://…")
+}
+
+fn or_else(name: &str, advice: &str) -> Result<String, Failure> {
+    let found = Settings::load()?.get(name).map(str::to_owned);
+    found.ok_or_else(|| Failure::Usage(format!("{name} is not set: {advice}")))
 }
 
 /// The HS256 secret of shoppers' tokens.

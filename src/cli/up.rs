@@ -66,7 +66,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = Settings::load()?;
     if let Some(listen) = &args.listen {
-        settings.set_listen(listen.clone());
+        settings.set(config::LISTEN, listen.clone(), "--listen".to_owned());
     }
     if settings.get(config::DEVELOPMENT).is_none() {
         settings.set(config::DEVELOPMENT, "auto".to_owned(), config::DEVELOPMENT.to_owned());

@@ -77,11 +77,6 @@ impl Settings {
         self.found.insert(name, Found { value, origin });
     }
 
-    /// Sets the address of HTTP, for `--listen`.
-    pub fn set_listen(&mut self, address: String) {
-        self.set(LISTEN, address, "--listen".to_owned());
-    }
-
     /// Sets the URLs of Redis and Postgres, and removes the certificates, which are for another Redis.
     pub fn set_servers(&mut self, redis_url: String, database_url: String) {
         for name in [REDIS_CACERT, REDIS_CERT, REDIS_KEY] {

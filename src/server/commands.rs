@@ -13,11 +13,6 @@ use crate::{flow, ledger};
 use anyhow::Context as _;
 use std::fs::File;
 
-/// Applies the migrations that are missing.
-pub async fn migrate(database_url: &str) -> anyhow::Result<()> {
-    Ok(ledger::migrate(database_url).await?)
-}
-
 /// Writes a sale that is over into a file, and deletes it from the ledger.
 pub fn archive(database_url: &str, sale: SaleId, file: File) -> anyhow::Result<ArchiveOutcome> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
