@@ -1,6 +1,6 @@
 //! `flashsale actions`: the audit log of operators' actions.
 
-use super::answer::{Column, show_list, text};
+use super::answer::{Column, show_list, words};
 use super::client::ApiArgs;
 use super::sale_ref::SaleRef;
 use super::{Failure, number, pages};
@@ -52,18 +52,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     show_list(actions, args.api.form(), &COLUMNS, detail)
 }
 
-/// The parameters of an action as words: `sku phone, quantity 5`.
+/// The parameters of an action in words.
 fn detail(action: &Value, member: &str) -> Option<String> {
-    let detail = action.get(member)?.as_object()?;
-    let words: Vec<String> = detail
-        .iter()
-        .map(|(name, value)| format!("{name} {}", text(value)))
-        .collect();
-    Some(if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    })
+    (member == "detail").then(|| words(action.get(member)))
 }
 
 #[cfg(test)]

@@ -102,6 +102,21 @@ fn money(minor: Option<i64>, currency: &Value) -> Option<String> {
     Some(human::money(minor?, currency.as_str()?))
 }
 
+/// The members of an object in words, such as `sku phone, quantity 5`; a dash if there are none.
+pub fn words(object: Option<&Value>) -> String {
+    let members = object.and_then(Value::as_object).into_iter().flatten();
+    let words = members.map(|(name, value)| format!("{name} {}", text(value)));
+    listed(&words.collect::<Vec<_>>())
+}
+
+/// These words, or a dash if there are none.
+pub fn listed(words: &[String]) -> String {
+    match words {
+        [] => "-".to_owned(),
+        words => words.join(", "),
+    }
+}
+
 /// A value as text; a string has no quotes.
 pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

@@ -1,6 +1,6 @@
 //! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
 
-use super::answer::{Column, Form, cell, show, show_list, table};
+use super::answer::{Column, Form, cell, listed, show, show_list, table};
 use super::client::ApiArgs;
 use super::order_ref::{OPERATORS, OrderRef};
 use super::sale_ref::SaleRef;
@@ -156,7 +156,7 @@ fn payments(order: &Value) -> &[Value] {
 
 fn payment_ids(order: &Value, member: &str) -> Option<String> {
     let ids: Vec<String> = payments(order).iter().map(|it| cell(it, "payment_id")).collect();
-    (member == "payments").then(|| if ids.is_empty() { "-".to_owned() } else { ids.join(", ") })
+    (member == "payments").then(|| listed(&ids))
 }
 
 fn describe(order: &Value) -> String {

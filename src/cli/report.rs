@@ -1,10 +1,9 @@
 //! `flashsale sale report`: what a sale sold and who got it, how its purchases were answered, and how fast.
 
 use super::Failure;
-use super::answer::{self, Column, Form, cell, show, text};
+use super::answer::{self, Column, Form, cell, show, words};
 use super::client::{Client, sale_path};
 use serde_json::Value;
-use std::fmt::Write as _;
 use uuid::Uuid;
 
 const ITEMS: [Column; 7] = [
@@ -25,43 +24,34 @@ pub fn report(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
 
 fn describe(report: &Value) -> String {
     let entries = |member: &str| report[member].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let counts = |member: &str| {
-        let counts = report.pointer(&format!("/{member}")).and_then(Value::as_object);
-        let counts = counts.into_iter().flatten();
-        let counts: Vec<String> = counts.map(|(name, count)| format!("{name} {}", text(count))).collect();
-        if counts.is_empty() {
-            "-".to_owned()
-        } else {
-            counts.join(", ")
-        }
-    };
-    let mut shown = answer::table(entries("items"), &ITEMS, |_, _| None);
+    let counts = |member: &str| words(report.pointer(&format!("/{member}")));
     let share = |member: &str| {
         let share = report.pointer(&format!("/{member}")).and_then(Value::as_f64);
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
     };
-    let _ = writeln!(shown, "\nsale {} is {}", cell(report, "name"), cell(report, "state"));
-    let _ = writeln!(
-        shown,
-        "orders: {}; unpaid share of ended orders: {}",
+    let [name, state] = ["name", "state"].map(|member| cell(report, member));
+    let [p50, p95, p99] = ["p50", "p95", "p99"].map(|quantile| cell(report, &format!("latency_ms/{quantile}")));
+    let mut shown = answer::table(entries("items"), &ITEMS, |_, _| None);
+    shown += &format!(
+        "\nsale {name} is {state}\n\
+         orders: {}; unpaid share of ended orders: {}\n\
+         answers: {}\n\
+         refused by guards: {}\n\
+         counted in shadow: {}\n\
+         answers within, ms: p50 {p50}, p95 {p95}, p99 {p99}\n\
+         units by purchases sent: {}\n\
+         units by first view: {}\n",
         counts("orders"),
-        share("unpaid_share")
+        share("unpaid_share"),
+        counts("answers"),
+        counts("stopped"),
+        counts("would_stop"),
+        counts("fairness/attempts"),
+        counts("fairness/first_seen")
     );
-    let _ = writeln!(shown, "answers: {}", counts("answers"));
-    let _ = writeln!(shown, "refused by guards: {}", counts("stopped"));
-    let _ = writeln!(shown, "counted in shadow: {}", counts("would_stop"));
-    let _ = writeln!(
-        shown,
-        "answers within, ms: p50 {}, p95 {}, p99 {}",
-        cell(report, "latency_ms/p50"),
-        cell(report, "latency_ms/p95"),
-        cell(report, "latency_ms/p99")
-    );
-    let _ = writeln!(shown, "units by purchases sent: {}", counts("fairness/attempts"));
-    let _ = writeln!(shown, "units by first view: {}", counts("fairness/first_seen"));
     for (group, name) in [("clients", "address"), ("networks", "network")] {
         let [largest, largest_ten] = ["largest", "largest_ten"].map(|rank| share(&format!("fairness/{group}/{rank}")));
-        let _ = writeln!(shown, "units by {name}: largest {largest}, ten largest {largest_ten}");
+        shown += &format!("units by {name}: largest {largest}, ten largest {largest_ten}\n");
     }
     shown
 }
