@@ -93,31 +93,17 @@ fn report(body: &Value) -> String {
 /// A table with a row for each side of each item. An object within an item is a side, named by its key. Counts that
 /// this version does not know are shown too, and counts that a side does not have are a dash.
 fn units(items: &[Value]) -> String {
-    let mut rows: Vec<(&Value, &str, Value)> = Vec::new();
+    let mut rows: Vec<(&Value, String, Value)> = Vec::new();
     for item in items {
-        let members = item
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(name, _)| *name != "sku");
-        let (sides, both): (Vec<_>, Vec<_>) = members.partition(|(_, value)| value.is_object());
-        let both: Map<String, Value> = both
-            .into_iter()
-            .map(|(name, count)| (name.clone(), count.clone()))
-            .collect();
-        rows.push((item, "both", both.into()));
-        rows.extend(
-            sides
-                .into_iter()
-                .map(|(side, counts)| (item, side.as_str(), counts.clone())),
-        );
+        let members = item.as_object().cloned().unwrap_or_default().into_iter();
+        let members = members.filter(|(name, _)| name != "sku");
+        let (sides, both): (Map<String, Value>, Map<String, Value>) = members.partition(|(_, value)| value.is_object());
+        rows.push((item, "both".to_owned(), both.into()));
+        rows.extend(sides.into_iter().map(|(side, counts)| (item, side, counts)));
     }
     let mut columns: Vec<&str> = Vec::new();
-    for name in rows
-        .iter()
-        .flat_map(|(_, _, counts)| counts.as_object())
-        .flat_map(Map::keys)
-    {
+    let counts = rows.iter().filter_map(|(_, _, counts)| counts.as_object());
+    for name in counts.flat_map(Map::keys) {
         if !columns.contains(&name.as_str()) {
             columns.push(name);
         }
@@ -127,7 +113,7 @@ fn units(items: &[Value]) -> String {
     let mut table = Table::new(["SKU".to_owned(), "SIDE".to_owned()].into_iter().chain(headings));
     for (item, side, counts) in &rows {
         let cells = columns.iter().map(|name| cell(counts, name));
-        table.row([cell(item, "sku"), (*side).to_owned()].into_iter().chain(cells));
+        table.row([cell(item, "sku"), side.clone()].into_iter().chain(cells));
     }
     table.render()
 }
