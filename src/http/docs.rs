@@ -17,15 +17,15 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub const ROUTES: &[Endpoint] = &[
-    Endpoint::get("/docs", handler!(page), |it| {
+    Endpoint::get("/docs", handler!(|request| PAGE.handle(request)), |it| {
         it.of_machines("getReference", "This document, to be read")
             .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
     }),
-    Endpoint::get("/docs/reference.css", handler!(style), |it| {
+    Endpoint::get("/docs/reference.css", handler!(|request| STYLE.handle(request)), |it| {
         it.of_machines("getReferenceStyle", "The style sheet of the API reference")
             .answers_file("The style sheet.", "text/css; charset=utf-8", json!({"type": "string"}))
     }),
-    Endpoint::get("/docs/reference.js", handler!(script), |it| {
+    Endpoint::get("/docs/reference.js", handler!(|request| SCRIPT.handle(request)), |it| {
         it.of_machines("getReferenceScript", "The script of the API reference")
             .answers_file(
                 "The script.",
@@ -35,7 +35,7 @@ pub const ROUTES: &[Endpoint] = &[
     }),
 ];
 pub const PROBLEM_ROUTES: &[Endpoint] = &[
-    Endpoint::get("/problems", handler!(problems), |it| {
+    Endpoint::get("/problems", handler!(|request| PROBLEMS.handle(request)), |it| {
         it.of_machines("explainProblems", "What each code means")
             .says("For each code: what happened, and what a client does.")
             .answers_file("The page.", "text/html; charset=utf-8", json!({"type": "string"}))
@@ -92,22 +92,6 @@ pub(super) fn html_file(page: Markup) -> File {
 
 /// How many levels of nested members the page shows.
 const DEPTH_MAX: usize = 4;
-
-async fn page(request: HttpRequest) -> HttpResponse {
-    PAGE.answer(&request)
-}
-
-async fn style(request: HttpRequest) -> HttpResponse {
-    STYLE.answer(&request)
-}
-
-async fn script(request: HttpRequest) -> HttpResponse {
-    SCRIPT.answer(&request)
-}
-
-async fn problems(request: HttpRequest) -> HttpResponse {
-    PROBLEMS.answer(&request)
-}
 
 async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let page = found(PROBLEM.get(request.match_info().query("code")), "such code")?;

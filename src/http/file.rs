@@ -72,6 +72,11 @@ impl File {
         self.answer_with(request, ASK)
     }
 
+    /// The same as a handler.
+    pub async fn handle(&'static self, request: HttpRequest) -> HttpResponse {
+        self.answer(&request)
+    }
+
     /// The same under a path that changes with the content.
     pub fn answer_for_ever(&self, request: &HttpRequest) -> HttpResponse {
         self.answer_with(request, KEEP)

@@ -3,12 +3,11 @@
 use crate::http::docs::{anchor, html_file, page_of};
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::file::File;
-use actix_web::{HttpRequest, HttpResponse};
 use maud::{PreEscaped, html};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd, html::push_html};
 use std::sync::LazyLock;
 
-pub const ROUTES: &[Endpoint] = &[Endpoint::page("/docs/alerts", handler!(page))];
+pub const ROUTES: &[Endpoint] = &[Endpoint::page("/docs/alerts", handler!(|request| PAGE.handle(request)))];
 
 static PAGE: LazyLock<File> = LazyLock::new(|| {
     let text = include_str!("../../docs/alerts.md");
@@ -18,10 +17,6 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
     let text = PreEscaped(rendered(text, &names));
     html_file(page_of("Alerts", &header, &contents, &text))
 });
-
-async fn page(request: HttpRequest) -> HttpResponse {
-    PAGE.answer(&request)
-}
 
 /// The text of each heading, in order.
 fn headings(text: &str) -> Vec<String> {
