@@ -23,9 +23,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// The pattern of a sale's `ETag`.
-const TAG_PATTERN: &str = "^\"[A-Za-z0-9_-]{22}\"$";
-
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::post("/v1/admin/sales", handler!(create_sale), |it| {
         it.of_operators("createSale", "Create a sale")
@@ -69,14 +66,7 @@ pub const ROUTES: &[Endpoint] = &[
                 "Replaces the whole draft, by the same rules as its creation. With `If-Match`, only if the draft has \
                  not changed since, else 409. Once its preload has begun, a sale cannot be changed.",
             )
-            .takes(
-                "header",
-                "If-Match",
-                "The `ETag` of the draft to change.",
-                false,
-                json!({"type": "string", "pattern": TAG_PATTERN}),
-                None,
-            )
+            .with_version("The `ETag` of the draft to change.")
             .reads::<SaleRequest>(example_terms())
             .answers::<AdminSale>(200, "The draft as it is now.", example("draft"))
             .with_header(Header::TAG)
@@ -91,14 +81,7 @@ pub const ROUTES: &[Endpoint] = &[
                  instance follows within a second. With `If-Match`, only if the sale has not changed since, else 409. \
                  Change a draft with `PUT`.",
             )
-            .takes(
-                "header",
-                "If-Match",
-                "The `ETag` of the sale to amend.",
-                false,
-                json!({"type": "string", "pattern": TAG_PATTERN}),
-                None,
-            )
+            .with_version("The `ETag` of the sale to amend.")
             .reads::<Amendment>(json!({
                 "name": "Winter drop", "description": "Warm things, once a year.", "ends_at": "2037-11-22T10:00:00Z",
             }))

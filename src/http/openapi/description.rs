@@ -209,6 +209,12 @@ impl Description<'_> {
             ])
     }
 
+    /// Accepts an `If-Match` with the `ETag` of a sale.
+    pub fn with_version(self, description: &str) -> Self {
+        let schema = json!({"type": "string", "pattern": "^\"[A-Za-z0-9_-]{22}\"$"});
+        self.takes("header", "If-Match", description, false, schema, None)
+    }
+
     /// Accepts the `Last-Event-ID` of a stream.
     pub fn with_last_event(self) -> Self {
         let description = "The `id` of the last event that you received: the stream begins with the events after it.";
