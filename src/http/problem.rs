@@ -102,6 +102,11 @@ impl Problem {
         }
     }
 
+    /// The request does not fit the state of its thing; the detail says why.
+    pub fn wrong_state(detail: impl Into<String>) -> Self {
+        Self::new(Code::InvalidTransition, detail)
+    }
+
     pub fn sale_not_open(state: SaleState) -> Self {
         Self::from(&Refusal::NotOpen { state }).of_key(false)
     }
@@ -113,7 +118,7 @@ impl Problem {
         };
         Self {
             sale_state: Some(state),
-            ..Self::new(Code::InvalidTransition, detail)
+            ..Self::wrong_state(detail)
         }
     }
 
@@ -125,7 +130,7 @@ impl Problem {
         };
         Self {
             sale_state: Some(state),
-            ..Self::new(Code::InvalidTransition, detail)
+            ..Self::wrong_state(detail)
         }
     }
 

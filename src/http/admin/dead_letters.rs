@@ -107,10 +107,9 @@ async fn settle_dead_letter(
     let settled = api.for_operator(move |app| async move { dead_letters::settle(&app, id, at, &note).await });
     match settled.await? {
         Settled::Noted(letter) => Ok(HttpResponse::Ok().json(letter)),
-        Settled::NotedAs(other) => Err(Problem::new(
-            Code::InvalidTransition,
-            format!("this event was dealt with already: {other}"),
-        )),
+        Settled::NotedAs(other) => Err(Problem::wrong_state(format!(
+            "this event was dealt with already: {other}"
+        ))),
         Settled::NoLetter => Err(Problem::not_found("such dead letter")),
         Settled::NoSale => Err(Problem::not_found("such sale")),
     }

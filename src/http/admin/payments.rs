@@ -95,14 +95,13 @@ async fn settle_payment(api: Data<Api>, _: Operator, Json(body): Json<SettleBody
     let refund = api.for_operator(move |app| async move { pay::settle_refund(&app, &payment_id, &reference).await });
     match refund.await? {
         Refund::Settled(payment) => Ok(HttpResponse::Ok().json(payment)),
-        Refund::SettledAs(other) => Err(Problem::new(
-            Code::InvalidTransition,
-            format!("this payment was paid back already, as {other}"),
-        )),
-        Refund::NotDue(outcome) => Err(Problem::new(
-            Code::InvalidTransition,
-            format!("nothing of this payment is owed back: it is {}", outcome.as_str()),
-        )),
+        Refund::SettledAs(other) => Err(Problem::wrong_state(format!(
+            "this payment was paid back already, as {other}"
+        ))),
+        Refund::NotDue(outcome) => Err(Problem::wrong_state(format!(
+            "nothing of this payment is owed back: it is {}",
+            outcome.as_str()
+        ))),
         Refund::NoPayment => Err(Problem::not_found("such payment")),
     }
 }

@@ -202,8 +202,7 @@ async fn change_sale(
     let changed = api.for_operator(move |app| async move { drafts::change(&app, id, &new, versions.as_deref()).await });
     match changed.await?.map_err(without)? {
         ChangeOutcome::Changed(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
-        ChangeOutcome::Stale => Err(Problem::new(
-            Code::InvalidTransition,
+        ChangeOutcome::Stale => Err(Problem::wrong_state(
             "the draft has changed since the ETag in If-Match: read it again, then change it",
         )),
         ChangeOutcome::NoDraft(sale) => {
@@ -225,24 +224,18 @@ async fn amend_sale(
         api.for_operator(move |app| async move { transition::amend(&app, id, &amendment, versions.as_deref()).await });
     match found(amended.await?, "such sale")? {
         Ok(sale) => Ok(shown(&api, HttpResponse::Ok(), sale).await),
-        Err(CannotAmend::Stale) => Err(Problem::new(
-            Code::InvalidTransition,
+        Err(CannotAmend::Stale) => Err(Problem::wrong_state(
             "the sale has changed since the ETag in If-Match: read it again, then amend it",
         )),
         Err(CannotAmend::Invalid(wrong)) => Err(Problem::invalid(wrong.to_string())),
-        Err(CannotAmend::State(SaleState::Draft)) => Err(Problem::new(
-            Code::InvalidTransition,
-            "the sale is a draft: replace it with PUT",
-        )),
+        Err(CannotAmend::State(SaleState::Draft)) => {
+            Err(Problem::wrong_state("the sale is a draft: replace it with PUT"))
+        }
         Err(CannotAmend::State(state)) => Err(Problem::invalid_transition(state)),
-        Err(CannotAmend::NotLater(field)) => Err(Problem::new(
-            Code::InvalidTransition,
-            format!("{field} can only become later"),
-        )),
-        Err(CannotAmend::TooLate(field)) => Err(Problem::new(
-            Code::InvalidTransition,
-            format!("{field} can be moved until five seconds before it"),
-        )),
+        Err(CannotAmend::NotLater(field)) => Err(Problem::wrong_state(format!("{field} can only become later"))),
+        Err(CannotAmend::TooLate(field)) => Err(Problem::wrong_state(format!(
+            "{field} can be moved until five seconds before it"
+        ))),
         Err(CannotAmend::NoItem) => Err(Problem::not_found("such item")),
     }
 }

@@ -156,12 +156,9 @@ async fn rebuild(
     });
     match rebuilt.await? {
         Some(rebuilt) => Ok(HttpResponse::Ok().json(rebuilt)),
-        None => Err(Problem::new(
-            Code::InvalidTransition,
-            format!(
-                "a sale that is {} has no stock in Redis to rebuild",
-                sale.lifecycle.as_str()
-            ),
-        )),
+        None => Err(Problem::wrong_state(format!(
+            "a sale that is {} has no stock in Redis to rebuild",
+            sale.lifecycle.as_str()
+        ))),
     }
 }
