@@ -244,12 +244,9 @@ from_head!(PurchaseProofs, |request: &HttpRequest| {
 
 from_head!(LastEvent, |request: &HttpRequest| {
     let id = single(request.headers(), LAST_EVENT_ID)?.filter(|id| !id.is_empty());
-    let number = id.map(|id| id.parse().ok().filter(|number| *number >= 0));
-    match number {
-        None => Ok(LastEvent(None)),
-        Some(Some(number)) => Ok(LastEvent(Some(number))),
-        Some(None) => Err(Problem::invalid("Last-Event-ID must be the id of a guard warning")),
-    }
+    let number = |id: &str| id.parse::<i64>().ok().filter(|number| *number >= 0);
+    let wrong = || Problem::invalid("Last-Event-ID must be the id of a guard warning");
+    id.map(|id| number(id).ok_or_else(wrong)).transpose().map(Self)
 });
 
 from_head!(SalePath, |request: &HttpRequest| segment(request, "such sale")
