@@ -84,31 +84,26 @@ fn follow(client: &Client, id: &Uuid, style: Style, has_color: bool, pauses: Pau
     let mut view = View {
         style,
         has_color,
+        pauses,
         screen: None,
         shown: String::new(),
         lost_since: None,
     };
     let mut watched = Watched::default();
-    let outcome = follow_with(client, id, &mut view, &mut watched, pauses);
+    let outcome = follow_with(client, id, &mut view, &mut watched);
     view.close(&watched)?;
     outcome
 }
 
-fn follow_with(
-    client: &Client,
-    id: &Uuid,
-    view: &mut View,
-    watched: &mut Watched,
-    pauses: Pauses,
-) -> Result<(), Failure> {
+fn follow_with(client: &Client, id: &Uuid, view: &mut View, watched: &mut Watched) -> Result<(), Failure> {
     let mut failed = 0;
     loop {
         let samples = watched.samples;
-        let Some(stream) = connect(client, id, view, watched, pauses.tick)? else {
+        let Some(stream) = connect(client, id, view, watched)? else {
             return Ok(());
         };
         let trouble = match stream {
-            Ok(events) => match show_all(&events, view, watched, pauses.tick)? {
+            Ok(events) => match show_all(&events, view, watched)? {
                 Some(trouble) => Failure::Fault(anyhow::Error::msg(trouble)),
                 None => return Ok(()),
             },
@@ -119,8 +114,8 @@ fn follow_with(
         if watched.samples == 0 && failed >= FIRST_TRIES {
             return Err(trouble);
         }
-        let pause = pause_after(failed, pauses);
-        if view.wait(&trouble.to_string(), watched, pause, pauses.tick)? == Wish::Leave {
+        let pause = pause_after(failed, view.pauses);
+        if view.wait(&trouble.to_string(), watched, pause)? == Wish::Leave {
             return Ok(());
         }
     }
@@ -137,13 +132,7 @@ type Stream = Result<Receiver<Result<Event, String>>, CallError>;
 
 /// Opens the stream of the sale; `None` if the operator leaves meanwhile. Only the first call also reads the sale, for
 /// its name.
-fn connect(
-    client: &Client,
-    id: &Uuid,
-    view: &mut View,
-    watched: &mut Watched,
-    tick: Duration,
-) -> Result<Option<Stream>, Failure> {
+fn connect(client: &Client, id: &Uuid, view: &mut View, watched: &mut Watched) -> Result<Option<Stream>, Failure> {
     if watched.frame.is_none() {
         match client.get(&sale_path(id, "")) {
             Ok(answer) => watched.frame = Some(Frame::of(answer::read::<ShownSale>(&answer.body)?)),
@@ -155,7 +144,7 @@ fn connect(
     let (sender, opened) = mpsc::sync_channel(1);
     thread::spawn(move || sender.send(client.stream(&path, None).map(read_on)));
     loop {
-        match opened.recv_timeout(tick) {
+        match opened.recv_timeout(view.pauses.tick) {
             Ok(stream) => return Ok(Some(stream)),
             Err(RecvTimeoutError::Timeout) if view.attend(watched)? == Wish::Leave => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}
@@ -187,11 +176,10 @@ fn show_all(
     events: &Receiver<Result<Event, String>>,
     view: &mut View,
     watched: &mut Watched,
-    tick: Duration,
 ) -> Result<Option<String>, Failure> {
     let mut heard = Instant::now();
     loop {
-        let event = match events.recv_timeout(tick) {
+        let event = match events.recv_timeout(view.pauses.tick) {
             Ok(Ok(event)) => event,
             Ok(Err(trouble)) => return Ok(Some(trouble)),
             // The thread that reads the stream has ended without a reason.

@@ -1,5 +1,6 @@
 //! How a watched sale is shown: redrawn in place, as lines, or as JSON.
 
+use super::Pauses;
 use super::frame::Frame;
 use super::screen::{Screen, Wish};
 use super::watched::Watched;
@@ -20,6 +21,7 @@ pub(super) enum Style {
 pub(super) struct View {
     pub(super) style: Style,
     pub(super) has_color: bool,
+    pub(super) pauses: Pauses,
     /// On a terminal, after the sale has been read.
     pub(super) screen: Option<Screen>,
     /// The last line elsewhere.
@@ -51,13 +53,7 @@ impl View {
     }
 
     /// Waits before the next attempt. On a terminal it meanwhile shows how long there has been no news.
-    pub(super) fn wait(
-        &mut self,
-        trouble: &str,
-        watched: &Watched,
-        pause: Duration,
-        tick: Duration,
-    ) -> Result<Wish, Failure> {
+    pub(super) fn wait(&mut self, trouble: &str, watched: &Watched, pause: Duration) -> Result<Wish, Failure> {
         let began = Instant::now();
         let since = *self.lost_since.get_or_insert_with(|| {
             // Once an outage: a log with a line a second would be of no use.
@@ -72,7 +68,7 @@ impl View {
             if self.attend(watched)? == Wish::Leave {
                 return Ok(Wish::Leave);
             }
-            thread::sleep(left.min(tick));
+            thread::sleep(left.min(self.pauses.tick));
         }
         Ok(Wish::Stay)
     }
