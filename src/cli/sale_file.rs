@@ -168,7 +168,6 @@ mod tests {
     use super::*;
     use crate::domain::sale_guards::SaleGuards;
     use serde_json::json;
-    use std::collections::BTreeSet;
 
     const SMALL: &str = "\
 name = \"Launch\"
@@ -207,11 +206,8 @@ per_user_limit = 1
     }
 
     #[test]
-    fn the_example_has_every_key_and_the_defaults_of_guards() {
-        let schema = serde_json::to_value(schemars::schema_for!(SaleRequest)).unwrap();
+    fn the_example_has_the_defaults_of_guards() {
         let example = body(include_str!("../../sale.example.toml"));
-        let keys = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
-        assert_eq!(keys(&example), keys(&schema["properties"]));
         assert_eq!(example["guards"], json!(SaleGuards::default()));
     }
 

@@ -42,16 +42,3 @@ pub fn webhook_secret() -> Result<Vec<u8>, Failure> {
     webhook::decode_secret(&required(WEBHOOK_SECRET)?)
         .map_err(|error| Failure::Usage(format!("{WEBHOOK_SECRET}: {error}")))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_setting_is_bad_usage_that_names_it() {
-        let Failure::Usage(message) = required("FLASHSALE_NO_SUCH_SETTING").unwrap_err() else {
-            panic!("not usage")
-        };
-        assert!(message.starts_with("FLASHSALE_NO_SUCH_SETTING is not set"), "{message}");
-    }
-}

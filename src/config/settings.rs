@@ -212,7 +212,7 @@ fn keys() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::{complaint, load};
+    use crate::config::tests::complaint;
     use crate::config::{ACCOUNT_RATE, ADDRESS_RATE, ADMIN_KEY, GATEWAY_RATE, JWT_SECRET};
 
     #[test]
@@ -242,14 +242,6 @@ mod tests {
             let found = shown.iter().find(|shown| shown.name == name).unwrap();
             assert_eq!((found.value.as_deref(), found.from.as_deref()), (value, from), "{name}");
         }
-    }
-
-    #[test]
-    fn the_environment_wins_over_the_file() {
-        let file = "listen = \"127.0.0.1:1\"\nFLASHSALE_LOG = \"debug\"\ngateway_rate = 7\n";
-        let config = load(&[(LISTEN, "[::1]:2")], Some(file)).unwrap();
-        assert_eq!(config.listen.to_string(), "[::1]:2");
-        assert_eq!((config.guards.instance_rate, config.log.as_str()), (7, "debug"));
     }
 
     #[test]
