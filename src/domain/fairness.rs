@@ -1,6 +1,7 @@
 //! Fairness: who got the units of a sale, in counts that name no account and no address.
 
 use super::ids::{SaleId, UserId};
+use super::names::names;
 use schemars::JsonSchema;
 use serde::Serialize;
 use siphasher::sip::SipHasher24;
@@ -33,15 +34,7 @@ pub enum AddressGroup {
     Network,
 }
 
-impl AddressGroup {
-    /// The name in SQL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Network => "network",
-        }
-    }
-}
+names! { AddressGroup: Client "client", Network "network" }
 
 /// An IPv6 address, or an IPv4 address as one. Stands for its network if it is the network's first address.
 pub type Address = [u8; 16];
