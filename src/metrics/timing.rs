@@ -6,41 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds for answers that people wait for: 1 ms to 10 s.
-pub const ANSWERS: &[Duration] = &[
-    Duration::from_millis(1),
-    Duration::from_micros(2_500),
-    Duration::from_millis(5),
-    Duration::from_millis(10),
-    Duration::from_millis(25),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_millis(2_500),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-];
-
-/// Bounds for calls of a script. Most take less than a millisecond, and none takes longer than its limit of 1.5 s.
-pub const CALLS: &[Duration] = &[
+/// The bounds of all histograms, from which each takes a part.
+const STEPS: &[Duration] = &[
     Duration::from_micros(250),
     Duration::from_micros(500),
     Duration::from_millis(1),
     Duration::from_micros(2_500),
-    Duration::from_millis(5),
-    Duration::from_millis(10),
-    Duration::from_millis(25),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-];
-
-/// Bounds for work in the background: 5 ms to ten minutes.
-pub const WORK: &[Duration] = &[
     Duration::from_millis(5),
     Duration::from_millis(10),
     Duration::from_millis(25),
@@ -56,6 +27,16 @@ pub const WORK: &[Duration] = &[
     Duration::from_secs(60),
     Duration::from_secs(600),
 ];
+
+/// Bounds for answers that people wait for: 1 ms to 10 s.
+pub const ANSWERS: &[Duration] = STEPS.split_at(15).0.split_at(2).1;
+
+/// Bounds for calls of a script: 250 µs to 1 s. Most take less than a millisecond, and none takes longer than its limit
+/// of 1.5 s.
+pub const CALLS: &[Duration] = STEPS.split_at(12).0;
+
+/// Bounds for work in the background: 5 ms to ten minutes.
+pub const WORK: &[Duration] = STEPS.split_at(4).1;
 
 /// See the module.
 #[derive(Clone, Debug)]
