@@ -3,9 +3,8 @@
 
 mod otlp;
 
-use crate::domain::event::Origin;
-use crate::domain::fault::Fault;
 use anyhow::Context as _;
+pub use otlp::{BatchSpan, follow, origin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal as _, StderrLock, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,67 +156,10 @@ fn exporting(filter: EnvFilter, json: bool, export: Export<'_>) -> anyhow::Resul
     Ok(Telemetry { _traces: Some(traces) })
 }
 
-/// Makes a span part of the caller's trace, which `traceparent` names in the form of W3C Trace Context.
-pub fn follow(span: &Span, traceparent: &str) {
-    otlp::follow(span, traceparent);
-}
-
-/// The current request as the origin of later work, if the request is traced.
-pub fn origin() -> Option<Origin> {
-    otlp::origin()
-}
-
 /// The current request as the parent of a span, if the request is traced. Otherwise the span begins a trace of its
 /// own.
 pub fn parent() -> Option<Id> {
     origin().and_then(|_| Span::current().id())
-}
-
-/// The span of a batch of a job. It begins before the content of the batch is known. Until it is entered, it can be
-/// linked to requests, which decides whether it is traced, or be forgotten.
-#[must_use]
-pub struct BatchSpan(Span);
-
-impl BatchSpan {
-    /// A batch with a new span.
-    pub const fn of(span: Span) -> Self {
-        Self(span)
-    }
-
-    /// Adds a named moment to the span.
-    pub fn mark(&self, what: &'static str) {
-        otlp::mark(&self.0, what);
-    }
-
-    /// Links the batch to this traced request, so that the batch is traced too.
-    pub fn link(&self, origin: Origin) {
-        otlp::link(&self.0, origin);
-    }
-
-    /// Moves a span of the batch into the trace of this request, with a link to the batch.
-    pub fn report(&self, span: Span, origin: Origin) -> Span {
-        otlp::adopt(&span, origin);
-        if let Some(batch) = otlp::origin_of(&self.0) {
-            otlp::link(&span, batch);
-        }
-        span
-    }
-
-    /// Drops the span of an empty batch: it is not exported.
-    pub fn forget(self) {
-        otlp::forget(&self.0);
-    }
-
-    /// Marks the batch as failed, with the reason.
-    pub fn fail(self, fault: &Fault) {
-        failed(&self.0);
-        self.0.record("fault", tracing::field::display(fault));
-    }
-
-    /// The span, for fields and for the work within the batch.
-    pub const fn span(&self) -> &Span {
-        &self.0
-    }
 }
 
 /// Marks a span as failed, in the form that collectors know. The span must have the field `otel.status_code`.

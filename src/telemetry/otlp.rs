@@ -3,6 +3,7 @@
 
 use super::Export;
 use crate::domain::event::Origin;
+use crate::domain::fault::Fault;
 use crate::domain::host::is_this_machine;
 use anyhow::Context as _;
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -146,21 +147,16 @@ impl Drop for Traces {
     }
 }
 
-/// See [`super::follow`].
+/// Makes a span part of the caller's trace, which `traceparent` names in the form of W3C Trace Context.
 pub fn follow(span: &Span, traceparent: &str) {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
     // An error means that the span is not exported, and so needs no parent.
     let _not_ours = span.set_parent(TraceContextPropagator::new().extract(&carrier));
 }
 
-/// See [`super::origin`].
+/// The current request as the origin of later work, if the request is traced.
 pub fn origin() -> Option<Origin> {
     Context::map_current(traced)
-}
-
-/// Like [`origin`], for a span. This fixes whether the span is traced: a later parent or link no longer changes that.
-pub fn origin_of(span: &Span) -> Option<Origin> {
-    traced(&span.context())
 }
 
 fn traced(context: &Context) -> Option<Origin> {
@@ -177,24 +173,54 @@ fn context_of(origin: Origin) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::NONE)
 }
 
-/// Links a span to a request.
-pub fn link(span: &Span, origin: Origin) {
-    span.add_link(context_of(origin));
-}
+/// The span of a batch of a job. It begins before the content of the batch is known. Until it is entered, it can be
+/// linked to requests, which decides whether it is traced, or be forgotten.
+#[must_use]
+pub struct BatchSpan(Span);
 
-/// Makes a span part of this request's trace.
-pub fn adopt(span: &Span, origin: Origin) {
-    let _not_ours = span.set_parent(Context::new().with_remote_span_context(context_of(origin)));
-}
+impl BatchSpan {
+    /// A batch with a new span.
+    pub const fn of(span: Span) -> Self {
+        Self(span)
+    }
 
-/// Drops a span that was not entered yet: it becomes part of a trace that is not sampled.
-pub fn forget(span: &Span) {
-    let _not_ours = span.set_parent(Context::new().with_remote_span_context(SpanContext::NONE));
-}
+    /// Adds a named moment to the span, and no line to the log.
+    pub fn mark(&self, what: &'static str) {
+        self.0.add_event(what, Vec::new());
+    }
 
-/// Adds a named moment to a span, and no line to the log.
-pub fn mark(span: &Span, what: &'static str) {
-    span.add_event(what, Vec::new());
+    /// Links the batch to this traced request, so that the batch is traced too.
+    pub fn link(&self, origin: Origin) {
+        self.0.add_link(context_of(origin));
+    }
+
+    /// Moves a span of the batch into the trace of this request, with a link to the batch.
+    pub fn report(&self, span: Span, origin: Origin) -> Span {
+        let _not_ours = span.set_parent(Context::new().with_remote_span_context(context_of(origin)));
+        // This fixes whether the batch is traced: a later parent or link no longer changes that.
+        if let Some(batch) = traced(&self.0.context()) {
+            span.add_link(context_of(batch));
+        }
+        span
+    }
+
+    /// Drops the span of an empty batch, which was not entered yet: it becomes part of a trace that is not sampled.
+    pub fn forget(self) {
+        let _not_ours = self
+            .0
+            .set_parent(Context::new().with_remote_span_context(SpanContext::NONE));
+    }
+
+    /// Marks the batch as failed, with the reason.
+    pub fn fail(self, fault: &Fault) {
+        super::failed(&self.0);
+        self.0.record("fault", tracing::field::display(fault));
+    }
+
+    /// The span, for fields and for the work within the batch.
+    pub const fn span(&self) -> &Span {
+        &self.0
+    }
 }
 
 /// Sends with the HTTP client of the rest of the program. It blocks the exporter's own thread, which may wait.
