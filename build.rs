@@ -1,31 +1,41 @@
-//! Lists the files of `web/languages` for `src/domain/language.rs`, so that no line elsewhere names a language.
+//! Lists files of `web`, so that no line elsewhere has to: the languages for `src/domain/language.rs`, and what pages load
+//! for `src/http/pages/assets.rs`.
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::{env, fs};
 
-const FOLDER: &str = "web/languages";
-
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed={FOLDER}");
-    let mut languages = Vec::new();
-    for entry in fs::read_dir(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join(FOLDER))? {
+    list("languages", &["json"], Path::file_stem)?;
+    for folder in ["shared", "shop", "console"] {
+        list(folder, &["css", "js", "svg"], Path::file_name)?;
+    }
+    Ok(())
+}
+
+/// Writes the list of a folder's files of these kinds: their names and texts.
+fn list(folder: &str, kinds: &[&str], name: fn(&Path) -> Option<&OsStr>) -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=web/{folder}");
+    let path = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("web").join(folder);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
         let path = entry?.path();
-        let code = path.file_stem().and_then(OsStr::to_str).map(str::to_owned);
-        if let (Some(code), Some("json")) = (code, path.extension().and_then(OsStr::to_str)) {
+        let name = name(&path).and_then(OsStr::to_str).map(str::to_owned);
+        let kind = path.extension().and_then(OsStr::to_str);
+        if let (Some(name), Some(kind)) = (name, kind)
+            && kinds.contains(&kind)
+        {
             // English comes first.
-            languages.push((code != "en", code, path));
+            files.push((name != "en", name, path));
         }
     }
-    languages.sort();
-    let rows = languages.iter();
+    files.sort();
+    let rows = files.iter();
     let rows: String = rows
-        .map(|(_, code, path)| format!("({code:?}, include_str!({path:?})),\n"))
+        .map(|(_, name, path)| format!("({name:?}, include_str!({path:?})),\n"))
         .collect();
-    fs::write(
-        Path::new(&env::var("OUT_DIR")?).join("languages.rs"),
-        format!("&[\n{rows}]\n"),
-    )?;
+    let list = Path::new(&env::var("OUT_DIR")?).join(format!("{folder}.rs"));
+    fs::write(list, format!("&[\n{rows}]\n"))?;
     Ok(())
 }

@@ -15,94 +15,13 @@ pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self
     img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types proof";
 
-macro_rules! assets {
-    ($($set:ident $folder:literal: $($name:literal)*;)*) => {
-        $(const $set: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../web/", $folder, "/", $name)))),*];)*
-    };
-}
+/// The names and texts of the files in each folder of `web`, which `build.rs` lists.
+const SHARED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+const SHOP: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shop.rs"));
+const CONSOLE: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
-assets! {
-    SHARED "shared":
-        "api.js"
-        "base.css"
-        "clock.js"
-        "copy.js"
-        "currency.js"
-        "dom.js"
-        "format.js"
-        "icon.svg"
-        "language.js"
-        "problem.js"
-        "sale-state.js"
-        "save.js"
-        "storage.js"
-        "words.js";
-    SHOP "shop":
-        "attempt-store.js"
-        "attempt.js"
-        "calendar.js"
-        "captcha.js"
-        "development.js"
-        "item-card.js"
-        "item-group.js"
-        "look.js"
-        "order-number.js"
-        "order-row.js"
-        "payment.js"
-        "poll.js"
-        "proof.js"
-        "reading.js"
-        "room.js"
-        "sale-page.js"
-        "sales-page.js"
-        "shop-links.js"
-        "shop.css"
-        "sign-in.js"
-        "token.js";
-    // A worker has a file of its own.
-    WORKER "shop":
-        "proof-worker.js";
-    CONSOLE "console":
-        "console-accounts.js"
-        "console-api.js"
-        "console-asked.js"
-        "console-attention.js"
-        "console-badges.js"
-        "console-change.js"
-        "console-contract.js"
-        "console-course.js"
-        "console-dialog.js"
-        "console-download.js"
-        "console-duration.js"
-        "console-errors.js"
-        "console-fields.js"
-        "console-form.js"
-        "console-guards.js"
-        "console-limits.js"
-        "console-live.js"
-        "console-money.js"
-        "console-names.js"
-        "console-orders.js"
-        "console-plot.js"
-        "console-price.js"
-        "console-report.js"
-        "console-sale.js"
-        "console-sales.js"
-        "console-sessions.js"
-        "console-sign-in.js"
-        "console-stages.js"
-        "console-table.js"
-        "console-terms.js"
-        "console-audit-log.js"
-        "console-time.js"
-        "console-units.js"
-        "console-verdict.js"
-        "console-words.js"
-        "console.css"
-        "console.js";
-}
-
+/// The worker of the shoppers' pages, which has a file of its own.
+const WORKER: &str = "proof-worker.js";
 /// The scripts of the shoppers' pages.
 const SCRIPTS: [&str; 2] = ["sale-page.js", "sales-page.js"];
 /// The style sheets that they load as one, under the name of the last.
@@ -110,7 +29,8 @@ const SHEETS: [&str; 2] = ["base.css", "shop.css"];
 
 /// The files as pages load them.
 static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
-    let single = [SHARED, WORKER, CONSOLE].into_iter().flatten();
+    let worker = SHOP.iter().filter(|(name, _)| *name == WORKER);
+    let single = [SHARED, CONSOLE].into_iter().flatten().chain(worker);
     let mut texts: BTreeMap<&str, String> = single.map(|(name, text)| (*name, with_words(name, text))).collect();
     let modules: Vec<(&str, String)> = [SHARED, SHOP]
         .into_iter()
