@@ -91,10 +91,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Connects, and fails if the server does not answer.
-    ///
-    /// # Errors
-    /// `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
+    /// Connects. Fails with `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
     pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, ConnectError> {
         reach(url).await?;
         Ok(Self {
@@ -181,10 +178,8 @@ impl Ledger {
 }
 
 /// Applies the missing migrations, while other processes use the ledger. A migration that waits too long for another
-/// transaction fails, and may be repeated.
-///
-/// # Errors
-/// `SharedSessions`, `Unavailable` when the server cannot be reached, or `Bug` when a migration fails.
+/// transaction fails, and may be repeated. Fails with `SharedSessions`, `Unavailable` when the server cannot be
+/// reached, or `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), ConnectError> {
     reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;
@@ -246,9 +241,7 @@ async fn drop_unfinished_indexes(connection: &mut PgConnection) -> Result<(), Fa
     Ok(())
 }
 
-/// Connects outside of any pool: a pool retries until its time is over, and loses the reason.
-///
-/// # Errors
+/// Connects outside of any pool: a pool retries until its time is over, and loses the reason. Fails with
 /// `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
 async fn reach(url: &str) -> Result<(), ConnectError> {
     let options = options(url)?;

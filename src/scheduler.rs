@@ -96,10 +96,8 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts every job, the drain and, if there is a webhook for guard warnings, its deliveries.
-    ///
-    /// # Errors
-    /// When the scheduler does not start.
+    /// Starts every job, the drain and, if there is a webhook for guard warnings, its deliveries. Fails when the
+    /// scheduler does not start.
     pub async fn start(app: Arc<App>, alert_webhook: Option<AlertWebhook>) -> Result<Self, JobSchedulerError> {
         let scheduler = Self {
             cron: JobScheduler::new().await?,

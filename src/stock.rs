@@ -61,10 +61,8 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Connects, and fails if no server answers. TLS trusts the public authorities.
-    ///
-    /// # Errors
-    /// `Unavailable` when the server cannot be reached in time, or the URL is invalid.
+    /// Connects, and fails if no server answers. TLS trusts the public authorities. Fails with `Unavailable` when the
+    /// server cannot be reached in time, or the URL is invalid.
     pub async fn connect(url: &str) -> Result<Self, Fault> {
         Self::connect_with(url, &RedisCertificates::default()).await
     }
@@ -77,10 +75,7 @@ impl Stock {
         Ok(Self::over(Link::connect(url, certificates).await?))
     }
 
-    /// Connects in the background: calls wait for the connection.
-    ///
-    /// # Errors
-    /// `Unavailable` when the URL is invalid.
+    /// Connects in the background: calls wait for the connection. Fails with `Unavailable` when the URL is invalid.
     pub fn open(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
         Ok(Self::over(Link::open(url, certificates)?))
     }

@@ -94,9 +94,7 @@ pub struct Telemetry {
 }
 
 /// Starts logging for the whole process, once. It logs JSON lines if `json` is set or standard error is no terminal.
-///
-/// # Errors
-/// When the filter is invalid, the collector's address cannot be used, or logging was started before.
+/// Fails when the filter is invalid, the collector's address cannot be used, or logging was started before.
 pub fn init(filter: &str, json: bool, export: Option<Export<'_>>) -> anyhow::Result<Telemetry> {
     // At `info`, these libraries log about themselves. A filter that names them still wins.
     // A malformed request is its client's fault: it must not let any client fill the log with errors.

@@ -65,10 +65,7 @@ pub struct OperatorKeys(Vec<Arc<OperatorKey>>);
 
 impl OperatorKeys {
     /// The shared key, which may do all, and the named keys in `NAME:ROLE:KEY,NAME:ROLE:KEY…`. Each of these must pass
-    /// the `check`. The error shows no key.
-    ///
-    /// # Errors
-    /// Says what is wrong, and what to write instead.
+    /// the `check`. The error says what is wrong, and what to write instead. It shows no key.
     pub fn parse(shared: &str, named: &str, check: impl Fn(&str) -> Result<(), String>) -> Result<Self, String> {
         let mut keys = vec![Arc::new(OperatorKey {
             name: None,

@@ -21,10 +21,7 @@ const DYING: Duration = Duration::from_secs(1);
 const SHORT: &str = "/tmp";
 
 /// Locks a file until the result is dropped, and writes the pid of this process into it. The lock also ends with the
-/// process, however that ends.
-///
-/// # Errors
-/// When another process holds the lock; the error names the process.
+/// process, however that ends. Fails when another process holds the lock; the error names the process.
 pub fn lock(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let options = OpenOptions::new().read(true).write(true).create(true).clone();
@@ -58,10 +55,8 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
 }
 
 /// Opens a file that only its owner can read, and refuses links and files of other users. Root also opens files in
-/// folders of the user that runs its servers: a link there could lead to any file of the machine.
-///
-/// # Errors
-/// When the file cannot be opened, is no plain file, or belongs to another user.
+/// folders of the user that runs its servers: a link there could lead to any file of the machine. Fails when the file
+/// cannot be opened, is no plain file, or belongs to another user.
 pub fn open_file(path: &Path, mut options: OpenOptions) -> io::Result<File> {
     let file = options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
     let (metadata, folder) = (file.metadata()?, fs::metadata(path.parent().unwrap_or(path))?);
@@ -87,10 +82,8 @@ pub fn private(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// The absolute path of an instance's folder. The folder is created if it is missing.
-///
-/// # Errors
-/// When the folder can be neither opened nor created.
+/// The absolute path of an instance's folder. The folder is created if it is missing. Fails when the folder can be
+/// neither opened nor created.
 pub fn open(dir: &Path) -> anyhow::Result<PathBuf> {
     if !dir.exists() {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;

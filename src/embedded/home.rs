@@ -18,11 +18,8 @@ const AWAY: &str = "/var/lib";
 const DISPOSABLE: &str = "disposable";
 
 impl Identity {
-    /// The user that runs the servers in `dir` if root starts them. `None` if another user starts them: that user
-    /// runs them.
-    ///
-    /// # Errors
-    /// When the machine has none of the users.
+    /// The user that runs the servers in `dir` if root starts them. `None` if another user starts them: that user runs
+    /// them. Fails when the machine has none of the users.
     pub fn of(dir: &Path) -> anyhow::Result<Option<Self>> {
         if !geteuid().is_root() {
             return Ok(None);

@@ -31,12 +31,9 @@ impl Identity {
         shared.into_iter().find(is_it)
     }
 
-    /// Gives the instance's folder to this user, with the files of an earlier version whose Redis ran as root. As
-    /// long as root owns the folder, no other user can have put a link there. The folder itself is given last, so
-    /// that the next start repeats what a crash interrupted.
-    ///
-    /// # Errors
-    /// When the folder holds other files, or cannot be given.
+    /// Gives the instance's folder to this user, with the files of an earlier version whose Redis ran as root. As long
+    /// as root owns the folder, no other user can have put a link there. The folder itself is given last, so that the
+    /// next start repeats what a crash interrupted. Fails when the folder holds other files, or cannot be given.
     pub fn own(self, dir: &Path) -> anyhow::Result<()> {
         let shown = dir.display();
         let metadata = fs::metadata(dir).with_context(|| format!("cannot read {shown}"))?;
@@ -76,9 +73,7 @@ impl Identity {
     }
 
     /// Makes this process run as this user, for good. Files and ports that only root may open must be open by then.
-    ///
-    /// # Errors
-    /// When the system refuses it.
+    /// Fails when the system refuses it.
     pub fn assume(self) -> anyhow::Result<()> {
         // On a change of user, the kernel clears the signal for the death of the parent process.
         let signal = prctl::get_pdeathsig().context("cannot read our own signals")?;

@@ -127,11 +127,8 @@ impl PostgresServer {
         self.url_of(USER)
     }
 
-    /// The URL for clients that need only the database. It names a role that owns the database and has no other
-    /// rights.
-    ///
-    /// # Errors
-    /// When Postgres refuses to give the database to the role.
+    /// The URL for clients that need only the database. It names a role that owns the database and has no other rights.
+    /// Fails when Postgres refuses to give the database to the role.
     pub fn owner_url(&self) -> anyhow::Result<String> {
         let give = GIVE_DATABASE.replace("OWNER", OWNER);
         run_sql(&self.sockets.0, DATABASE, Some(&give)).context("cannot give the database to its role")?;

@@ -36,11 +36,8 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a Redis whose files are in `dir/redis`, and waits until it answers.
-    ///
-    /// # Errors
-    /// When Redis is not installed, the folder is in use, or the server does not start. The error shows the end of
-    /// its log.
+    /// Starts a Redis whose files are in `dir/redis`, and waits until it answers. Fails when Redis is not installed,
+    /// the folder is in use, or the server does not start. The error shows the end of its log.
     pub fn start(dir: &Path, options: &Options) -> anyhow::Result<Self> {
         let Some(program) = child::find_in_path(PROGRAM) else {
             bail!("{PROGRAM} is not in PATH; {INSTALL}")

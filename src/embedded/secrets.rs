@@ -20,10 +20,8 @@ pub fn path(dir: &Path) -> PathBuf {
     dir.join("secrets.env")
 }
 
-/// The values of the `wanted` secrets from the folder's file. Missing secrets are made and added to it.
-///
-/// # Errors
-/// When the file cannot be read or written, or is not in this form.
+/// The values of the `wanted` secrets from the folder's file. Missing secrets are made and added to it. Fails when the
+/// file cannot be read or written, or is not in this form.
 pub fn load_or_make(dir: &Path, wanted: &[(&'static str, Make)]) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let path = path(dir);
     let shown = path.display();
@@ -74,9 +72,6 @@ pub fn random_webhook_secret() -> String {
 }
 
 /// Replaces a file that only its owner can read, in one step: after a crash, the old file or the new one is there.
-///
-/// # Errors
-/// When the folder cannot be written.
 pub fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let write = || {

@@ -125,10 +125,7 @@ impl SaleBook {
     }
 
     /// The sale as it was at most a moment ago. If Postgres does not answer in time, the last state that this process
-    /// knows.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
+    /// knows. Fails with `Unavailable` when Postgres does not answer in time and the sale is not remembered.
     pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match in_time(READ_WAIT, Box::pin(self.fresh(id))).await {
             Err(Fault::Unavailable(why)) => match self.remembered(id) {
@@ -154,12 +151,9 @@ impl SaleBook {
         self.lists.try_get_with(after, read).await.map_err(Arc::unwrap_or_clone)
     }
 
-    /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in
-    /// time, those of them whose keys are in Redis.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer in time, and the one given is not remembered or no list was ever
-    /// read.
+    /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in time,
+    /// those of them whose keys are in Redis. Fails with `Unavailable` when Postgres does not answer in time, and the
+    /// one given is not remembered or no list was ever read.
     pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
         let why = match in_time(READ_WAIT, Box::pin(self.list(after))).await {
             Err(Fault::Unavailable(why)) => why,
@@ -182,10 +176,8 @@ impl SaleBook {
         Ok(sales)
     }
 
-    /// The fixed parts of a sale; its state may be old. A draft is read again each time.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer and the sale is not remembered.
+    /// The fixed parts of a sale; its state may be old. A draft is read again each time. Fails with `Unavailable` when
+    /// Postgres does not answer and the sale is not remembered.
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
         match self.known_loaded(id) {
             Some(sale) => Ok(Some(sale)),
@@ -312,10 +304,7 @@ impl SaleBook {
 
     /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
     /// Postgres is away no sale is loaded. So the list lacks at most a sale that another process loaded in the moment
-    /// before.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer and has never answered this process.
+    /// before. Fails with `Unavailable` when Postgres does not answer and has never answered this process.
     pub async fn last_live(&self) -> Result<LiveSales, Fault> {
         let read = in_time(LIVE_WAIT, Box::pin(self.live())).await;
         read.or_else(|fault| {

@@ -139,10 +139,8 @@ impl Ledger {
         }))
     }
 
-    /// Notes that the webhook has accepted a warning.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the warning is sent once more when its claim is over.
+    /// Notes that the webhook has accepted a warning. Fails with `Unavailable` when Postgres does not answer: the
+    /// warning is sent once more when its claim is over.
     pub async fn alert_delivered(&self, claimed: &ClaimedAlert) -> Result<(), Fault> {
         // This counts also if the claim is over, or if the warning was given up meanwhile.
         sqlx::query!(
@@ -155,10 +153,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that the webhook has not accepted a warning, which is sent again after this time.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the warning is sent once more when its claim is over.
+    /// Notes that the webhook has not accepted a warning, which is sent again after this time. Fails with `Unavailable`
+    /// when Postgres does not answer: the warning is sent once more when its claim is over.
     pub async fn alert_failed(&self, claimed: &ClaimedAlert, again_after: Duration) -> Result<(), Fault> {
         // If the claim is over, the sender that has the warning now decides.
         sqlx::query!(

@@ -88,11 +88,8 @@ struct Foot {
     rows: u64,
 }
 
-/// Writes every row of a sale that is over into a file, and deletes them.
-///
-/// # Errors
-/// `SharedSessions`, or `Unavailable` when Postgres does not answer. Then the rows may be gone, and the file is whole if
-/// it ends with their number.
+/// Writes every row of a sale that is over into a file, and deletes them. Fails with `SharedSessions`, or `Unavailable`
+/// when Postgres does not answer. Then the rows may be gone, and the file is whole if it ends with their number.
 pub async fn archive(url: &str, id: SaleId, file: File) -> Result<ArchiveOutcome, ConnectError> {
     reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;
@@ -182,11 +179,8 @@ async fn columns(tx: &mut Tx, table: &str) -> Result<Vec<String>, Fault> {
     Ok(names.fetch_all(&mut **tx).await?)
 }
 
-/// Inserts the rows of a file that [`archive`] wrote.
-///
-/// # Errors
-/// `SharedSessions`. `Unavailable` when Postgres does not answer: the sale is restored or not. `Bug` when Postgres
-/// refuses a row: then nothing is restored.
+/// Inserts the rows of a file that [`archive`] wrote. Fails with `SharedSessions`, with `Unavailable` when Postgres
+/// does not answer: the sale is restored or not, or with `Bug` when Postgres refuses a row: then nothing is restored.
 pub async fn restore(url: &str, file: File) -> Result<RestoreOutcome, ConnectError> {
     reach(url).await?;
     let pool = pool(url, 1, "0", "0")?;

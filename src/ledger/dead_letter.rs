@@ -70,10 +70,8 @@ impl Ledger {
         letters.fetch_all(&self.api).await.map_err(Fault::from)
     }
 
-    /// Settles a dead letter, once; returns it as it is then, if it exists.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
+    /// Settles a dead letter, once; returns it as it is then, if it exists. Fails with `Unavailable` when Postgres does
+    /// not answer; a repeated call finds the outcome.
     pub async fn settle_dead_letter(&self, sale: SaleId, id: LetterId, note: &Note) -> Result<Option<PutAside>, Fault> {
         sqlx::query!(
             "update dead_letters set settled_at = now(), note = $5 \

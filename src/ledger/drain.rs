@@ -115,10 +115,8 @@ impl Ledger {
 }
 
 impl DrainClaim {
-    /// Applies events that follow the claim's position, in their order, and commits.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then all of the batch is committed, or nothing.
+    /// Applies events that follow the claim's position, in their order, and commits. Fails with `Unavailable` when
+    /// Postgres does not answer: then all of the batch is committed, or nothing.
     pub async fn apply(mut self, sale: &Sale, events: &[Event], now: Millis) -> Result<Drained, Fault> {
         let mut rows = Vec::with_capacity(events.len());
         let mut dead: Vec<DeadEvent<'_>> = Vec::new();

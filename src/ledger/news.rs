@@ -40,10 +40,8 @@ impl Ledger {
         Ok(News(listener))
     }
 
-    /// Notifies every process that `process` has committed orders.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then no process is notified.
+    /// Notifies every process that `process` has committed orders. Fails with `Unavailable` when Postgres does not
+    /// answer: then no process is notified.
     pub async fn notify_committed(&self, process: Uuid) -> Result<(), Fault> {
         // A notification need not outlive a crash, so the commit does not wait for the disk.
         sqlx::query!(
@@ -58,10 +56,8 @@ impl Ledger {
 }
 
 impl News {
-    /// Waits for the next notification, except those about commits of the process `own`.
-    ///
-    /// # Errors
-    /// `Unavailable` when there is no connection any more.
+    /// Waits for the next notification, except those about commits of the process `own`. Fails with `Unavailable` when
+    /// there is no connection any more.
     pub async fn next(&mut self, own: Uuid) -> Result<Notification, Fault> {
         let own = own.to_string();
         loop {

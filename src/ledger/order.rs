@@ -175,10 +175,8 @@ impl Ledger {
         revoked.fetch_one(&self.reports).await.map_err(Fault::from)
     }
 
-    /// Cancels a reserved order of this shopper.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
+    /// Cancels a reserved order of this shopper. Fails with `Unavailable` when Postgres does not answer; a repeated
+    /// call finds the outcome.
     pub async fn cancel(&self, id: OrderId, user: &UserId) -> Result<Cancellation, Fault> {
         let sale = id.sale_number();
         let Some(mut tx) = begin_unless_locked(&self.api, &self.locked_sales, Some(sale)).await? else {

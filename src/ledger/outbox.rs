@@ -266,10 +266,8 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
-    /// Marks a message delivered that the server `by` has just applied: deletes it. The message stays if a run of
-    /// the job `release` has taken it, or if the shard is on another server by now, which needs it too.
-    ///
-    /// # Errors
+    /// Marks a message delivered that the server `by` has just applied: deletes it. The message stays if a run of the
+    /// job `release` has taken it, or if the shard is on another server by now, which needs it too. Fails with
     /// `Unavailable` when Postgres does not answer; the job `release` deletes it then.
     pub async fn mark_delivered(&self, sale: SaleId, id: i64, by: &Server) -> Result<(), Fault> {
         let mut tx = begin(&self.api).await?;
@@ -320,10 +318,8 @@ pub(super) async fn settled_servers(tx: &mut PgConnection, sales: &[SaleId]) -> 
 
 impl OutgoingBatch {
     /// Stores the outcome of each delivery. Returns the sales with deliveries that do not count: to another server than
-    /// the ledger knows, or while the ledger changes the server.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; all messages are delivered again.
+    /// the ledger knows, or while the ledger changes the server. Fails with `Unavailable` when Postgres does not
+    /// answer; all messages are delivered again.
     pub async fn settle(mut self, deliveries: Vec<(i64, Delivery)>) -> Result<HashSet<SaleId>, Fault> {
         let sales: HashSet<SaleId> = self.messages.iter().map(|message| message.sale).collect();
         let sales: Vec<SaleId> = sales.into_iter().collect();

@@ -63,10 +63,8 @@ impl Recorded {
 }
 
 impl Ledger {
-    /// Settles a payment that has just arrived, if the ledger has its order.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the provider must send it again.
+    /// Settles a payment that has just arrived, if the ledger has its order. Fails with `Unavailable` when Postgres
+    /// does not answer: the provider must send it again.
     pub async fn settle_payment(&self, payment: &Payment) -> Result<Settlement, Fault> {
         let sale = payment.order().map(|order| order.sale_number());
         let Some(mut tx) = begin_unless_locked(&self.payments, &self.locked_sales, sale).await? else {
@@ -109,10 +107,7 @@ impl Ledger {
     }
 
     /// Records a payment whose order is not in the ledger: pending while an event may still bring the order, else
-    /// unmatched.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the provider must send it again.
+    /// unmatched. Fails with `Unavailable` when Postgres does not answer: the provider must send it again.
     pub async fn record_payment(&self, payment: &Payment, outcome: PaymentOutcome) -> Result<PaymentOutcome, Fault> {
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at) \
@@ -218,10 +213,8 @@ impl Ledger {
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
-    /// Notes, once, that owed money was paid back.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; a repeated call finds the outcome.
+    /// Notes, once, that owed money was paid back. Fails with `Unavailable` when Postgres does not answer; a repeated
+    /// call finds the outcome.
     pub async fn settle_refund(&self, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
         sqlx::query!(
             "update payments set refunded_at = now(), refund_reference = $2 \
@@ -249,10 +242,8 @@ impl Ledger {
         })
     }
 
-    /// Settles a pending payment. With `gone`, no event is left that could announce its order.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; the next run tries again.
+    /// Settles a pending payment. With `gone`, no event is left that could announce its order. Fails with `Unavailable`
+    /// when Postgres does not answer; the next run tries again.
     pub async fn settle_pending(&self, payment: &Payment, gone: bool) -> Result<Settlement, Fault> {
         let mut tx = begin_brief(&self.jobs).await?;
         let mine = sqlx::query_scalar!(

@@ -204,19 +204,15 @@ impl RebuildClaim {
         banned(&mut self.tx, after, max).await
     }
 
-    /// Releases the claim and leaves the shards as they are.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then it ends the claim by itself.
+    /// Releases the claim and leaves the shards as they are. Fails with `Unavailable` when Postgres does not answer:
+    /// then it ends the claim by itself.
     pub async fn release(self) -> Result<(), Fault> {
         self.tx.rollback().await.map_err(Fault::from)
     }
 
     /// Commits the claimed shards' next generation: their epoch, their server, and how many orders each is known to
-    /// have lost. Sends them the sale's state once more.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then the shards have to be rebuilt again.
+    /// have lost. Sends them the sale's state once more. Fails with `Unavailable` when Postgres does not answer: then
+    /// the shards have to be rebuilt again.
     pub async fn finish(
         mut self,
         epochs: &BTreeMap<u16, i64>,

@@ -72,10 +72,8 @@ pub struct Taken {
 }
 
 impl Ledger {
-    /// Stores the restock as pending, or finds the one with this key.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; a repeated call with the same key is safe.
+    /// Stores the restock as pending, or finds the one with this key. Fails with `Unavailable` when Postgres does not
+    /// answer; a repeated call with the same key is safe.
     pub async fn begin_restock(
         &self,
         sale: SaleId,
@@ -161,9 +159,7 @@ impl Ledger {
 }
 
 impl PendingRestock {
-    /// Adds the units to the sale's books and sends each shard its part. Returns whether that was possible.
-    ///
-    /// # Errors
+    /// Adds the units to the sale's books and sends each shard its part. Returns whether that was possible. Fails with
     /// `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn add(mut self, sale: &Sale) -> Result<bool, Fault> {
         let restock = self.restock.clone();
@@ -185,10 +181,7 @@ impl PendingRestock {
     }
 
     /// Takes units that have left the stock off the sale's books. Returns whether the ledger agreed; otherwise the
-    /// units go back.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the restock stays pending.
+    /// units go back. Fails with `Unavailable` when Postgres does not answer: the restock stays pending.
     pub async fn withdraw(mut self, taken: &[Taken], servers: &[Server]) -> Result<bool, Fault> {
         let restock = self.restock.clone();
         let mut left = -restock.quantity;
@@ -212,18 +205,14 @@ impl PendingRestock {
         self.decide("applied").await.map(|()| true)
     }
 
-    /// Refuses the restock, without a message to a shard.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the restock stays pending.
+    /// Refuses the restock, without a message to a shard. Fails with `Unavailable` when Postgres does not answer: the
+    /// restock stays pending.
     pub async fn refuse(self) -> Result<(), Fault> {
         self.decide("refused").await
     }
 
-    /// Refuses the withdrawal, and sends the units back to their shards.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the restock stays pending.
+    /// Refuses the withdrawal, and sends the units back to their shards. Fails with `Unavailable` when Postgres does
+    /// not answer: the restock stays pending.
     pub async fn give_back(mut self, taken: &[Taken], servers: &[Server]) -> Result<(), Fault> {
         self.check_servers(taken, servers).await?;
         let sku = self.restock.sku.to_string();

@@ -135,18 +135,13 @@ pub struct Retiring {
 }
 
 impl Retiring {
-    /// The shards that are being removed.
-    ///
-    /// # Errors
-    /// `Bug` when the ledger has an impossible shard.
+    /// The shards that are being removed. Fails with `Bug` when the ledger has an impossible shard.
     pub fn shards(&self) -> Result<Vec<u16>, Fault> {
         self.shards.iter().map(|shard| unsigned(i64::from(*shard))).collect()
     }
 
-    /// Notes that the shoppers' keys have been removed.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer; the keys are removed once more.
+    /// Notes that the shoppers' keys have been removed. Fails with `Unavailable` when Postgres does not answer; the
+    /// keys are removed once more.
     pub async fn removed(mut self) -> Result<(), Fault> {
         if let Some((_, last)) = self.shoppers.last() {
             sqlx::query!(
@@ -161,9 +156,7 @@ impl Retiring {
         commit(self.tx).await
     }
 
-    /// Notes that all keys of the shards have been removed. Returns whether the sale has no others.
-    ///
-    /// # Errors
+    /// Notes that all keys of the shards have been removed. Returns whether the sale has no others. Fails with
     /// `Unavailable` when Postgres does not answer; the keys are removed once more.
     pub async fn retired(mut self) -> Result<bool, Fault> {
         sqlx::query!(

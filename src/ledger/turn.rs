@@ -31,10 +31,8 @@ impl Ledger {
 }
 
 impl Turn {
-    /// Lets another process have the turn.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then it frees the turn by itself.
+    /// Lets another process have the turn. Fails with `Unavailable` when Postgres does not answer: then it frees the
+    /// turn by itself.
     pub async fn end(self) -> Result<(), Fault> {
         self.0.rollback().await.map_err(Fault::from)
     }

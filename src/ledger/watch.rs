@@ -26,9 +26,6 @@ pub struct PoolState {
 
 impl Ledger {
     /// Returns once Postgres has answered.
-    ///
-    /// # Errors
-    /// `Unavailable` when it does not.
     pub async fn ping(&self) -> Result<(), Fault> {
         sqlx::query_scalar!("select 1 as \"one!\"")
             .fetch_one(&self.reports)

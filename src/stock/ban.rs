@@ -7,11 +7,9 @@ use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
 
 impl Stock {
-    /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision. `epoch`
-    /// is the one to which a shard is being rebuilt, and `None` for any other shard.
-    ///
-    /// # Errors
-    /// `Incomplete` when the shard is missing, or is loading at another epoch.
+    /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision.
+    /// `epoch` is the one to which a shard is being rebuilt, and `None` for any other shard. Fails with `Incomplete`
+    /// when the shard is missing, or is loading at another epoch.
     pub async fn ban(&self, shard: ShardKey, ban: &Ban, epoch: Option<i64>) -> Result<(), Fault> {
         let mut call = BAN.prepare_invoke();
         call.key(shard.shard()).key(shard.buyer(&ban.user));

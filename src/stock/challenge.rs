@@ -14,8 +14,6 @@ fn key(challenge: &Challenge<'_>) -> String {
 
 impl Stock {
     /// Stores the right answer to a challenge for `lasts`, which is at least a millisecond. An id is never posed twice.
-    ///
-    /// # Errors
     /// After a fault the answer may be missing, so the caller must not hand out the challenge.
     pub async fn pose_challenge(&self, challenge: &Challenge<'_>, answer: &str, lasts: Duration) -> Result<(), Fault> {
         let mut command = redis::cmd("SET");
@@ -25,8 +23,6 @@ impl Stock {
     }
 
     /// Checks the one answer to a challenge. A right answer stays right for this request until the challenge expires.
-    ///
-    /// # Errors
     /// After a fault, it is unknown whether the answer was taken. The caller may send it again.
     pub async fn solve_challenge(
         &self,

@@ -280,10 +280,8 @@ impl Cluster {
     }
 
     /// Sends to the primary that has the slot of the request's key, and follows the slot while it moves. A request
-    /// without a key goes to the node in `last`, which answered the last one with a key.
-    ///
-    /// # Errors
-    /// After a fault it is unknown whether the request has run.
+    /// without a key goes to the node in `last`, which answered the last one with a key. After a fault it is unknown
+    /// whether the request has run.
     pub(super) async fn send(&self, request: Request<'_>, last: &mut Last) -> RedisResult<Vec<Value>> {
         let Some(slot) = request.slot() else {
             return match last {

@@ -60,10 +60,8 @@ impl Stock {
         })
     }
 
-    /// Like [`Stock::batch`], once a replica has the events too.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer, or no replica confirms the events.
+    /// Like [`Stock::batch`], once a replica has the events too. Fails with `Unavailable` when Redis does not answer,
+    /// or no replica confirms the events.
     pub async fn replicated_batch(&self, shard: ShardKey, max: usize) -> Result<Batch, Fault> {
         let read = self.replicated(shard, range(shard, "-", max)).await?;
         Ok(Batch {
@@ -79,10 +77,8 @@ impl Stock {
     }
 
     /// Trims the events up to and including `last`, which the ledger has committed. None is trimmed if the stream no
-    /// longer has that event: another server may have other events, which the ledger lacks.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer; the next drain trims them.
+    /// longer has that event: another server may have other events, which the ledger lacks. Fails with `Unavailable`
+    /// when Redis does not answer; the next drain trims them.
     pub async fn trim_events(&self, shard: ShardKey, last: &Event) -> Result<(), Fault> {
         let Position { epoch, seq } = last.position;
         let next = if epoch == i64::MAX || seq == i64::MAX {

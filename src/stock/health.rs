@@ -40,9 +40,6 @@ impl Stock {
     }
 
     /// Returns once Redis has answered; on a cluster, once each primary has.
-    ///
-    /// # Errors
-    /// `Unavailable` when one does not.
     pub async fn ping(&self) -> Result<(), Fault> {
         let _pongs: Vec<String> = self.link.ask_all(&redis::cmd("PING")).await?;
         Ok(())
@@ -76,9 +73,7 @@ impl Stock {
         Ok(primaries.iter().map(online).min().unwrap_or(0))
     }
 
-    /// For each primary, the bytes of memory that it uses, and its `maxmemory`, where 0 is no limit.
-    ///
-    /// # Errors
+    /// For each primary, the bytes of memory that it uses, and its `maxmemory`, where 0 is no limit. Fails with
     /// `Unavailable` when Redis does not answer, or does not report its memory.
     pub async fn memory(&self) -> Result<Vec<(i64, i64)>, Fault> {
         let servers: Vec<String> = self.link.ask_all(redis::cmd("INFO").arg("memory")).await?;

@@ -79,10 +79,8 @@ impl LimitedRequest<'_> {
 }
 
 impl Stock {
-    /// Asks whether a request may pass, and counts it if so.
-    ///
-    /// # Errors
-    /// After a fault, it is unknown whether the request was counted. `Bug` when the limit is out of bounds.
+    /// Asks whether a request may pass, and counts it if so. After a fault, it is unknown whether the request was
+    /// counted. `Bug` when the limit is out of bounds.
     pub async fn pass(&self, limit: &Limit, limited: &LimitedRequest<'_>) -> Result<Verdict, Fault> {
         let (script, mut call);
         match limit {
@@ -120,10 +118,8 @@ impl Stock {
     }
 
     /// Takes up to `wanted` tokens out of a bucket with this rate and burst (as in [`Limit::TokenBucket`]), but none if
-    /// it has fewer than `at_least`. A process that takes many at once and hands them out calls Redis less often.
-    ///
-    /// # Errors
-    /// After a fault, it is unknown whether tokens were taken. `Bug` when a number is out of bounds.
+    /// it has fewer than `at_least`. A process that takes many at once and hands them out calls Redis less often. After
+    /// a fault, it is unknown whether tokens were taken. `Bug` when a number is out of bounds.
     pub async fn take_tokens(
         &self,
         (rate, burst): (f64, f64),
@@ -147,10 +143,8 @@ impl Stock {
         }
     }
 
-    /// Removes a request from the sliding window that it passed, because it did not get what it asked for.
-    ///
-    /// # Errors
-    /// After a fault, it is unknown whether the request still counts.
+    /// Removes a request from the sliding window that it passed, because it did not get what it asked for. After a
+    /// fault, it is unknown whether the request still counts.
     pub async fn give_back(&self, limited: &LimitedRequest<'_>) -> Result<(), Fault> {
         let mut command = redis::cmd("ZREM");
         command.arg(limited.key("window")).arg(&limited.request);

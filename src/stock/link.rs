@@ -41,9 +41,7 @@ pub(super) enum Way {
 }
 
 impl Link {
-    /// Connects, and waits for the first answer. Also returns how to open a separate connection.
-    ///
-    /// # Errors
+    /// Connects, and waits for the first answer. Also returns how to open a separate connection. Fails with
     /// `Unavailable` when no server answers, or the URL is invalid.
     pub(super) async fn connect(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
         let (link, way) = Self::open(url, certificates)?;
@@ -72,9 +70,7 @@ impl Link {
         Ok((link, way))
     }
 
-    /// Connects in the background, on the runtime of the caller. Calls wait for the connection.
-    ///
-    /// # Errors
+    /// Connects in the background, on the runtime of the caller. Calls wait for the connection. Fails with
     /// `Unavailable` when the URL is invalid.
     pub(super) fn open(url: &str, certificates: &RedisCertificates) -> Result<(Self, Way), Fault> {
         let certificates = tls_certificates(certificates);

@@ -132,9 +132,7 @@ impl Stock {
     }
 
     /// Loads the scripts that sell and lend on the server of this shard, if it lacks them and is still `server`. The
-    /// connection ends with its server, so a server that takes over meanwhile does not get the scripts.
-    ///
-    /// # Errors
+    /// connection ends with its server, so a server that takes over meanwhile does not get the scripts. Fails with
     /// `Unavailable` also when another server has taken over.
     pub async fn admit(&self, shard: ShardKey, server: &Server) -> Result<(), Fault> {
         let mut exist = redis::cmd("SCRIPT");
@@ -227,10 +225,8 @@ impl Stock {
         left
     }
 
-    /// Takes a shard's permit away. A missing shard has none.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer: then the shard may sell until its permit ends.
+    /// Takes a shard's permit away. A missing shard has none. Fails with `Unavailable` when Redis does not answer: then
+    /// the shard may sell until its permit ends.
     pub async fn stop(&self, shard: ShardKey) -> Result<(), Fault> {
         self.stop_for(shard, Duration::ZERO).await
     }
@@ -255,19 +251,15 @@ impl Stock {
         }
     }
 
-    /// Ends a halt of [`Stock::halt`].
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer: then the halt ends by itself.
+    /// Ends a halt of [`Stock::halt`]. Fails with `Unavailable` when Redis does not answer: then the halt ends by
+    /// itself.
     pub async fn resume(&self, shard: ShardKey) -> Result<(), Fault> {
         self.command::<i64>(redis::cmd("DEL").arg(shard.halt())).await.map(drop)
     }
 
     /// Writes a meaningless key to the server that has this shard, also when the server has no memory left. The drain,
-    /// which frees memory, waits until the server's shards are reconciled.
-    ///
-    /// # Errors
-    /// `Unavailable` when the server does not answer, or takes no writes.
+    /// which frees memory, waits until the server's shards are reconciled. Fails with `Unavailable` when the server
+    /// does not answer, or takes no writes.
     pub async fn try_write(&self, shard: ShardKey) -> Result<(), Fault> {
         let mut call = BARRIER.prepare_invoke();
         call.key(shard.barrier()).arg(TRIED_MS);

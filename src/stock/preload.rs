@@ -8,9 +8,7 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 
 impl Stock {
-    /// Creates one shard with its part of the stock, not selling yet. An existing shard stays as it is.
-    ///
-    /// # Errors
+    /// Creates one shard with its part of the stock, not selling yet. An existing shard stays as it is. Fails with
     /// `Incomplete` when only some of the shard's keys exist.
     pub async fn preload(&self, sale: &Sale, shard: u16, epoch: i64) -> Result<(), Fault> {
         let key = ShardKey::new(sale.id, shard);

@@ -62,10 +62,7 @@ pub struct PurchaseArguments {
 }
 
 impl Stock {
-    /// Asks a shopper's home shard for units.
-    ///
-    /// # Errors
-    /// After a fault, the same call finds the outcome.
+    /// Asks a shopper's home shard for units. After a fault, the same call finds the outcome.
     pub async fn purchase(
         &self,
         shard: ShardKey,

@@ -153,10 +153,8 @@ impl Stock {
     }
 
     /// Reads what a shopper's row says about one request, if the server and the shard may sell. Another server may lack
-    /// an order that the shard's earlier server has accepted.
-    ///
-    /// # Errors
-    /// `Incomplete` when the server does not have the script that sells, or the shard has no permit.
+    /// an order that the shard's earlier server has accepted. Fails with `Incomplete` when the server does not have the
+    /// script that sells, or the shard has no permit.
     pub async fn buyer_standing(&self, home: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
         let user = user.clone();
         let standing = self.buyer_standings(&[Asking { home, user, order }]).await.pop();
@@ -197,10 +195,8 @@ impl Stock {
         .collect()
     }
 
-    /// Like [`Stock::read_buyer`], once a replica has the row too; and the server that has it.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer, or no replica confirms the row.
+    /// Like [`Stock::read_buyer`], once a replica has the row too; and the server that has it. Fails with `Unavailable`
+    /// when Redis does not answer, or no replica confirms the row.
     pub async fn replicated_buyer(&self, shard: ShardKey, user: &UserId) -> Result<(BuyerRecord, Server), Fault> {
         let mut reading = redis::cmd("GET");
         reading.arg(shard.buyer(user));

@@ -186,10 +186,7 @@ pub struct ShardRecord {
 }
 
 impl ShardRecord {
-    /// Decodes the value of `shard`.
-    ///
-    /// # Errors
-    /// `Incomplete` when the bytes are not a whole record.
+    /// Decodes the value of `shard`. Fails with `Incomplete` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
         known(bytes, 4, "shard")?;
         Self::read(bytes).ok_or_else(|| Fault::Incomplete("the shard's record is damaged".to_owned()))
@@ -230,10 +227,7 @@ impl ShardRecord {
     }
 }
 
-/// Decodes the value of `item:<sku>`.
-///
-/// # Errors
-/// `Incomplete` when the bytes are not a whole record.
+/// Decodes the value of `item:<sku>`. Fails with `Incomplete` when the bytes are not a whole record.
 pub fn decode_item(bytes: &[u8]) -> Result<Counters, Fault> {
     known(bytes, 1, "item")?;
     read_item(bytes).ok_or_else(|| Fault::Incomplete("an item's record is damaged".to_owned()))
@@ -296,10 +290,8 @@ pub struct OrderRecord {
 }
 
 impl OrderRecord {
-    /// Decodes an order's record, as the purchase script answers it.
-    ///
-    /// # Errors
-    /// `Bug` when the bytes are not a whole record.
+    /// Decodes an order's record, as the purchase script answers it. Fails with `Bug` when the bytes are not a whole
+    /// record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
         Self::read(bytes).ok_or_else(|| Fault::Bug("an order's record is damaged".to_owned()))
     }
@@ -335,10 +327,7 @@ impl OrderRecord {
         bytes.0
     }
 
-    /// The order as its owner sees it.
-    ///
-    /// # Errors
-    /// `Bug` when the sale has no such item.
+    /// The order as its owner sees it. Fails with `Bug` when the sale has no such item.
     pub fn into_order(self, id: OrderId, sale: &Sale, user: UserId, confirmed: bool) -> Result<Order, Fault> {
         let item = sale.items.get(usize::from(self.item));
         let item = item.ok_or_else(|| Fault::Bug(format!("order {id} is for item {} of {}", self.item, sale.id)))?;
@@ -366,10 +355,7 @@ pub struct BuyerRecord {
 }
 
 impl BuyerRecord {
-    /// Decodes the value of `buyer:<user>`.
-    ///
-    /// # Errors
-    /// `Bug` when the bytes are not a whole record.
+    /// Decodes the value of `buyer:<user>`. Fails with `Bug` when the bytes are not a whole record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
         if bytes.get(7).is_some_and(|byte| *byte > 15) {
             return Err(newer("shopper"));
@@ -458,10 +444,8 @@ pub struct BuyerStanding {
 }
 
 impl BuyerStanding {
-    /// Decodes the value of `buyer:<user>`, if there is one, beside its shard's record.
-    ///
-    /// # Errors
-    /// `Bug` when the bytes are not a whole record.
+    /// Decodes the value of `buyer:<user>`, if there is one, beside its shard's record. Fails with `Bug` when the bytes
+    /// are not a whole record.
     pub fn decode(bytes: Option<&[u8]>, shard: &ShardRecord, order: OrderId, now: Millis) -> Result<Self, Fault> {
         let (mut head, buyer) = match bytes {
             Some(bytes) => (Unpack(bytes), BuyerRecord::decode(bytes)?),
@@ -490,9 +474,6 @@ pub fn decode_position(id: &str) -> Option<Position> {
 }
 
 /// Decodes an event's value.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn decode_event(bytes: &[u8]) -> Result<Reserved, Unreadable> {
     known(bytes, 1, "event").map_err(|fault| Unreadable::Newer(fault.to_string()))?;
     read_event(bytes).map_err(Unreadable::Damaged)

@@ -92,9 +92,7 @@ impl Replicas {
 }
 
 impl Stock {
-    /// Runs a reading of this shard, and answers once a replica has everything that the reading saw.
-    ///
-    /// # Errors
+    /// Runs a reading of this shard, and answers once a replica has everything that the reading saw. Fails with
     /// `Unavailable` when no replica confirms in time; a replica may have it all the same.
     pub(super) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Replicated, Fault> {
         let answer = async {

@@ -61,9 +61,7 @@ pub enum RoomAnswer {
 }
 
 impl Stock {
-    /// Gives a shopper a place on the home shard, or returns the standing that the shopper has there.
-    ///
-    /// # Errors
+    /// Gives a shopper a place on the home shard, or returns the standing that the shopper has there. Fails with
     /// `Unavailable` when Redis does not answer: a repeated call finds the same place. `Newer` when a newer version of
     /// the program has written the shard, the shopper or the state of admission.
     pub async fn wait(&self, shard: ShardKey, user: &UserId, waiting: &Waiting) -> Result<RoomAnswer, Fault> {
@@ -107,9 +105,7 @@ impl Stock {
         }
     }
 
-    /// Notes that an admitted shopper has bought. Returns whether the shopper still counted as admitted.
-    ///
-    /// # Errors
+    /// Notes that an admitted shopper has bought. Returns whether the shopper still counted as admitted. Fails with
     /// `Unavailable` when Redis does not answer, `Newer` when a newer version of the program has written the state of
     /// admission: then the shopper counts until the admission ends.
     pub async fn leave_room(&self, shard: ShardKey, member: &Member) -> Result<bool, Fault> {
@@ -124,9 +120,6 @@ impl Stock {
 
     /// Reads the lines of a sale, in the order of its shards. The cost depends on the shards, and on the number of
     /// shoppers only by its logarithm. A node of a cluster that does not answer within `patience` counts as unavailable.
-    ///
-    /// # Errors
-    /// `Unavailable` when a shard does not answer.
     pub async fn read_lines(&self, sale: &Sale, patience: Duration) -> Result<Vec<Line>, Fault> {
         let until = Instant::now() + patience;
         let shards = i64::from(sale.shards);

@@ -7,10 +7,8 @@ use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 
 impl Stock {
-    /// Makes one shard follow the sale's state and times, unless it follows newer ones.
-    ///
-    /// # Errors
-    /// `Incomplete` when the shard is being rebuilt, or is missing: this call never creates it.
+    /// Makes one shard follow the sale's state and times, unless it follows newer ones. Fails with `Incomplete` when
+    /// the shard is being rebuilt, or is missing: this call never creates it.
     pub async fn set_state(&self, sale: &Sale, shard: u16) -> Result<(), Fault> {
         let mut call = SET_STATE.prepare_invoke();
         call.key(ShardKey::new(sale.id, shard).shard());

@@ -68,10 +68,7 @@ impl Stock {
     }
 
     /// Like [`Stock::transfers`], for the shards whose servers answer, with the fault of one that does not. Transfers
-    /// to a shard that does not answer are left out.
-    ///
-    /// # Errors
-    /// `Bug` when a transfer is damaged.
+    /// to a shard that does not answer are left out. Fails with `Bug` when a transfer is damaged.
     pub async fn transfers_each(
         &self,
         sale: SaleId,

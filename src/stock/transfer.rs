@@ -86,10 +86,7 @@ pub enum Sent {
 }
 
 impl Stock {
-    /// Takes up to `wanted` free units out of a shard.
-    ///
-    /// # Errors
-    /// After a fault, the scheduler finishes a transfer that was begun.
+    /// Takes up to `wanted` free units out of a shard. After a fault, the scheduler finishes a transfer that was begun.
     pub async fn transfer_out(
         &self,
         from: ShardKey,
@@ -119,10 +116,8 @@ impl Stock {
         }
     }
 
-    /// Waits until a replica of the lender has what the lender knows about a transfer.
-    ///
-    /// # Errors
-    /// `Unavailable` when no replica confirms in time: the scheduler then finishes the transfer.
+    /// Waits until a replica of the lender has what the lender knows about a transfer. Fails with `Unavailable` when no
+    /// replica confirms in time: the scheduler then finishes the transfer.
     pub async fn replicate_transfer(&self, lender: ShardKey, id: Uuid) -> Result<(), Fault> {
         let mut reading = redis::cmd("HEXISTS");
         reading.arg(lender.transfers()).arg(id.to_string());
@@ -131,9 +126,6 @@ impl Stock {
 
     /// The server that has both of these shards, if one has both. The caller asks before units are sent, or before a
     /// transfer is read.
-    ///
-    /// # Errors
-    /// `Unavailable` when one of them does not answer.
     pub async fn server_of_both(&self, one: ShardKey, other: ShardKey) -> Result<Option<Server>, Fault> {
         let mut servers = self.servers(&[one, other]).await.into_iter();
         let (Some(one), Some(other)) = (servers.next(), servers.next()) else {

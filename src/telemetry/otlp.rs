@@ -41,10 +41,7 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 pub struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Starts to export, on a thread of its own.
-    ///
-    /// # Errors
-    /// When the address cannot be used.
+    /// Starts to export, on a thread of its own. Fails when the address cannot be used.
     pub fn start(export: Export<'_>) -> anyhow::Result<Self> {
         let uri = export
             .url

@@ -78,9 +78,6 @@ pub(in crate::flow) struct Place<'a> {
 
 impl Place<'_> {
     /// Waits for its turn.
-    ///
-    /// # Errors
-    /// Never: the semaphore is never closed.
     pub(in crate::flow) async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.turns.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))
@@ -88,10 +85,8 @@ impl Place<'_> {
 }
 
 impl Bans {
-    /// A place for an account that a guard of this process warns of or bans.
-    ///
-    /// # Errors
-    /// `Overloaded` when all places are taken.
+    /// A place for an account that a guard of this process warns of or bans. Fails with `Overloaded` when all places
+    /// are taken.
     pub(in crate::flow) fn place(&self) -> Result<Place<'_>, Fault> {
         let full = |_full| Fault::Overloaded("this process checks too many accounts at once".to_owned());
         Ok(Place {
@@ -130,10 +125,8 @@ pub async fn learn(app: &App) -> Result<usize, Fault> {
     }
 }
 
-/// Bans an account; `None` when a guard asks and its ban is decided already, or when the end has passed.
-///
-/// # Errors
-/// After a fault the ban may be decided or not; if it is, its messages are delivered.
+/// Bans an account; `None` when a guard asks and its ban is decided already, or when the end has passed. After a fault
+/// the ban may be decided or not; if it is, its messages are delivered.
 pub async fn ban(app: &App, new: &NewBan) -> Result<Option<Ban>, Fault> {
     let ban = app.ledger.ban(new).await?;
     if ban.is_some() {

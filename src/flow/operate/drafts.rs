@@ -21,9 +21,7 @@ pub async fn create(app: &App, new: &NewSale) -> Result<Sale, Fault> {
 }
 
 /// Creates a sale as a draft, if the servers have what its durability needs; with a key, at most once for that key.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer; the same key finds whether the sale was created.
+/// Fails with `Unavailable` when Postgres does not answer; the same key finds whether the sale was created.
 pub async fn create_once(
     app: &App,
     new: &NewSale,
@@ -77,9 +75,6 @@ async fn lacking(app: &App, durability: Durability) -> Result<Option<Lacking>, F
 }
 
 /// What the servers lack for a draft that is to be loaded.
-///
-/// # Errors
-/// `Unavailable` when a server does not answer.
 pub(super) async fn lacking_for(app: &App, id: SaleId) -> Result<Option<Lacking>, Fault> {
     match app.ledger.sale(id).await? {
         Some(sale) if sale.lifecycle == Lifecycle::Draft => lacking(app, sale.durability).await,

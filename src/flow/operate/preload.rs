@@ -23,8 +23,6 @@ const FIRST_EPOCH: i64 = 1;
 pub type Preloaded = (Arc<Sale>, Vec<ShardReading>);
 
 /// Loads a sale, or finds it loaded, if the servers have what its durability needs; `None` when there is no such sale.
-///
-/// # Errors
 /// A fault leaves a sale that does not sell yet; preloading again goes on.
 pub async fn preload(app: &App, id: SaleId) -> Result<Result<Option<Preloaded>, Lacking>, Fault> {
     match lacking_for(app, id).await? {
@@ -33,10 +31,7 @@ pub async fn preload(app: &App, id: SaleId) -> Result<Result<Option<Preloaded>, 
     }
 }
 
-/// Loads a sale whatever its durability needs.
-///
-/// # Errors
-/// As [`preload`].
+/// Loads a sale whatever its durability needs. Fails as [`preload`].
 pub async fn load(app: &App, id: SaleId) -> Result<Option<Preloaded>, Fault> {
     let sale = match app.ledger.begin_loading(id).await? {
         Loading::NotFound => return Ok(None),
@@ -68,10 +63,8 @@ pub async fn load(app: &App, id: SaleId) -> Result<Option<Preloaded>, Fault> {
     Ok(Some((sale, readings)))
 }
 
-/// Delivers the sale's state to all shards at once. A shard that does not answer keeps no other from it.
-///
-/// # Errors
-/// A fault leaves some to the job `release`, which has a message for each.
+/// Delivers the sale's state to all shards at once. A shard that does not answer keeps no other from it. A fault leaves
+/// some to the job `release`, which has a message for each.
 pub(in crate::flow) async fn deliver_state(app: &App, sale: &Sale) -> Result<(), Fault> {
     let shards = if sale.is_in_stock() { sale.shards } else { 0 };
     let delivered = join_all((0..shards).map(|shard| app.stock.set_state(sale, shard))).await;

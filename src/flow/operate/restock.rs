@@ -55,10 +55,8 @@ pub enum RestockOutcome {
     ItemNotFound,
 }
 
-/// Adds units to an item or, with a negative quantity, takes unsold ones back.
-///
-/// # Errors
-/// After a fault the outcome is unknown; the same key finds it.
+/// Adds units to an item or, with a negative quantity, takes unsold ones back. After a fault the outcome is unknown;
+/// the same key finds it.
 pub async fn restock(
     app: &App,
     id: SaleId,

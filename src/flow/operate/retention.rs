@@ -11,10 +11,8 @@ const BATCH_MAX: i64 = 5000;
 /// Batches of one kind in a run.
 const BATCHES_MAX: usize = 20;
 
-/// Returns the number of rows that were deleted or changed by the settings.
-///
-/// # Errors
-/// The first fault. The run goes on with the other kinds.
+/// Returns the number of rows that were deleted or changed by the settings. Fails with the first fault. The run goes on
+/// with the other kinds.
 pub async fn forget_old(app: &App) -> Result<usize, Fault> {
     let (ledger, kept) = (&app.ledger, app.retention);
     let mut totals = RunTotals::default();

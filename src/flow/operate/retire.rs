@@ -48,10 +48,8 @@ pub async fn retire_ended(app: &App) -> Result<usize, Fault> {
     retire_by_pages(app, SALES_MAX).await
 }
 
-/// Like [`retire_ended`], reading so many sales in one step.
-///
-/// # Errors
-/// The first fault, or that of a shard that does not answer. The run goes on with the other sales and shards.
+/// Like [`retire_ended`], reading so many sales in one step. Fails with the first fault, or that of a shard that does
+/// not answer. The run goes on with the other sales and shards.
 pub async fn retire_by_pages(app: &App, sales_max: i64) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
     totals.note(forget_refused(app).await.map(|()| 0));

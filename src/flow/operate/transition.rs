@@ -19,10 +19,8 @@ use std::time::Duration;
 /// A silent server delays the pause of the others by this long. The pause must hold within a second.
 const SILENT_MAX: Duration = Duration::from_millis(150);
 
-/// Changes a sale's state, by Redis's clock.
-///
-/// # Errors
-/// After a fault some shards may lack the new state; the same call again delivers it.
+/// Changes a sale's state, by Redis's clock. After a fault some shards may lack the new state; the same call again
+/// delivers it.
 pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result<TransitionOutcome, Fault> {
     let now = match transition {
         Transition::Pause | Transition::Close => clock_to_stop(app).await,
@@ -36,11 +34,8 @@ pub async fn transition(app: &App, id: SaleId, transition: Transition) -> Result
     Ok(outcome)
 }
 
-/// Amends a published sale, by Redis's clock. With `versions`, the sale must have one of them. `None` if
-/// there is no such sale.
-///
-/// # Errors
-/// As [`transition`].
+/// Amends a published sale, by Redis's clock. With `versions`, the sale must have one of them. `None` if there is no
+/// such sale. Fails as [`transition`].
 pub async fn amend(
     app: &App,
     id: SaleId,

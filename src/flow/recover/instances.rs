@@ -170,10 +170,8 @@ fn rank(own: u64, others: &[u64], work: u64) -> Rank {
     }
 }
 
-/// Notes that this instance lives, and reads which others do and what they know of shards.
-///
-/// # Errors
-/// `Unavailable` when Redis or Postgres does not answer: soon this instance does everything itself.
+/// Notes that this instance lives, and reads which others do and what they know of shards. Fails with `Unavailable`
+/// when Redis or Postgres does not answer: soon this instance does everything itself.
 pub async fn note(app: &App) -> Result<(), Fault> {
     let instances = &app.instances;
     let ledger = instances.ledger.get_or_try_init(|| app.ledger.name()).await?;
@@ -194,10 +192,8 @@ pub async fn note(app: &App) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes the note of this instance, which ends.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer: the note is soon out of date.
+/// Removes the note of this instance, which ends. Fails with `Unavailable` when Redis does not answer: the note is soon
+/// out of date.
 pub async fn forget(app: &App) -> Result<(), Fault> {
     match app.instances.ledger.get() {
         Some(ledger) => app.stock.forget_instance(ledger, app.instances.own).await,

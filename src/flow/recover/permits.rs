@@ -140,9 +140,6 @@ impl Permits {
     }
 
     /// Waits for a place among the rebuilds of this process.
-    ///
-    /// # Errors
-    /// Never: the semaphore is never closed.
     pub(in crate::flow) async fn turn_to_rebuild(&self) -> Result<SemaphorePermit<'_>, Fault> {
         let turn = self.rebuilding.acquire().await;
         turn.map_err(|closed| Fault::Bug(closed.to_string()))

@@ -21,10 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 type Moves<'a> = Vec<(&'a Sku, (u16, u16, i64))>;
 
 /// Moves units to the shards that have less than half of their share; returns the number of moves. One process at a
-/// time does it. Two that plan by the same reading would move the same units back and forth, second after second.
-///
-/// # Errors
-/// The first fault of a shard or a move. The others are made all the same.
+/// time does it. Two that plan by the same reading would move the same units back and forth, second after second. Fails
+/// with the first fault of a shard or a move. The others are made all the same.
 pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 {
         return Ok(0);

@@ -53,10 +53,7 @@ pub(in crate::flow) async fn make_ready_and_rebuild(app: &App, sale: &Sale, shar
 }
 
 /// Halts shards and drains their remaining events, so that they may be rebuilt. Returns the epochs that the ledger
-/// listed before.
-///
-/// # Errors
-/// A fault leaves events to be drained.
+/// listed before. A fault leaves events to be drained.
 pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeMap<u16, i64>, Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     let seen = standings.into_iter().map(|((_, shard), it)| (shard, it.epoch));
@@ -71,10 +68,7 @@ pub async fn make_ready(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeM
     Ok(seen)
 }
 
-/// Drains what can be read of damaged shards.
-///
-/// # Errors
-/// A fault leaves events to be drained.
+/// Drains what can be read of damaged shards. A fault leaves events to be drained.
 pub(super) async fn drain_readable(app: &App, sale: &Sale, shards: &BTreeSet<u16>) -> Result<(), Fault> {
     let standings = app.ledger.standings(&[sale.id]).await?;
     for shard in shards {
@@ -97,10 +91,7 @@ async fn drain_what_is_left(app: &App, sale: &Sale, shard: u16, known: i64) -> R
     }
 }
 
-/// Drains all events that shards have written by now.
-///
-/// # Errors
-/// A fault leaves events to be drained.
+/// Drains all events that shards have written by now. A fault leaves events to be drained.
 pub(in crate::flow) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Result<(), Fault> {
     if drain_to_now(app, sale, shards, Instant::now() + DRAIN_MAX).await? {
         Ok(())
@@ -111,10 +102,8 @@ pub(in crate::flow) async fn drain(app: &App, sale: &Sale, shards: &[u16]) -> Re
     }
 }
 
-/// Rebuilds shards of a sale, if the ledger still lists the epochs that were `seen`.
-///
-/// # Errors
-/// A fault leaves shards that do not sell and are rebuilt again.
+/// Rebuilds shards of a sale, if the ledger still lists the epochs that were `seen`. A fault leaves shards that do not
+/// sell and are rebuilt again.
 pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Result<Rebuilt, Fault> {
     let (began, shards): (_, Vec<u16>) = (Instant::now(), seen.keys().copied().collect());
     let Some(mut claim) = app.ledger.claim_rebuild(sale.id, &shards).await? else {

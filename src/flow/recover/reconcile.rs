@@ -45,10 +45,8 @@ pub struct Reconciled {
     pub left: Option<Fault>,
 }
 
-/// Reconciles shards of a sale, and notes in the ledger on which server that was done.
-///
-/// # Errors
-/// A fault leaves shards that do not sell; the same call goes on.
+/// Reconciles shards of a sale, and notes in the ledger on which server that was done. A fault leaves shards that do
+/// not sell; the same call goes on.
 pub async fn reconcile(app: &App, sale: &Sale, shards: &[u16]) -> Result<Reconciled, Fault> {
     let reconciled = reconcile_halted(app, sale, shards).await;
     resume(app, sale.id, shards).await;
@@ -346,10 +344,8 @@ struct Sighted {
 }
 
 /// Marks silent and damaged shards unverified in the ledger, so that the others are judged without them. Each is then
-/// reconciled before it sells again.
-///
-/// # Errors
-/// `Unavailable` until the permits that other processes may have given them have run out.
+/// reconciled before it sells again. Fails with `Unavailable` until the permits that other processes may have given
+/// them have run out.
 async fn set_aside(app: &App, sale: &Sale, missing: &BTreeSet<u16>) -> Result<(), Fault> {
     let shards: Vec<u16> = missing.iter().copied().collect();
     let unmarked = app.ledger.mark_unverified(sale.id, &shards).await?;

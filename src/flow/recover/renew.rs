@@ -163,10 +163,7 @@ fn on_servers(app: &App, shards: &[ShardKey], run_ids: &HashSet<String>) -> Vec<
 
 /// Renews the permits of the shards that this process knows as reconciled and that are its to renew; returns how many.
 /// Selling goes on while Postgres is away. While Postgres answers, no process renews on a server from which another has
-/// taken over.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer: then nothing is sold.
+/// taken over. Fails with `Unavailable` when Redis does not answer: then nothing is sold.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
     let began = Instant::now();
     let RenewalRound {

@@ -30,11 +30,9 @@ fn out_of_sequence(before: Position, epoch: i64, events: &[Event]) -> Vec<usize>
     found
 }
 
-/// How many of these events the drain may store after a position: those before a gap. Foreign entries among them
-/// become dead letters. The shard is marked unverified because of either.
-///
-/// # Errors
-/// `Unavailable` when the row of an event's shopper, or the ledger, cannot be read.
+/// How many of these events the drain may store after a position: those before a gap. Foreign entries among them become
+/// dead letters. The shard is marked unverified because of either. Fails with `Unavailable` when the row of an event's
+/// shopper, or the ledger, cannot be read.
 pub(in crate::flow) async fn follow(
     app: &App,
     sale: &Sale,

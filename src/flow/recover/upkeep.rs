@@ -56,10 +56,8 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     totals.finish()
 }
 
-/// Settles payments and restocks that were left pending; returns how many.
-///
-/// # Errors
-/// The first fault; the other kind is settled all the same.
+/// Settles payments and restocks that were left pending; returns how many. Fails with the first fault; the other kind
+/// is settled all the same.
 pub async fn settle(app: &App) -> Result<usize, Fault> {
     let mut totals = RunTotals::default();
     // Side by side: payments that wait for silent shards take their time.

@@ -145,11 +145,9 @@ pub(in crate::flow) struct Acceptance {
 /// accepted, if that was just now.
 ///
 /// Returns the order that counts, and whether it is the one that was `accepted` just now. A copy may have got the key's
-/// order on another Redis, even in the same millisecond and with the same event. `None` says that the ledger refused the
-/// order, so its shopper has none.
-///
-/// # Errors
-/// `Unavailable` when that takes too long: the order exists, and its key finds the outcome later.
+/// order on another Redis, even in the same millisecond and with the same event. `None` says that the ledger refused
+/// the order, so its shopper has none. Fails with `Unavailable` when that takes too long: the order exists, and its key
+/// finds the outcome later.
 pub(in crate::flow) async fn kept(
     app: &App,
     sale: &Sale,

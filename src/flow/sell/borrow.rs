@@ -47,10 +47,7 @@ pub(in crate::flow::sell) async fn bring(
     Ok(())
 }
 
-/// Moves up to `units` from one shard to another.
-///
-/// # Errors
-/// A fault leaves the units where they are, or in transit.
+/// Moves up to `units` from one shard to another. A fault leaves the units where they are, or in transit.
 pub async fn transfer(app: &App, sale: &Sale, sku: &Sku, (from, to): (u16, u16), units: i64) -> Result<(), Fault> {
     let (lender, id) = (ShardKey::new(sale.id, from), Uuid::now_v7());
     let borrower = ShardKey::new(sale.id, to);
@@ -94,8 +91,6 @@ pub(in crate::flow::sell) async fn finish_between_shards(app: &App, sale: &Sale,
 
 /// Finishes one transfer; `false` if it leaves the sale, which the restock decides. At durability `replica`, a replica
 /// of the lender has the transfer before the units arrive. Otherwise a promoted replica could sell them a second time.
-///
-/// # Errors
 /// A fault leaves the transfer to be finished later.
 pub async fn finish(app: &App, sale: &Sale, lender: u16, transfer: &Transfer) -> Result<bool, Fault> {
     let Destination::Shard(to) = transfer.to else {

@@ -21,10 +21,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// A limit that no account reaches.
 const NONE: u32 = 1_000_000_000;
 
-/// Counts a page view, of this sale or of all.
-///
-/// # Errors
-/// After a fault the view may not be counted; it is no reason to refuse the shopper.
+/// Counts a page view, of this sale or of all. After a fault the view may not be counted; it is no reason to refuse the
+/// shopper.
 pub async fn count_page_view(
     app: &App,
     user: &UserId,

@@ -129,11 +129,8 @@ struct Rereading {
 }
 
 /// A sale's free units a moment ago; `None` when there is no such sale. While Postgres does not answer, this works for
-/// sales that this process remembers.
-///
-/// # Errors
-/// `Unavailable` when the sale is not known, or none of its shards answers; `Incomplete` when all of them are
-/// incomplete.
+/// sales that this process remembers. Fails with `Unavailable` when the sale is not known, or none of its shards
+/// answers; `Incomplete` when all of them are incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     let glance = app.glances.fresh.try_get_with(id, Box::pin(take_glance(app, id)));
     glance.await.map_err(Arc::unwrap_or_clone)
@@ -163,11 +160,8 @@ pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
     glance
 }
 
-/// [`glance`] or, if that fails, the last good one. Postgres may be away, or a shard be rebuilt, while the others
-/// sell.
-///
-/// # Errors
-/// As [`glance`], when there was no good one for long.
+/// [`glance`] or, if that fails, the last good one. Postgres may be away, or a shard be rebuilt, while the others sell.
+/// Fails as [`glance`], when there was no good one for long.
 pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match glance(app, id).await {
         Err(fault) => match app.glances.last.get(&id).await {
@@ -178,10 +172,7 @@ pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, F
     }
 }
 
-/// [`last_glance`] for a page, which soon shows an old glance if the servers hang.
-///
-/// # Errors
-/// As [`last_glance`].
+/// [`last_glance`] for a page, which soon shows an old glance if the servers hang. Fails as [`last_glance`].
 pub async fn quick_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match timeout(PAGE_MAX, glance(app, id)).await {
         Ok(Ok(read)) => Ok(read),
@@ -309,10 +300,8 @@ fn as_shards_have_it(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
 }
 
 /// Up to `max` sales that shoppers may see, newest first, after the one given, and whether more follow. A sale that
-/// cannot be read keeps no other out. It appears as it was last, or is left out.
-///
-/// # Errors
-/// As [`glance`], when all of them would be left out.
+/// cannot be read keeps no other out. It appears as it was last, or is left out. Fails as [`glance`], when all of them
+/// would be left out.
 pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Vec<Arc<Glance>>, bool), Fault> {
     let mut sales = app.sales.newest(max + 1, after).await?;
     let has_more = sales.len() > max;

@@ -33,10 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ASKED_MAX: Duration = Duration::from_millis(1500);
 
 /// Decides one request for units. `refused_by` returns a refusal if the request lacks what the sale asks for. Rare
-/// paths are boxed, so that the future of the common case stays small.
-///
-/// # Errors
-/// After a fault the outcome is unknown; the same key finds it.
+/// paths are boxed, so that the future of the common case stays small. After a fault the outcome is unknown; the same
+/// key finds it.
 pub async fn purchase(
     app: &App,
     sale_id: SaleId,

@@ -68,10 +68,8 @@ pub fn would_stop(app: &App, sale: Option<SaleId>, layer: Layer) {
     }
 }
 
-/// Adds the refusals of existing sales up in the ledger.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
+/// Adds the refusals of existing sales up in the ledger. Fails with `Unavailable` when Postgres does not answer: the
+/// counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<usize, Fault> {
     let counts = app.refusal_counts.take();
     if counts.is_empty() {

@@ -244,10 +244,7 @@ pub struct Shortage<'a> {
     pub came: Arrival,
 }
 
-/// Brings a shard what it lacks for a purchase.
-///
-/// # Errors
-/// A fault says nothing about the stock: units may be free or not.
+/// Brings a shard what it lacks for a purchase. A fault says nothing about the stock: units may be free or not.
 pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
     let began = Instant::now();
     let covered = bring_or_prove(app, shortage).await;

@@ -79,10 +79,8 @@ pub enum WaitOutcome {
 }
 
 /// Takes a place for a shopper, or returns how the place stands. The place of the shopper's earlier `ticket` counts if
-/// the line has been lost since, its position bounds the present one.
-///
-/// # Errors
-/// `Unavailable` or `Incomplete` when the place is not known now; asking again finds the same place.
+/// the line has been lost since, its position bounds the present one. Fails with `Unavailable` or `Incomplete` when the
+/// place is not known now; asking again finds the same place.
 pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) -> Result<WaitOutcome, Fault> {
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);

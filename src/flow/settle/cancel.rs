@@ -19,10 +19,7 @@ use tracing::Instrument as _;
 /// How long a cancellation waits for its order to reach the ledger.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
 
-/// Cancels a shopper's order.
-///
-/// # Errors
-/// After a fault the outcome is unknown; asking again finds it.
+/// Cancels a shopper's order. After a fault the outcome is unknown; asking again finds it.
 pub async fn cancel(app: &App, id: OrderId, user: &UserId) -> Result<CancelOutcome, Fault> {
     let Some(sale) = sale_of(app, id).await? else {
         return Ok(CancelOutcome::NotFound);

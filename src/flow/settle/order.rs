@@ -44,10 +44,8 @@ const LEDGER_WAIT: Duration = Duration::from_secs(1);
 /// How long an operator's request waits for an order that is on its way.
 const WAIT_MAX: Duration = Duration::from_millis(1500);
 
-/// A shopper's order; `None` when the shopper has none of this id.
-///
-/// # Errors
-/// `Unavailable` when neither side can answer.
+/// A shopper's order; `None` when the shopper has none of this id. Fails with `Unavailable` when neither side can
+/// answer.
 pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<Order>, Fault> {
     let Some(sale) = sale_of(app, id).await? else {
         return Ok(None);
@@ -66,10 +64,7 @@ pub async fn read_order(app: &App, id: OrderId, user: &UserId) -> Result<Option<
 }
 
 /// The sale that an order of this id would be in; `None` when there is no such order. Hardly any guessed id causes a
-/// query.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer and the sale is not remembered.
+/// query. Fails with `Unavailable` when Postgres does not answer and the sale is not remembered.
 pub(in crate::flow) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Arc<Sale>>, Fault> {
     let sale = app.sales.by_number(id.sale_number()).await?;
     Ok(sale.filter(|sale| id.may_be_of(&sale.secret.0)))
@@ -77,10 +72,8 @@ pub(in crate::flow) async fn sale_of(app: &App, id: OrderId) -> Result<Option<Ar
 
 /// A shopper's orders in a sale, the newest [`LIST_MAX`] of them; `None` when there is no such sale. While Postgres is
 /// away, the orders in the stock are the answer, if these are all. Otherwise the list would lack decided orders that
-/// the stock has left to the ledger.
-///
-/// # Errors
-/// `Unavailable` when the stock cannot answer, or the ledger cannot and the stock does not have all orders.
+/// the stock has left to the ledger. Fails with `Unavailable` when the stock cannot answer, or the ledger cannot and
+/// the stock does not have all orders.
 pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Option<OwnOrders>, Fault> {
     let Some(sale) = app.sales.fixed(sale).await? else {
         return Ok(None);
@@ -107,9 +100,7 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
     }))
 }
 
-/// An order of any account, for operators. Waits for an order that is on its way to the ledger.
-///
-/// # Errors
+/// An order of any account, for operators. Waits for an order that is on its way to the ledger. Fails with
 /// `Unavailable` when the ledger does not answer, or the order may still be on its way.
 pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<OwnedOrder>, Fault> {
     match find_awaited(app, id).await? {
@@ -140,9 +131,6 @@ async fn find_awaited(app: &App, id: OrderId) -> Result<Option<Order>, Fault> {
 
 /// Orders as the ledger has them, for operators, newest first: up to `max` of them after the order with the id `after`.
 /// `None` when there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when the ledger does not answer.
 pub async fn list_for_operators(
     app: &App,
     wanted: WantedOrders,
@@ -158,9 +146,6 @@ pub async fn list_for_operators(
 
 /// All orders of a list, as the ledger has them at one moment, without their payments. `None` when there is no such
 /// sale.
-///
-/// # Errors
-/// `Unavailable` when the ledger does not answer.
 pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<Export>, Fault> {
     let Some(wanted) = following(app, wanted, after).await? else {
         return Ok(None);
@@ -170,10 +155,8 @@ pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId
 }
 
 impl Export {
-    /// The next orders, newest first; none after the last one.
-    ///
-    /// # Errors
-    /// `Unavailable` when the ledger does not answer, or the last call was more than a minute ago.
+    /// The next orders, newest first; none after the last one. Fails with `Unavailable` when the ledger does not
+    /// answer, or the last call was more than a minute ago.
     pub async fn read_on(&mut self) -> Result<Vec<Order>, Fault> {
         let orders = self.snapshot.newest_orders(&self.wanted, EXPORT_PART).await?;
         if let Some(last) = orders.last() {

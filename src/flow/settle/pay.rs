@@ -32,10 +32,7 @@ const RUN_MAX: Duration = Duration::from_secs(40);
 /// Sales whose events are awaited at once.
 const SALES_AT_ONCE: usize = 8;
 
-/// Records one payment.
-///
-/// # Errors
-/// After a fault nothing is certain to be recorded: the provider must send the payment again.
+/// Records one payment. After a fault nothing is certain to be recorded: the provider must send the payment again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
     if let Some(outcome) = settle_or_leave(app, payment).await? {

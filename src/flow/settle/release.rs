@@ -31,10 +31,8 @@ const NOW_MAX: Duration = Duration::from_millis(800);
 /// How long the deliveries of a batch may take: no other process can have its messages meanwhile.
 const DELIVER_MAX: Duration = Duration::from_secs(4);
 
-/// Delivers waiting messages; returns how many were tried.
-///
-/// # Errors
-/// A fault leaves its messages to the next run; the other messages have been delivered.
+/// Delivers waiting messages; returns how many were tried. A fault leaves its messages to the next run; the other
+/// messages have been delivered.
 pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     let (mut delivered, mut trouble) = (0, None);
     // A node may be silent, or answer reads and refuse writes. Its messages must not hold up those to other nodes, so
@@ -59,10 +57,7 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
     trouble.map_or(Ok(delivered), Err)
 }
 
-/// Delivers one batch of the messages that wait for one sale.
-///
-/// # Errors
-/// A fault leaves them to the job `release`.
+/// Delivers one batch of the messages that wait for one sale. A fault leaves them to the job `release`.
 pub async fn release_of(app: &App, sale: SaleId) -> Result<(), Fault> {
     release_batch(app, Some(sale), &HashSet::new()).await?;
     Ok(())

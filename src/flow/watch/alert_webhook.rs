@@ -88,10 +88,8 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// Delivers the next warning, or gives up those that were not delivered within a day.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer. A warning that was sent by then is sent once more.
+/// Delivers the next warning, or gives up those that were not delivered within a day. Fails with `Unavailable` when
+/// Postgres does not answer. A warning that was sent by then is sent once more.
 pub async fn deliver_next(app: &App, sender: &Arc<Sender>) -> Result<Sent, Fault> {
     let Some(claimed) = app.ledger.claim_alert().await? else {
         let alerts = app.ledger.give_alerts_up().await?;

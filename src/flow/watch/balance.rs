@@ -20,10 +20,8 @@ use uuid::Uuid;
 /// Attempts at reading shards between which units move.
 const ATTEMPTS_MAX: u32 = 50;
 
-/// Whether all units are accounted for, each item at a moment of its own.
-///
-/// # Errors
-/// `Unavailable` when one side does not answer, a shard is being rebuilt, or units of an item move at every attempt.
+/// Whether all units are accounted for, each item at a moment of its own. Fails with `Unavailable` when one side does
+/// not answer, a shard is being rebuilt, or units of an item move at every attempt.
 pub(in crate::flow) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
     for attempt in 1..=ATTEMPTS_MAX {
@@ -95,10 +93,7 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
 
 /// Whether the other shards account for no more than the sale owns, less what the ledger knows as held and sold on the
 /// `missing` ones: these are silent, or have lost data. Their other units are unknown. Each is reconciled with the
-/// others before it sells again.
-///
-/// # Errors
-/// `Unavailable` as for [`is_even`].
+/// others before it sells again. Fails with `Unavailable` as for [`is_even`].
 pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTreeSet<u16>) -> Result<bool, Fault> {
     let answering: Vec<u16> = (0..sale.shards).filter(|shard| !missing.contains(shard)).collect();
     let read = || try_join_all(answering.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));

@@ -244,10 +244,8 @@ fn weight_of(orders: u64) -> u64 {
 }
 
 /// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. Three instances
-/// count the buyers that all have had time to note, one at a time.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
+/// count the buyers that all have had time to note, one at a time. Fails with `Unavailable` when Postgres does not
+/// answer: the counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<(), Fault> {
     if !app.fairness.is_unused() {
         add_units(app).await?;

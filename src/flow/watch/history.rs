@@ -66,10 +66,8 @@ impl History {
     }
 }
 
-/// Adds the answers of this process up in the ledger.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
+/// Adds the answers of this process up in the ledger. Fails with `Unavailable` when Postgres does not answer: the
+/// counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<(), Fault> {
     let counted = app.history.take();
     if counted.is_empty() {
@@ -83,10 +81,8 @@ pub async fn add_up(app: &App) -> Result<(), Fault> {
     added
 }
 
-/// The report of a sale, with its course between two times; `None` if there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when Postgres does not answer, or takes too long.
+/// The report of a sale, with its course between two times; `None` if there is no such sale. Fails with `Unavailable`
+/// when Postgres does not answer, or takes too long.
 pub async fn report(
     app: &App,
     id: SaleId,

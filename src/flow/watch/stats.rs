@@ -18,10 +18,8 @@ use std::time::Duration;
 /// Shards asked at once for their oldest event.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Reads a sale's numbers; `None` when there is no such sale.
-///
-/// # Errors
-/// `Unavailable` when either side does not answer, `Incomplete` when a shard is incomplete.
+/// Reads a sale's numbers; `None` when there is no such sale. Fails with `Unavailable` when either side does not
+/// answer, `Incomplete` when a shard is incomplete.
 pub async fn stats(app: &App, id: SaleId) -> Result<Option<Stats>, Fault> {
     let Some(sale) = app.ledger.sale(id).await? else {
         return Ok(None);
@@ -68,10 +66,7 @@ pub struct StockStats {
 }
 
 /// Reads a sale's numbers from Redis alone, for while Postgres does not answer; `None` for a sale that this process
-/// does not remember.
-///
-/// # Errors
-/// `Unavailable` when Redis does not answer, `Incomplete` when a shard is incomplete.
+/// does not remember. Fails with `Unavailable` when Redis does not answer, `Incomplete` when a shard is incomplete.
 pub async fn stock_stats(app: &App, id: SaleId) -> Result<Option<StockStats>, Fault> {
     let Some(sale) = app.sales.remembered(id).filter(|sale| sale.is_in_stock()) else {
         return Ok(None);
@@ -107,9 +102,7 @@ pub struct Backlog {
 }
 
 /// Counts the events that wait for the ledger, also while it does not answer. Shards that do not answer are left out.
-///
-/// # Errors
-/// `Unavailable` when Postgres has never returned the list of sales, or Redis does not return the time.
+/// Fails with `Unavailable` when Postgres has never returned the list of sales, or Redis does not return the time.
 pub async fn backlog(app: &App) -> Result<Backlog, Fault> {
     let sales = app.sales.last_live().await?;
     // No event waits in a sale that rests.

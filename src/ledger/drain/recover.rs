@@ -99,11 +99,9 @@ impl DrainClaim {
 
     /// Stores orders that the ledger had and lost, with its decisions about them. Moves the shard's position to
     /// `until`, and marks the shard unverified. The caller runs [`DrainClaim::recover_ended`] first, on every shard of
-    /// the sale: units that were given back on one shard were sold again on another. Events in the gap without an
-    /// order count as lost.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: then all of this is committed, or nothing.
+    /// the sale: units that were given back on one shard were sold again on another. Events in the gap without an order
+    /// count as lost. Fails with `Unavailable` when Postgres does not answer: then all of this is committed, or
+    /// nothing.
     pub async fn recover(
         mut self,
         sale: &Sale,

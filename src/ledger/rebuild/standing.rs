@@ -141,10 +141,8 @@ impl Ledger {
     }
 
     /// Notes that shards are about to be reconciled on other servers than before. From then on, a delivery to an
-    /// earlier server does not count. Messages that were marked delivered before are no longer in the outbox.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer, or another process has noted another server.
+    /// earlier server does not count. Messages that were marked delivered before are no longer in the outbox. Fails
+    /// with `Unavailable` when Postgres does not answer, or another process has noted another server.
     pub async fn claim_for(&self, sale: SaleId, moved: &[MovedShard]) -> Result<(), Fault> {
         if moved.is_empty() {
             return Ok(());
@@ -198,10 +196,8 @@ impl Ledger {
         Ok(rows.into_iter().collect())
     }
 
-    /// Waits until the running drains of these shards have committed what they have read.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer, or a drain takes too long.
+    /// Waits until the running drains of these shards have committed what they have read. Fails with `Unavailable` when
+    /// Postgres does not answer, or a drain takes too long.
     pub async fn wait_for_drains(&self, sale: SaleId, shards: &[u16]) -> Result<(), Fault> {
         let shards: Vec<i16> = shards.iter().map(|shard| small(*shard)).collect();
         sqlx::query!(

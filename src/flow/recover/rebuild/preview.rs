@@ -22,9 +22,6 @@ const ROUNDS_MAX: u32 = 5;
 type ShardContents = (Option<ShardReading>, BTreeMap<Sku, i64>);
 
 /// The changes that a rebuild of all shards would make; `None` when there is no such sale, or Redis does not hold it.
-///
-/// # Errors
-/// `Unavailable` when either side does not answer.
 pub async fn preview(app: &App, id: SaleId) -> Result<Option<RebuildPreview>, Fault> {
     let Some(sale) = sale_book::find(app, id).await? else {
         return Ok(None);
