@@ -5,13 +5,14 @@ use super::identity::Identity;
 use anyhow::{Context as _, anyhow, bail};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -206,13 +207,13 @@ impl Server {
 
     /// Ends the server as `kill -9` does, and waits for its end.
     pub fn kill(&self) {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = self.child.lock();
         // No error is expected: the process is a child of this one, and an ended child is no error.
         let _ended = child.kill().and_then(|()| child.wait());
     }
 
     fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait()
+        self.child.lock().try_wait()
     }
 }
 

@@ -14,9 +14,10 @@ use crate::ledger::Ledger;
 use chrono::Utc;
 use known::{KnownSales, SaleStanding};
 use moka::future::Cache;
+use parking_lot::RwLock;
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -166,7 +167,7 @@ impl SaleBook {
                 None => return Err(Fault::Unavailable(why)),
             },
         };
-        let mut sales = match &*self.last_live.read().unwrap_or_else(PoisonError::into_inner) {
+        let mut sales = match &*self.last_live.read() {
             Some(live) => live.to_vec(),
             None => return Err(Fault::Unavailable(why)),
         };
@@ -210,7 +211,7 @@ impl SaleBook {
     /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,
     /// so it is a moment old when Postgres goes away.
     fn live_sale(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
-        let live = self.last_live.read().unwrap_or_else(PoisonError::into_inner);
+        let live = self.last_live.read();
         let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
         found.cloned()
     }
@@ -293,7 +294,7 @@ impl SaleBook {
             let sales = self.ledger.live_sales().await?;
             let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
             let before = {
-                let mut last = self.last_live.write().unwrap_or_else(PoisonError::into_inner);
+                let mut last = self.last_live.write();
                 last.replace(Arc::clone(&sales))
             };
             self.note_changed(before, &sales);
@@ -308,7 +309,7 @@ impl SaleBook {
     pub async fn last_live(&self) -> Result<LiveSales, Fault> {
         let read = in_time(LIVE_WAIT, Box::pin(self.live())).await;
         read.or_else(|fault| {
-            let last = self.last_live.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let last = self.last_live.read().clone();
             last.ok_or(fault)
         })
     }

@@ -11,10 +11,10 @@ use crate::flow::App;
 use crate::stock::Stock;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use parking_lot::RwLock;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// The capacity of a bucket, and its refill per second, in cells. A request costs this divided by the rate. So the rate
@@ -94,13 +94,13 @@ impl Gate {
 
     /// The settings in force.
     pub fn settings(&self) -> GuardSettings {
-        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+        *self.settings.read()
     }
 
     /// The stages that may pick anybody.
     pub fn stages(&self) -> GuardStages {
         if self.is_staged.load(Ordering::Relaxed) {
-            *self.stages.read().unwrap_or_else(PoisonError::into_inner)
+            *self.stages.read()
         } else {
             GuardStages::default()
         }
@@ -109,10 +109,10 @@ impl Gate {
     /// Puts settings and stages in force.
     pub fn follow(&self, settings: GuardSettings, stages: GuardStages) {
         let stages = stages.in_force();
-        *self.stages.write().unwrap_or_else(PoisonError::into_inner) = stages;
+        *self.stages.write() = stages;
         self.is_staged
             .store(stages != GuardStages::default(), Ordering::Relaxed);
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.settings.write() = settings;
         self.address_rate.store(settings.address_rate, Ordering::Relaxed);
         self.account_rate.store(settings.account_rate, Ordering::Relaxed);
         self.shared_rate.store(settings.shared_rate, Ordering::Relaxed);

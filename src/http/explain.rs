@@ -3,6 +3,7 @@
 
 use crate::http::openapi::schemas::{Schemas, elements};
 use crate::http::problem::Problem;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use serde_path_to_error::{Error, Segment};
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 /// Parses a JSON object.
 pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Result<T, Problem> {
@@ -46,7 +47,7 @@ pub fn parse_query<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> R
 /// The schema of a type. It is made once: any client may send wrong bodies as often as it likes.
 fn schema_of<T: JsonSchema + 'static>() -> Arc<Value> {
     static MADE: LazyLock<Mutex<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(Mutex::default);
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = MADE.lock();
     let schema = made.entry(TypeId::of::<T>());
     Arc::clone(schema.or_insert_with(|| Arc::new(Schemas::alone::<T>())))
 }

@@ -2,9 +2,10 @@
 
 use crate::config::ConnectionLimits;
 use crate::guard::address::{Client, NETWORK_CLIENTS, Network};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub(super) struct Places {
     limits: ConnectionLimits,
@@ -63,7 +64,7 @@ impl Places {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         // No step under this lock can leave the counts half changed.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 
     /// Takes a place for a connection of this client. A proxy's connection has no client.

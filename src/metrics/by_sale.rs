@@ -1,9 +1,10 @@
 //! A gauge for each live sale. All values are replaced at once, so the series of a sale that is over disappears.
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +16,7 @@ impl BySale {
     }
 
     fn values(&self) -> MutexGuard<'_, BTreeMap<String, i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -14,11 +14,12 @@ use super::server::ServerConnection;
 use super::{CALL_MAX, CONNECT_MAX};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::{RwLock, RwLockReadGuard};
 use rand::seq::SliceRandom as _;
 use redis::cluster_routing::Slot;
 use redis::{Arg, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -202,7 +203,7 @@ impl Cluster {
             owners.insert(slot, Arc::clone(&node));
             nodes.entry(place.clone()).or_insert(node);
         }
-        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Map { view, owners, nodes };
+        *self.map.write() = Map { view, owners, nodes };
         self.known.notify_waiters();
         Ok(())
     }
@@ -227,7 +228,7 @@ impl Cluster {
 
     fn map(&self) -> RwLockReadGuard<'_, Map> {
         // The map is replaced in one step, so it is consistent also after a panic.
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+        self.map.read()
     }
 
     /// The node at this place, as a redirect or a view names it.
@@ -236,7 +237,7 @@ impl Cluster {
             return Ok(Arc::clone(node));
         }
         let node = self.node(place)?;
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         Ok(Arc::clone(map.nodes.entry(place.clone()).or_insert(node)))
     }
 

@@ -21,12 +21,13 @@ use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::server::Server;
+use parking_lot::{Mutex, MutexGuard};
 use redis::aio::MultiplexedConnection;
 use redis::cluster_routing::Slot;
 use redis::{Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -185,7 +186,7 @@ impl Primaries {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         // The value is replaced in one step, so it is consistent also after a panic.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

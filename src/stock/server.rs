@@ -1,9 +1,10 @@
 //! The connection to one Redis server, shared by all callers. It reconnects by itself.
 
 use super::{CALL_MAX, CONNECT_MAX};
+use parking_lot::RwLock;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The shortest time between two connections that the server refuses.
@@ -29,7 +30,7 @@ impl ServerConnection {
 
     fn connection(&self) -> ConnectionManager {
         // The value is replaced in one step, so it is consistent also after a panic.
-        let now = self.0.now.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.0.now.read();
         now.0.clone()
     }
 
@@ -41,7 +42,7 @@ impl ServerConnection {
                 || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
         };
         if answer.as_ref().is_err_and(is_refusal) {
-            let mut now = self.0.now.write().unwrap_or_else(PoisonError::into_inner);
+            let mut now = self.0.now.write();
             if now.1.elapsed() > AGAIN {
                 *now = (connect(&self.0.client)?, Instant::now());
             }

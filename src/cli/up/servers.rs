@@ -2,8 +2,8 @@
 
 use crate::embedded::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use anyhow::anyhow;
+use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ impl Watch {
             thread::sleep(WATCH_EVERY);
         };
         tracing::error!("a server ended by itself; stopping");
-        *self.death.lock().unwrap_or_else(PoisonError::into_inner) = Some(death);
+        *self.death.lock() = Some(death);
         stop.cancel();
         let deadline = Instant::now() + END_LIMIT;
         while !self.finished.is_cancelled() {
@@ -95,6 +95,6 @@ impl Watch {
     }
 
     pub(super) fn into_death(self) -> Option<String> {
-        self.death.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.death.into_inner()
     }
 }

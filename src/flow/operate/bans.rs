@@ -17,8 +17,8 @@ use crate::stock::keys::ShardKey;
 use chrono::Utc;
 use futures_util::future::try_join_all;
 use moka::future::Cache;
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -103,7 +103,7 @@ impl Bans {
 
     /// Whether a token of this account that was issued then is refused.
     pub fn have_ended(&self, user: &UserId, issued_at: Option<i64>) -> bool {
-        let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.heard.read();
         let ended = heard.ended.get(user);
         ended.is_some_and(|ended| ended.has_ended(issued_at, Utc::now()))
     }
@@ -113,13 +113,13 @@ impl Bans {
 pub async fn learn(app: &App) -> Result<usize, Fault> {
     let mut learned = 0;
     loop {
-        let change = app.bans.heard.read().unwrap_or_else(PoisonError::into_inner).change;
+        let change = app.bans.heard.read().change;
         let decisions = app.ledger.bans_since(change, PAGE_MAX).await?;
         let Some(last) = decisions.last().map(|ban| ban.change) else {
             return Ok(learned);
         };
         learned += decisions.len();
-        let mut heard = app.bans.heard.write().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = app.bans.heard.write();
         heard.change = last;
         heard.note(decisions);
     }

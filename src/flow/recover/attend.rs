@@ -26,7 +26,7 @@ use crate::stock::record::ShardRecord;
 use chrono::Utc;
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Attempts at a rebuild that an operator asked for, and the time between them. Workers may hold the same shards.
@@ -56,7 +56,7 @@ pub async fn reconcile_all(app: &App) -> Result<usize, Fault> {
     let sales: Vec<&Arc<Sale>> = sales.iter().filter(|sale| has_keys(sale)).collect();
     rest_when_quiet(app, &sales, &mut totals).await;
     let live: HashSet<SaleId> = sales.iter().map(|sale| sale.id).collect();
-    let mut resting = app.permits.resting.write().unwrap_or_else(PoisonError::into_inner);
+    let mut resting = app.permits.resting.write();
     resting.retain(|sale| live.contains(sale));
     let awake = sales.iter().filter(|sale| !resting.contains(&sale.id));
     let awake: HashMap<SaleId, u16> = awake.map(|sale| (sale.id, sale.shards)).collect();

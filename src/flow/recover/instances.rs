@@ -10,10 +10,10 @@ use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::stock::instances::InstanceNote;
 use crate::stock::keys::ShardKey;
+use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 use std::hash::{Hash, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -137,7 +137,7 @@ impl Instances {
 
     /// The hashes of the other instances like this; `None` if it is not known which ones live.
     fn others(&self, is_like: impl Fn(&Other) -> bool) -> Option<Vec<u64>> {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.read();
         let others = others.as_ref().filter(|others| others.asked.elapsed() < COUNTS)?;
         let like = others.live.iter().filter(|it| is_like(it));
         Some(like.map(|it| it.hash).collect())
@@ -187,7 +187,7 @@ pub async fn note(app: &App) -> Result<(), Fault> {
     app.permits
         .note_sightings(notes.iter().flat_map(|note| &note.sightings));
     let live = notes.iter().map(Other::from).collect();
-    let mut others = instances.others.write().unwrap_or_else(PoisonError::into_inner);
+    let mut others = instances.others.write();
     *others = Some(Others { asked, live });
     Ok(())
 }

@@ -12,11 +12,12 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use moka::future::Cache;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use state::State;
 pub use state::{Finding, ShardCounts};
 pub(super) use state::{HOLDS, Held, MARKED};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(in crate::flow) use superseded::{check_server, superseded};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -58,7 +59,7 @@ impl Default for Permits {
 impl Permits {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // The state is consistent at every moment, also after a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The lock of the task that reconciles a sale.
@@ -68,14 +69,14 @@ impl Permits {
 
     /// Whether a sale rests. Its shards are as the sale left them, unless their server has changed.
     pub(in crate::flow) fn is_resting(&self, sale: SaleId) -> bool {
-        let resting = self.resting.read().unwrap_or_else(PoisonError::into_inner);
+        let resting = self.resting.read();
         resting.contains(&sale)
     }
 
     /// Notes that a sale is needed. A resting sale is reconciled if its server has changed, and gets permits again.
     pub(in crate::flow) fn need(&self, sale: SaleId) {
         let rested = self.is_resting(sale) && {
-            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            let mut resting = self.resting.write();
             resting.remove(&sale)
         };
         if let Some(needed) = self.state().needed.get_mut(&sale) {
@@ -90,7 +91,7 @@ impl Permits {
     pub(super) fn rest(&self, sale: &Sale) {
         let mut state = self.state();
         if state.is_quiet(sale) {
-            let mut resting = self.resting.write().unwrap_or_else(PoisonError::into_inner);
+            let mut resting = self.resting.write();
             resting.insert(sale.id);
             state.needed.remove(&sale.id);
         }

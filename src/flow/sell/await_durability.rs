@@ -13,9 +13,10 @@ use crate::domain::server::ReplicationId;
 use crate::flow::App;
 use crate::ledger::news::Notification;
 use crate::stock::keys::ShardKey;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
@@ -131,7 +132,7 @@ impl Arrivals {
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<OrderId, Vec<oneshot::Sender<Accepted>>>> {
         // No step under this lock can leave the map half changed.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

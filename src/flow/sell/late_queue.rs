@@ -3,8 +3,8 @@
 
 use crate::stock::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Requests that wait for one item. Further ones ask the script.
@@ -55,7 +55,7 @@ impl LateQueue {
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         // No step under this lock can leave the list half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

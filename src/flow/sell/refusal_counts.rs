@@ -7,9 +7,9 @@ use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::SaleId;
 use crate::flow::App;
 use crate::flow::sale_book::{ADD_MAX, in_time};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 /// Sales and layers that are counted at once. Only requests for invented sales can reach this; further ones are not
 /// counted.
@@ -26,7 +26,7 @@ impl RefusalCounts {
     /// Counts one request for this sale that a guard refuses or would refuse.
     pub fn count(&self, sale: SaleId, layer: Layer, effect: Effect) {
         let key = (sale, layer, effect);
-        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.read();
         if let Some(count) = counts.get(&key) {
             // The read lock keeps the counts from being taken away meanwhile.
             count.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl RefusalCounts {
     }
 
     fn alone(&self) -> RwLockWriteGuard<'_, HashMap<Key, AtomicU64>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     fn take(&self) -> HashMap<Key, u32> {

@@ -18,10 +18,11 @@ use crate::flow::sell::shortage::{Desk, Turn};
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -75,7 +76,7 @@ impl LateRequests {
         let empty = || Ok::<_, Infallible>(Arc::new(Mutex::new((Window::new(), Instant::now()))));
         let Ok(counted) = self.accounts.get_or_insert_with(&key, empty);
         self.is_used.store(true, Ordering::Relaxed);
-        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = counted.lock();
         counted.1 = Instant::now();
         let member = request.order.window_member();
         count(&mut counted.0, &request.sale.purchase_rate, member, standing)
@@ -89,7 +90,7 @@ impl LateRequests {
         let Some(counted) = self.accounts.get(&(request.sale.id, request.user.clone())) else {
             return false;
         };
-        let counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = counted.lock();
         let (window, last) = &*counted;
         let (rate, member) = (&request.sale.purchase_rate, request.order.window_member());
         let is_over = Millis::try_from(last.elapsed().as_millis()).is_ok_and(|age| age >= rate.window_ms);

@@ -18,8 +18,8 @@ use crate::domain::ids::SaleId;
 use crate::flow::App;
 use crate::flow::sale_book::{ADD_MAX, in_time};
 use crate::ledger::fairness::{AddressUnits, Buyer};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -187,7 +187,7 @@ impl Fairness {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Gain {

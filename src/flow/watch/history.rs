@@ -15,8 +15,8 @@ use crate::flow::App;
 use crate::flow::sale_book::{ADD_MAX, clock, in_time};
 use crate::flow::watch::pulse::{AnswerCounts, quantiles};
 use chrono::{DateTime, Utc};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 /// Sales that are counted at once. Further ones are not counted.
@@ -30,10 +30,10 @@ impl History {
     /// Counts the answer to a purchase of an existing sale. `took` is how long the answer took, if the request was
     /// examined.
     pub fn count(&self, sale: SaleId, answer: &'static str, took: Option<Duration>) {
-        let sales = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let sales = self.0.read();
         if let Some(counts) = sales.get(&sale) {
             // The read lock keeps the counts from being taken away meanwhile.
-            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = counts.lock();
             return counts.count(answer, took);
         }
         drop(sales);
@@ -43,13 +43,13 @@ impl History {
     }
 
     fn alone(&self) -> RwLockWriteGuard<'_, HashMap<SaleId, Mutex<AnswerCounts>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     /// The counts of each sale, in one order, so that two processes do not wait for each other.
     fn take(&self) -> Vec<(SaleId, AnswerCounts)> {
         let counted = std::mem::take(&mut *self.alone());
-        let counts = |it: Mutex<AnswerCounts>| it.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let counts = |it: Mutex<AnswerCounts>| it.into_inner();
         let mut counted: Vec<_> = counted.into_iter().map(|(sale, it)| (sale, counts(it))).collect();
         counted.sort_by_key(|(sale, _)| sale.0);
         counted
@@ -60,7 +60,7 @@ impl History {
         for (sale, counts) in counted {
             if sales.len() < COUNTED_MAX || sales.contains_key(&sale) {
                 let now = sales.entry(sale).or_default();
-                now.get_mut().unwrap_or_else(PoisonError::into_inner).add(&counts);
+                now.get_mut().add(&counts);
             }
         }
     }

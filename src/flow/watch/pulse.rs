@@ -10,9 +10,9 @@ use crate::flow::App;
 use crate::flow::sale_book::{in_time, whole};
 use chrono::Utc;
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
@@ -115,7 +115,7 @@ impl Counting {
     }
 
     fn answer_counts(&self) -> MutexGuard<'_, AnswerCounts> {
-        self.answer_counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answer_counts.lock()
     }
 
     fn counts(&self) -> Counts {
@@ -134,7 +134,7 @@ impl Pulse {
         if self.counted.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
+        let sales = self.sales.read();
         let Some(counting) = sales.get(&sale) else { return };
         counting.answer_counts().count(answer, took);
     }
@@ -155,7 +155,7 @@ impl Pulse {
     /// The counts of each sale, and for how long they were counted. The order is fixed, so that two processes do not
     /// wait for each other.
     fn counted(&self) -> Vec<(SaleId, Duration, Counts)> {
-        let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
+        let sales = self.sales.read();
         let all = sales
             .iter()
             .map(|(sale, counting)| (*sale, counting.began.elapsed(), counting.counts()));
@@ -166,7 +166,7 @@ impl Pulse {
 
     /// This instance's own counts of a sale.
     fn own(&self, sale: SaleId, name: &str) -> Option<InstanceReport> {
-        let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
+        let sales = self.sales.read();
         let counting = sales.get(&sale)?;
         Some(InstanceReport {
             id: self.instance,
@@ -179,7 +179,7 @@ impl Pulse {
 
     fn alone(&self) -> RwLockWriteGuard<'_, HashMap<SaleId, Counting>> {
         // No step under this lock can leave the map half changed.
-        self.sales.write().unwrap_or_else(PoisonError::into_inner)
+        self.sales.write()
     }
 }
 

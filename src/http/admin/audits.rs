@@ -16,11 +16,12 @@ use actix_web::HttpResponse;
 use actix_web::web::Data;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{Mutex as Turn, Semaphore};
 
 pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/audit", handler!(audit), |it| {
@@ -88,7 +89,7 @@ impl Audits {
     where
         F: Future<Output = Counted> + Send + 'static,
     {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         // Removes the sales that have neither a running nor a waiting audit.
         queues.retain(|_, queue| Arc::strong_count(&queue.turn) > 1);
         let queue = queues.entry(sale).or_default();
@@ -115,7 +116,7 @@ impl Audits {
 
 /// Requests from now on wait for another audit than the one that begins.
 fn forget_next(queues: &Mutex<HashMap<SaleId, AuditQueue>>, sale: SaleId) {
-    let mut queues = queues.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queues = queues.lock();
     if let Some(queue) = queues.get_mut(&sale) {
         queue.next = None;
     }

@@ -19,10 +19,11 @@ use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Data};
 use chrono::Utc;
 use futures_util::stream::{StreamExt as _, once, unfold};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -111,7 +112,7 @@ struct Viewer {
 }
 
 fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+    what.lock()
 }
 
 async fn follow(api: Data<Api>, operator: Operator, SalePath(id): SalePath) -> Result<HttpResponse, Problem> {

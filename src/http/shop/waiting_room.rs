@@ -19,11 +19,12 @@ use actix_web::http::header::{CacheControl, CacheDirective};
 use actix_web::web::{Bytes, Data};
 use chrono::{DateTime, Utc};
 use futures_util::stream::unfold;
+use parking_lot::{Mutex, MutexGuard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -210,7 +211,7 @@ struct Seat(Arc<Followers>, (SaleId, UserId));
 impl Followers {
     fn seats(&self) -> MutexGuard<'_, HashMap<(SaleId, UserId), usize>> {
         // No step under this lock can leave the map half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn take(self: &Arc<Self>, sale: SaleId, user: &UserId) -> Option<Seat> {
