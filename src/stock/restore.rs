@@ -43,12 +43,9 @@ const STEP: usize = 1000;
 impl Stock {
     /// Begins a shard's `next` generation, if the shard has the epoch `epoch`, and no events but those of an epoch
     /// before `known`, the ledger's. Deletes its transfers and fences, which the rebuild accounts for. Marks it as
-    /// loading until [`Stock::end_restore`]. Returns whether events were lost or are discarded: shoppers may have orders
-    /// that the ledger does not know.
-    ///
-    /// # Errors
-    /// `Unavailable` when the shard has changed since it was read. After another fault, the shard is loading, or as it
-    /// was.
+    /// loading until [`Stock::end_restore`]. Returns whether events were lost or are discarded: shoppers may have
+    /// orders that the ledger does not know. Fails with `Unavailable` when the shard has changed since it was read.
+    /// After another fault, the shard is loading, or as it was.
     pub async fn begin_restore(
         &self,
         sale: &Sale,
@@ -82,11 +79,9 @@ impl Stock {
 
     /// Removes every shopper's row from these shards of a sale. A shard with an epoch is being rebuilt to it; a shard
     /// without one leaves Redis. Scans all keys of the shards' servers once, in small steps, so that no other call
-    /// waits.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made again. `Newer` when
-    /// a newer version of the program has written a row of a shard that is being rebuilt; other rows may be gone.
+    /// waits. Fails with `Unavailable` when Redis does not answer, or a shard has changed; the same call may be made
+    /// again. `Newer` when a newer version of the program has written a row of a shard that is being rebuilt; other
+    /// rows may be gone.
     pub async fn forget_buyers(&self, shards: &[(ShardKey, Option<i64>)]) -> Result<(), Fault> {
         let keys: Vec<ShardKey> = shards.iter().map(|(shard, _)| *shard).collect();
         let mut servers: HashMap<Server, Vec<(ShardKey, Option<i64>)>> = HashMap::new();
@@ -145,11 +140,9 @@ impl Stock {
         }
     }
 
-    /// Writes shoppers' rows on a shard that is being rebuilt to `epoch`.
-    ///
-    /// # Errors
-    /// `Unavailable` when the shard has changed; `Newer` when a newer version of the program has written one of the
-    /// rows. Then no row is written. After another fault, the rows may be missing.
+    /// Writes shoppers' rows on a shard that is being rebuilt to `epoch`. Fails with `Unavailable` when the shard has
+    /// changed; `Newer` when a newer version of the program has written one of the rows. Then no row is written. After
+    /// another fault, the rows may be missing.
     pub async fn restore_buyers(
         &self,
         shard: ShardKey,
@@ -170,11 +163,8 @@ impl Stock {
     }
 
     /// Writes a shard's units and the sale's state; the shard still has no permit. The units include those of the
-    /// transfers and restocks in `applied`, which the shard does not add again.
-    ///
-    /// # Errors
-    /// `Unavailable` when the shard has changed. After another fault, the shard is loading, or rebuilt without a
-    /// permit.
+    /// transfers and restocks in `applied`, which the shard does not add again. Fails with `Unavailable` when the shard
+    /// has changed. After another fault, the shard is loading, or rebuilt without a permit.
     pub async fn end_restore(
         &self,
         sale: &Sale,
@@ -254,10 +244,8 @@ impl Stock {
         self.stream(shard).await.map(|stream| stream.last)
     }
 
-    /// A shard's stream, as of one moment.
-    ///
-    /// # Errors
-    /// `Unavailable` when Redis does not answer or the stream is missing; `Bug` when the key holds another type.
+    /// A shard's stream, as of one moment. Fails with `Unavailable` when Redis does not answer or the stream is
+    /// missing; `Bug` when the key holds another type.
     pub async fn stream(&self, shard: ShardKey) -> Result<Stream, Fault> {
         let mut command = redis::cmd("XINFO");
         command.arg("STREAM").arg(shard.events());
@@ -279,9 +267,7 @@ impl Stock {
     }
 
     /// Reads the next shoppers of shards that are on one server, and the cursor to go on from. Cursor 0 is the start
-    /// and the end. A damaged row is left out. Each call is a small step, so that no other call waits.
-    ///
-    /// # Errors
+    /// and the end. A damaged row is left out. Each call is a small step, so that no other call waits. Fails with
     /// `Newer` when a newer version of the program has written one of the rows.
     pub async fn buyers(&self, shards: &[ShardKey], at: u64) -> Result<(u64, Vec<Buyer>), Fault> {
         let Some(any) = shards.first() else {

@@ -122,10 +122,7 @@ async fn rest_when_quiet(app: &App, sales: &[&Arc<Sale>], totals: &mut RunTotals
     }
 }
 
-/// Lets a sale sell at once after it was loaded or has rested.
-///
-/// # Errors
-/// A fault leaves the sale to the next reconcile round.
+/// Lets a sale sell at once after it was loaded or has rested. A fault leaves the sale to the next reconcile round.
 pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     if !sale.is_in_stock() {
         return Ok(());
@@ -144,10 +141,8 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
 }
 
 /// Rebuilds all shards of a sale for an operator, whether they have lost anything or not; the sale may be open. `None`
-/// when there is no such sale, or Redis does not hold it.
-///
-/// # Errors
-/// A fault leaves shards that do not sell until a reconcile round has rebuilt them.
+/// when there is no such sale, or Redis does not hold it. A fault leaves shards that do not sell until a reconcile
+/// round has rebuilt them.
 pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Fault> {
     let Some(sale) = app.sales.fresh(id).await?.filter(|sale| has_keys(sale)) else {
         return Ok(None);

@@ -66,9 +66,7 @@ fn gap(stream: &Stream, epoch: i64, standing: &ShardStanding) -> Option<Position
 
 /// Whether the ledger has lost events of these shards. Then it may lack orders that no stream announces. Their shards
 /// are marked unverified, so that the orders come back even where no shopper buys. A loading shard is rebuilt anyway.
-///
-/// # Errors
-/// `Unavailable` when a shard or the ledger cannot be read.
+/// Fails with `Unavailable` when a shard or the ledger cannot be read.
 pub(in crate::flow) async fn is_any(app: &App, sale: &Sale, shards: &[u16]) -> Result<bool, Fault> {
     let mut gaps = find(app, sale, shards).await?;
     if !gaps.values().all(|gap| gap.is_proven) {
@@ -130,11 +128,8 @@ struct FromRows {
 }
 
 /// Brings the orders of gaps back into the ledger; returns the shards that had a gap, which are unverified now. Units
-/// that one shard got back may have been sold again on another. So the orders that ended go first, over the whole
-/// sale. Shards that cannot be read are left out of that first step.
-///
-/// # Errors
-/// A fault leaves some of the gaps.
+/// that one shard got back may have been sold again on another. So the orders that ended go first, over the whole sale.
+/// Shards that cannot be read are left out of that first step. A fault leaves some of the gaps.
 pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> Result<Vec<u16>, Fault> {
     let gaps = find(app, sale, shards).await?;
     if gaps.is_empty() {

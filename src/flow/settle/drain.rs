@@ -108,10 +108,7 @@ impl Drains {
     }
 }
 
-/// Drains the next batch of one shard.
-///
-/// # Errors
-/// A fault leaves the batch for the next run; no event is stored twice.
+/// Drains the next batch of one shard. A fault leaves the batch for the next run; no event is stored twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
     let complete = app.drains.of(ShardKey::new(sale.id, shard)).await;
     let Ok(mut complete) = complete.try_lock() else {
@@ -120,10 +117,8 @@ pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutc
     drain_claimed(app, sale, shard, &mut complete).await
 }
 
-/// Drains every shard of a lane that has events; returns how many orders were new.
-///
-/// # Errors
-/// The first fault; the other shards are drained all the same.
+/// Drains every shard of a lane that has events; returns how many orders were new. Fails with the first fault; the
+/// other shards are drained all the same.
 pub async fn drain_lane(app: &App, lane: Lane) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     let mut shards = Vec::new();
@@ -185,10 +180,7 @@ async fn drain_shard(app: &App, sale: &Sale, shard: u16, batches_max: usize) -> 
 }
 
 /// Waits, until `deadline`, for the ledger to store what these shards have written by now, and helps to drain them.
-/// Returns `false` when the deadline passes first.
-///
-/// # Errors
-/// After a fault, the events may be in the ledger or not.
+/// Returns `false` when the deadline passes first. After a fault, the events may be in the ledger or not.
 pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Instant) -> Result<bool, Fault> {
     let asked = Instant::now();
     let keys: Vec<ShardKey> = shards.iter().map(|shard| ShardKey::new(sale.id, *shard)).collect();

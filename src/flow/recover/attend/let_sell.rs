@@ -16,10 +16,7 @@ use std::time::Instant;
 
 /// Delivers the bans and the state that they missed to intact shards of this server, and gives the shards permits.
 /// Their other messages become due at once. The check that found them intact began at `checked`. Returns how many they
-/// were.
-///
-/// # Errors
-/// A fault leaves some of them without a permit.
+/// were. A fault leaves some of them without a permit.
 pub(super) async fn let_sell(
     app: &App,
     sale: &Arc<Sale>,

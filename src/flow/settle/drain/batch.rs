@@ -108,10 +108,7 @@ impl ShardDrain<'_> {
     }
 
     /// Leaves out the events behind a gap: none of them is drained before a recovery has brought the gap's orders back
-    /// into the ledger. Returns whether there is a gap.
-    ///
-    /// # Errors
-    /// `Unavailable` when no event is left.
+    /// into the ledger. Returns whether there is a gap. Fails with `Unavailable` when no event is left.
     async fn leave_gap(&self, claim: &DrainClaim, events: &mut Vec<Event>) -> Result<bool, Fault> {
         let Self { app, sale, key, .. } = *self;
         let follow = sequence::follow(app, sale, key, (claim.position, claim.epoch), events).await?;
@@ -146,10 +143,7 @@ async fn read_batch(app: &App, sale: &Sale, key: ShardKey) -> Result<Batch, Faul
 }
 
 /// Leaves out an event of a newer version, and all events after it: they wait for a worker of that version. Returns
-/// whether there is one.
-///
-/// # Errors
-/// `Newer` when no event is left.
+/// whether there is one. Fails with `Newer` when no event is left.
 fn leave_newer(sale: &Sale, shard: u16, claim: &DrainClaim, events: &mut Vec<Event>) -> Result<bool, Fault> {
     // A newer worker has taken these events in, and has not trimmed them yet.
     events.retain(|event| event.newer().is_none() || event.position > claim.position);
