@@ -264,7 +264,7 @@ mod tests {
             renews: true,
         });
         let mut live: Vec<Other> = live.collect();
-        let note = |asked, live| *instances.others.write().unwrap() = Some(Others { asked, live });
+        let note = |asked, live| *instances.others.write() = Some(Others { asked, live });
         note(Instant::now(), live.clone());
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
