@@ -20,11 +20,14 @@ const SCENARIO = 'open_pages';
 const RATE = whole('RATE', 2000, 1, 1000000);
 const DURATION = seconds('DURATION', '30s', 10, 3600);
 const PAGES = whole('PAGES', 100, 1, 10000);
+// Pages and browser open before the crowd comes: all of them at once keep the processors busy for some seconds.
+const OPENING_SECONDS = 10;
+const OPEN_SECONDS = OPENING_SECONDS + DURATION;
 const PLANNED = RATE * DURATION;
 const STOCK = whole('STOCK', Math.ceil(PLANNED / 5), 1, 1000000000);
 const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
-const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
+const VUS = whole('VUS', Math.min(500, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
 const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
 const PER_USER_LIMIT = 2;
@@ -35,7 +38,7 @@ const POLL_SECONDS = 3;
 const AGE_MAX_MS = 8000;
 // The console gets a sample about once a second.
 const SAMPLE_PAUSE_MAX_MS = 5000;
-const SAMPLES_MIN = Math.floor(DURATION / 2);
+const SAMPLES_MIN = Math.floor(OPEN_SECONDS / 2);
 const SIGN_IN_SECONDS_MAX = 20;
 
 const pageAge = new Trend('page_age');
@@ -49,15 +52,15 @@ const isLive = new Rate('console_live');
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: steady('purchase', DURATION, RATE, VUS, VUS_MAX),
-    pages: { executor: 'constant-vus', exec: 'visit', vus: PAGES, duration: `${DURATION}s` },
-    operator: steady('say', DURATION, 1, 2, 10),
+    [SCENARIO]: { ...steady('purchase', DURATION, RATE, VUS, VUS_MAX), startTime: `${OPENING_SECONDS}s` },
+    pages: { executor: 'constant-vus', exec: 'visit', vus: PAGES, duration: `${OPEN_SECONDS}s` },
+    operator: steady('say', OPEN_SECONDS, 1, 2, 10),
     console: {
       executor: 'per-vu-iterations',
       exec: 'follow',
       vus: 1,
       iterations: 1,
-      maxDuration: `${DURATION + SIGN_IN_SECONDS_MAX}s`,
+      maxDuration: `${OPEN_SECONDS + SIGN_IN_SECONDS_MAX}s`,
       options: { browser: { type: 'chromium' } },
     },
   },
@@ -162,7 +165,7 @@ const IS_LIVE = "() => document.querySelector('#view.is-old') === null";
 
 /** @param {RunSale} sale */
 export async function follow({ id: saleId }) {
-  const ends = Date.now() + DURATION * 1000;
+  const ends = Date.now() + OPEN_SECONDS * 1000;
   const page = await browser.newPage();
   try {
     await page.goto(`${BASE_URLS[0]}/console/sales/${saleId}`);
