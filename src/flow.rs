@@ -63,6 +63,8 @@ pub struct App {
     pub lines: Arc<sell::waiting_room::Lines>,
     /// Drains of this process, by shard.
     pub drains: Arc<settle::drain::Drains>,
+    /// Payments of this process that are decided together.
+    pub payment_groups: Arc<settle::pay::PaymentGroups>,
     /// Wakes the job `release`.
     pub releases_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
@@ -106,6 +108,7 @@ impl App {
             glances: Arc::default(),
             lines: Arc::default(),
             drains: Arc::default(),
+            payment_groups: Arc::default(),
             releases_wanted: Arc::default(),
             permits: Arc::default(),
             instances: Arc::default(),

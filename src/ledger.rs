@@ -361,6 +361,15 @@ fn is_locked(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code == "55P03")
 }
 
+/// The result of a statement; `None` if it gave up as in [`is_locked`].
+fn unless_locked<T>(result: Result<T, sqlx::Error>) -> Result<Option<T>, Fault> {
+    match result {
+        Ok(it) => Ok(Some(it)),
+        Err(error) if is_locked(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Limits how long a transaction waits for a lock. A rebuild locks its shard for long, and the caller goes on with
 /// other shards meanwhile.
 async fn be_brief(tx: &mut Tx) -> Result<(), Fault> {

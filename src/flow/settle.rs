@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod dead_letters;
 pub mod drain;
 pub mod expire;
+pub mod groups;
 pub mod order;
 pub mod pay;
 pub mod release;

@@ -48,44 +48,38 @@ pub struct OutgoingBatch {
     pub unreadable: u64,
 }
 
-/// Writes one message; returns its number.
-pub(super) async fn send(
-    tx: &mut PgConnection,
-    sale: SaleId,
-    shard: u16,
-    message: &Message,
-) -> Result<i64, sqlx::Error> {
-    let message = serde_json::to_value(message).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    let sent = sqlx::query_scalar!(
-        "insert into outbox (sale_id, shard, message) values ($1, $2, $3) returning outbox_id",
-        sale.0,
-        small(shard),
-        message
-    );
-    sent.fetch_one(tx).instrument(step("write message")).await
-}
-
-pub(super) async fn send_all(
+/// Writes messages; returns their numbers, in the same order.
+pub(super) async fn send_each(
     tx: &mut PgConnection,
     sale: SaleId,
     messages: &[(u16, Message)],
-) -> Result<(), sqlx::Error> {
+) -> Result<Vec<i64>, sqlx::Error> {
     let shards: Vec<i16> = messages.iter().map(|(shard, _)| small(*shard)).collect();
     let bodies: Result<Vec<_>, _> = messages
         .iter()
         .map(|(_, message)| serde_json::to_value(message))
         .collect();
     let bodies = bodies.map_err(|error| sqlx::Error::Encode(error.into()))?;
-    sqlx::query!(
-        "insert into outbox (sale_id, shard, message) select $1, * from unnest($2::int2[], $3::jsonb[])",
+    let sent = sqlx::query_scalar!(
+        "insert into outbox (sale_id, shard, message) select $1, * from unnest($2::int2[], $3::jsonb[]) \
+         returning outbox_id",
         sale.0,
         &shards,
         &bodies
-    )
-    .execute(tx)
-    .instrument(step("write messages"))
-    .await?;
-    Ok(())
+    );
+    let mut numbers = sent.fetch_all(tx).instrument(step("write messages")).await?;
+    // Postgres numbers the rows in the order of the arrays.
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// [`send_each`] for callers that leave the delivery to the job `release`.
+pub(super) async fn send_all(
+    tx: &mut PgConnection,
+    sale: SaleId,
+    messages: &[(u16, Message)],
+) -> Result<(), sqlx::Error> {
+    send_each(tx, sale, messages).await.map(drop)
 }
 
 /// A sale's undelivered messages with their shards, oldest first.

@@ -1,17 +1,20 @@
 //! Payments: each recorded once for ever. The order, its units, the payment and the message to the stock change in one
-//! transaction. A crash before its commit leaves nothing, and the payment is settled later.
+//! transaction. Payments of one sale that come at the same time share one. A crash before its commit leaves nothing, and
+//! the payments are settled later.
 
-use super::order::{Decided, Row, resolve, select_orders};
-use super::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, is_locked, step, unsigned};
+use super::order::{Decided, resolve, select_orders};
+use super::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, step, unless_locked, unsigned};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
 use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
-use crate::domain::time::from_millis;
 use chrono::{DateTime, Utc};
-use std::collections::HashSet;
+use sqlx::PgConnection;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ptr;
 use tracing::Instrument as _;
+use uuid::Uuid;
 
 /// The outcome of settling a payment.
 #[derive(Debug, Clone)]
@@ -63,47 +66,26 @@ impl Recorded {
 }
 
 impl Ledger {
-    /// Settles a payment that has just arrived, if the ledger has its order. Fails with `Unavailable` when Postgres
-    /// does not answer: the provider must send it again.
-    pub async fn settle_payment(&self, payment: &Payment) -> Result<Settlement, Fault> {
-        let sale = payment.order().map(|order| order.sale_number());
+    /// Settles payments of one sale that have just arrived, as far as the ledger has their orders. Either all of them are
+    /// committed, or none.
+    ///
+    /// # Errors
+    /// `Unavailable` when Postgres does not answer: the provider must send them again.
+    pub async fn settle_payments(&self, payments: &[Payment]) -> Result<Vec<Settlement>, Fault> {
+        let sale = payments
+            .iter()
+            .find_map(Payment::order)
+            .map(|order| order.sale_number());
+        let locked = vec![Settlement::Locked; payments.len()];
         let Some(mut tx) = begin_unless_locked(&self.payments, &self.locked_sales, sale).await? else {
-            return Ok(Settlement::Locked);
+            return Ok(locked);
         };
-        if known(&mut tx, payment).await? {
-            return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
-        }
-        let decision = match decide(&mut tx, payment).await? {
-            Ok(decision) => decision,
-            Err(undecided) => {
-                if let (Settlement::Locked, Some(sale)) = (&undecided, sale) {
-                    self.locked_sales.note(sale);
-                }
-                return Ok(undecided);
-            }
+        let Some(settled) = settle(&mut tx, payments).await? else {
+            sale.into_iter().for_each(|sale| self.locked_sales.note(sale));
+            return Ok(locked);
         };
-        let recorded = sqlx::query!(
-            "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
-             matched_order_id, settled_at) values ($1, $2, $3, $4, $5, $6, $7, $8, now()) on conflict do nothing",
-            payment.payment_id,
-            payment.webhook_id,
-            payment.order_id,
-            payment.amount_minor,
-            payment.currency,
-            decision.outcome.as_str(),
-            decision.reason,
-            decision.order.map(|order| order.0)
-        )
-        .execute(&mut *tx)
-        .instrument(step("insert payment"))
-        .await?;
-        if recorded.rows_affected() == 0 {
-            // The same payment arrived twice at once. The other transaction has settled it, and this one is rolled
-            // back.
-            return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
-        }
         commit(tx).await?;
-        Ok(Settlement::Settled(decision.outcome, decision.decided))
+        Ok(settled)
     }
 
     /// Records a payment whose order is not in the ledger: pending while an event may still bring the order, else
@@ -253,130 +235,226 @@ impl Ledger {
         if mine.fetch_optional(&mut *tx).await?.is_none() {
             return Ok(Settlement::Settled(PaymentOutcome::Duplicate, None));
         }
-        let decision = match decide(&mut tx, payment).await? {
-            Ok(decision) => decision,
-            Err(Settlement::NoOrder) if gone => Decision {
-                outcome: PaymentOutcome::Unmatched,
-                order: None,
-                reason: None,
-                decided: None,
-            },
-            Err(undecided) => return Ok(undecided),
+        let Some(mut orders) = lock_orders(&mut tx, &[payment]).await? else {
+            return Ok(Settlement::Locked);
         };
+        let mut order = payment.order().and_then(|id| orders.remove(&id));
+        let decision = order.as_mut().map(|order| decide(order, payment));
+        if decision.is_none() && !gone {
+            return Ok(Settlement::NoOrder);
+        }
+        let outcome = decision.as_ref().map_or(PaymentOutcome::Unmatched, |it| it.outcome);
         sqlx::query!(
             "update payments set outcome = $2, reason = $3, settled_at = now(), \
              matched_order_id = $4 where payment_id = $1",
             payment.payment_id,
-            decision.outcome.as_str(),
-            decision.reason,
-            decision.order.map(|order| order.0)
+            outcome.as_str(),
+            decision.as_ref().and_then(|it| it.reason.as_deref()),
+            decision.as_ref().map(|it| it.order.0)
         )
         .execute(&mut *tx)
         .await?;
+        let pays = decision.is_some_and(|it| it.pays);
+        let paying = order.filter(|_| pays).map(|it| (it.order, it.shard));
+        let paid = resolve(&mut tx, paying.into_iter().collect(), OrderState::Paid).await;
+        let Some(mut paid) = unless_locked(paid)? else {
+            return Ok(Settlement::Locked);
+        };
         commit(tx).await?;
-        Ok(Settlement::Settled(decision.outcome, decision.decided))
+        Ok(Settlement::Settled(outcome, paid.pop()))
     }
 }
 
-/// What to record about a payment; its order is changed already.
-struct Decision {
+/// An order whose row is locked.
+struct LockedOrder {
+    order: Order,
+    shard: u16,
+    /// Whether the ledger has the payment of a paid order. After a lost commit, it may know only from the shopper's row
+    /// that the order was paid.
+    is_paid_for: bool,
+}
+
+/// A decision about a payment whose order the ledger has.
+struct Decision<'a> {
+    payment: &'a Payment,
+    order: OrderId,
     outcome: PaymentOutcome,
-    order: Option<OrderId>,
+    /// Why money is owed back.
     reason: Option<String>,
-    decided: Option<Decided>,
+    /// Whether the order leaves `reserved` by it.
+    pays: bool,
 }
 
-async fn known(tx: &mut Tx, payment: &Payment) -> Result<bool, Fault> {
-    let found = sqlx::query_scalar!(
-        "select 1 as one from payments where payment_id = $1",
-        payment.payment_id
-    );
-    let found = found.fetch_optional(&mut **tx).instrument(step("find payment")).await;
-    Ok(found?.is_some())
-}
-
-/// Whether the ledger has the payment of a paid order. After a lost commit, it may know only from the shopper's row
-/// that the order was paid.
-async fn is_paid_for(tx: &mut Tx, order: OrderId) -> Result<bool, Fault> {
-    let found = sqlx::query_scalar!(
-        "select 1 as one from payments where matched_order_id = $1 and outcome = 'applied'",
-        order.0
-    );
-    let found = found.fetch_optional(&mut **tx).await?;
-    Ok(found.is_some())
-}
-
-/// Locks the payment's order and pays it, or decides that the money is owed back. The inner error says why neither was
-/// possible.
-async fn decide(tx: &mut Tx, payment: &Payment) -> Result<Result<Decision, Settlement>, Fault> {
-    let Some(id) = payment.order() else {
-        return Ok(Err(Settlement::NoOrder));
+/// Settles payments in a transaction; `None` if another one has locked an order or a grant for long. All transactions
+/// that settle lock orders by their ids, then record payments by their ids, then lock grants.
+async fn settle(tx: &mut Tx, payments: &[Payment]) -> Result<Option<Vec<Settlement>>, Fault> {
+    let known = known(tx, payments).await?;
+    let new: Vec<&Payment> = payments.iter().filter(|it| !known.contains(&it.payment_id)).collect();
+    let Some(mut orders) = lock_orders(tx, &new).await? else {
+        return Ok(None);
     };
-    let (order, shard) = match lock_order(tx, id).await? {
-        Ok(locked) => locked,
-        Err(undecided) => return Ok(Err(undecided)),
-    };
-    let costs = (order.amount_minor, order.currency.as_str());
-    let is_unpaid_for = order.state == OrderState::Paid && costs == (payment.amount_minor, payment.currency.as_str());
-    let (outcome, reason, decided) = if is_unpaid_for && !is_paid_for(tx, id).await? {
-        (PaymentOutcome::Applied, None, None)
-    } else if let Some(reason) = refund_reason(&order, payment) {
-        (PaymentOutcome::RefundDue, Some(reason), None)
-    } else {
-        match pay(tx, order, shard).await? {
-            Ok(decided) => (PaymentOutcome::Applied, None, Some(decided)),
-            Err(undecided) => return Ok(Err(undecided)),
+    let mut decisions: BTreeMap<&str, Decision<'_>> = BTreeMap::new();
+    for payment in new {
+        if let Some(id) = payment.order()
+            && let Some(order) = orders.get_mut(&id)
+        {
+            let decision = decisions.entry(payment.payment_id.as_str());
+            decision.or_insert_with(|| decide(order, payment));
         }
+    }
+    let Some(recorded) = unless_locked(insert_payments(tx, &decisions).await)? else {
+        return Ok(None);
     };
-    Ok(Ok(Decision {
+    let is_recorded = |decision: &Decision<'_>| recorded.contains(&decision.payment.payment_id);
+    let paying = decisions.values().filter(|it| it.pays && is_recorded(it));
+    let paying = paying.filter_map(|it| orders.remove(&it.order));
+    let paying = paying.map(|it| (it.order, it.shard)).collect();
+    let Some(paid) = unless_locked(resolve(tx, paying, OrderState::Paid).await)? else {
+        return Ok(None);
+    };
+    let mut paid: HashMap<OrderId, Decided> = paid.into_iter().map(|it| (it.order.id, it)).collect();
+    let settlements = payments
+        .iter()
+        .map(|payment| match decisions.get(payment.payment_id.as_str()) {
+            Some(decision) if ptr::eq(decision.payment, payment) && is_recorded(decision) => {
+                let decided = decision.pays.then(|| paid.remove(&decision.order));
+                Settlement::Settled(decision.outcome, decided.flatten())
+            }
+            None if !known.contains(&payment.payment_id) => Settlement::NoOrder,
+            // Recorded before, by another process just now, or as another copy in this group.
+            _ => Settlement::Settled(PaymentOutcome::Duplicate, None),
+        });
+    Ok(Some(settlements.collect()))
+}
+
+/// The ids of those payments that were recorded before.
+async fn known(tx: &mut Tx, payments: &[Payment]) -> Result<HashSet<String>, Fault> {
+    let ids: Vec<&str> = payments.iter().map(|it| it.payment_id.as_str()).collect();
+    let found = sqlx::query_scalar!(
+        "select payment_id from payments where payment_id = any($1)",
+        &ids as &[&str]
+    );
+    let found = found.fetch_all(&mut **tx).instrument(step("find payments")).await?;
+    Ok(found.into_iter().collect())
+}
+
+/// Locks the orders of payments, as far as the ledger has them; `None` if another transaction has locked one for long.
+async fn lock_orders(tx: &mut Tx, payments: &[&Payment]) -> Result<Option<HashMap<OrderId, LockedOrder>>, Fault> {
+    let ids: Vec<Uuid> = payments.iter().filter_map(|it| it.order()).map(|id| id.0).collect();
+    let mut orders = HashMap::new();
+    if ids.is_empty() {
+        return Ok(Some(orders));
+    }
+    let rows = select_orders!("order_id = any($1) order by order_id for update", &ids);
+    let rows = rows.fetch_all(&mut **tx).instrument(step("lock orders")).await;
+    let Some(rows) = unless_locked(rows)? else {
+        return Ok(None);
+    };
+    let mut paid = Vec::new();
+    for row in rows {
+        let shard = unsigned(i64::from(row.shard))?;
+        let order = row.into_order()?;
+        if order.state == OrderState::Paid {
+            paid.push(order.id.0);
+        }
+        let is_paid_for = false;
+        orders.insert(
+            order.id,
+            LockedOrder {
+                order,
+                shard,
+                is_paid_for,
+            },
+        );
+    }
+    if !paid.is_empty() {
+        let paid_for = sqlx::query_scalar!(
+            "select matched_order_id as \"order!\" from payments \
+             where matched_order_id = any($1) and outcome = 'applied'",
+            &paid
+        );
+        for id in paid_for.fetch_all(&mut **tx).await? {
+            if let Some(it) = orders.get_mut(&OrderId(id)) {
+                it.is_paid_for = true;
+            }
+        }
+    }
+    Ok(Some(orders))
+}
+
+/// Decides whether a payment pays its order, or the money is owed back. The next payment finds the order as this one
+/// leaves it.
+fn decide<'a>(of: &mut LockedOrder, payment: &'a Payment) -> Decision<'a> {
+    let order = &mut of.order;
+    let is_its_price = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
+    let is_unpaid_for = order.state == OrderState::Paid && !of.is_paid_for && is_its_price;
+    let reason = if is_unpaid_for {
+        None
+    } else {
+        refund_reason(order, is_its_price)
+    };
+    let pays = reason.is_none() && !is_unpaid_for;
+    let outcome = if reason.is_none() {
+        order.state = OrderState::Paid;
+        of.is_paid_for = true;
+        PaymentOutcome::Applied
+    } else {
+        PaymentOutcome::RefundDue
+    };
+    Decision {
+        payment,
+        order: order.id,
         outcome,
-        order: Some(id),
         reason,
-        decided,
-    }))
+        pays,
+    }
 }
 
-/// Locks an order; returns it with its shard.
-async fn lock_order(tx: &mut Tx, id: OrderId) -> Result<Result<(Order, u16), Settlement>, Fault> {
-    let row = select_orders!("order_id = $1 for update", id.0);
-    let row = match row.fetch_optional(&mut **tx).instrument(step("lock order")).await {
-        Ok(Some(row)) => row,
-        Ok(None) => return Ok(Err(Settlement::NoOrder)),
-        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
-        Err(error) => return Err(error.into()),
-    };
-    let shard = unsigned(i64::from(row.shard))?;
-    Ok(Ok((Row::into_order(row)?, shard)))
-}
-
-/// Why this payment does not pay the order, if it does not.
-fn refund_reason(order: &Order, payment: &Payment) -> Option<String> {
+/// Why a payment does not pay the order, if it does not.
+fn refund_reason(order: &Order, is_its_price: bool) -> Option<String> {
     if order.state != OrderState::Reserved {
         return Some(format!("the order was {} already", order.state));
     }
-    let is_amount = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
-    if is_amount || bugs::has("any amount pays an order") {
+    if is_its_price || bugs::has("any amount pays an order") {
         return None;
     }
     Some(format!("the order costs {} {}", order.amount_minor, order.currency))
 }
 
-/// Pays a reserved order.
-async fn pay(tx: &mut Tx, order: Order, shard: u16) -> Result<Result<Decided, Settlement>, Fault> {
-    let (message, at) = match resolve(tx, &order, shard, OrderState::Paid).await {
-        Ok(sent) => sent,
-        Err(error) if is_locked(&error) => return Ok(Err(Settlement::Locked)),
-        Err(error) => return Err(error.into()),
-    };
-    let order = Order {
-        state: OrderState::Paid,
-        paid_at: Some(from_millis(at)),
-        ..order
-    };
-    Ok(Ok(Decided {
-        order,
-        shard,
-        at,
-        message,
-    }))
+/// Records decided payments. Returns the ids of those that no other transaction has recorded meanwhile.
+async fn insert_payments(
+    tx: &mut PgConnection,
+    decisions: &BTreeMap<&str, Decision<'_>>,
+) -> Result<HashSet<String>, sqlx::Error> {
+    if decisions.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let payments: Vec<&Payment> = decisions.values().map(|it| it.payment).collect();
+    let ids: Vec<&str> = payments.iter().map(|it| it.payment_id.as_str()).collect();
+    let webhooks: Vec<&str> = payments.iter().map(|it| it.webhook_id.as_str()).collect();
+    let orders: Vec<&str> = payments.iter().map(|it| it.order_id.as_str()).collect();
+    let amounts: Vec<i64> = payments.iter().map(|it| it.amount_minor).collect();
+    let currencies: Vec<&str> = payments.iter().map(|it| it.currency.as_str()).collect();
+    let outcomes: Vec<&str> = decisions.values().map(|it| it.outcome.as_str()).collect();
+    let reasons: Vec<Option<&str>> = decisions.values().map(|it| it.reason.as_deref()).collect();
+    let matched: Vec<Uuid> = decisions.values().map(|it| it.order.0).collect();
+    let recorded = sqlx::query_scalar!(
+        "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
+             matched_order_id, settled_at) \
+         select p.payment_id, p.webhook_id, p.order_id, p.amount_minor, p.currency, p.outcome, p.reason, \
+             p.matched_order_id, now() \
+         from unnest($1::text[], $2::text[], $3::text[], $4::int8[], $5::text[], $6::text[], $7::text[], $8::uuid[]) \
+             as p (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, matched_order_id) \
+         on conflict do nothing returning payment_id",
+        &ids as &[&str],
+        &webhooks as &[&str],
+        &orders as &[&str],
+        &amounts,
+        &currencies as &[&str],
+        &outcomes as &[&str],
+        &reasons as &[Option<&str>],
+        &matched
+    );
+    let recorded = recorded.fetch_all(tx).instrument(step("insert payments")).await?;
+    Ok(recorded.into_iter().collect())
 }

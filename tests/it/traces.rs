@@ -277,12 +277,12 @@ async fn payments_and_the_jobs_batches_are_traced_with_their_statements_and_no_e
 
     let steps = [
         "begin",
-        "find payment",
-        "lock order",
-        "update order",
+        "find payments",
+        "lock orders",
+        "insert payments",
+        "update orders",
+        "write messages",
         "move units",
-        "write message",
-        "insert payment",
         "commit",
     ];
     let mut delivered = Vec::new();

@@ -1,5 +1,8 @@
 //! Pay: the ledger decides, then the stock gets the decision.
 //!
+//! Payments of a sale that come at the same time are decided in one transaction. They then lock the item's grants once,
+//! and wait once for the network and the disk between this process and Postgres.
+//!
 //! A payment that overtakes its order waits for it a moment. It is recorded either way, and a job settles it later. A
 //! payment is also recorded as pending where another transaction, such as a rebuild, has locked the order's grant. So
 //! payments of one sale hold no connection that another sale needs while they wait for that lock.
@@ -13,6 +16,7 @@ use crate::domain::sale::Sale;
 use crate::flow::recover::gap;
 use crate::flow::sale_book::whole;
 use crate::flow::settle::drain::drain_to_now;
+use crate::flow::settle::groups::Groups;
 use crate::flow::settle::release::release_now;
 use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::payment::Settlement;
@@ -32,7 +36,13 @@ const RUN_MAX: Duration = Duration::from_secs(40);
 /// Sales whose events are awaited at once.
 const SALES_AT_ONCE: usize = 8;
 
-/// Records one payment. After a fault nothing is certain to be recorded: the provider must send the payment again.
+/// Payments that are decided together, by the number of their sale.
+pub type PaymentGroups = Groups<u32, Payment, Result<Settlement, Fault>>;
+
+/// Records one payment.
+///
+/// # Errors
+/// After a fault nothing is certain to be recorded: the provider must send the payment again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
     if let Some(outcome) = settle_or_leave(app, payment).await? {
@@ -65,13 +75,14 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> 
 /// Settles a payment, or records it as pending where another transaction has locked its order; `None` if the ledger
 /// does not have the order.
 async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentOutcome>, Fault> {
-    crash::point("pay.before_commit");
+    let Some(order) = payment.order() else { return Ok(None) };
     let settlement = app
-        .ledger
-        .settle_payment(payment)
+        .payment_groups
+        .join(order.sale_number(), payment.clone(), |payments| {
+            Box::pin(settle_group(app, payments))
+        })
         .instrument(tracing::debug_span!("payment"))
-        .await?;
-    crash::point("pay.after_commit");
+        .await??;
     match settlement {
         Settlement::Settled(outcome, decided) => {
             if let Some(decided) = decided {
@@ -85,6 +96,28 @@ async fn settle_or_leave(app: &App, payment: &Payment) -> Result<Option<PaymentO
             recorded.map(Some)
         }
     }
+}
+
+/// Settles payments of one sale together. One that the ledger cannot store must not keep the others from it, so a group
+/// that is refused is settled by halves.
+async fn settle_group(app: &App, payments: Vec<Payment>) -> Vec<Result<Settlement, Fault>> {
+    crash::point("pay.before_commit");
+    let mut settlements = Vec::with_capacity(payments.len());
+    // The last piece is the next one.
+    let mut pieces = vec![payments.as_slice()];
+    while let Some(piece) = pieces.pop() {
+        match app.ledger.settle_payments(piece).await {
+            Ok(settled) => settlements.extend(settled.into_iter().map(Ok)),
+            Err(Fault::Bug(reason)) if piece.len() > 1 => {
+                tracing::warn!(payments = piece.len(), %reason, "a group was refused; searching for the bad payment");
+                let (first, second) = piece.split_at(piece.len() / 2);
+                pieces.extend([second, first]);
+            }
+            Err(fault) => settlements.extend(piece.iter().map(|_| Err(fault.clone()))),
+        }
+    }
+    crash::point("pay.after_commit");
+    settlements
 }
 
 /// The sale that the payment's order would be in, if its keys are in Redis.

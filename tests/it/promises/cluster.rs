@@ -414,7 +414,7 @@ async fn other_decisions_pass_those_for(first: impl FnOnce(&mut Cluster, u16)) {
              'sku', 'mug', 'quantity', 1, 'state', 'expired', 'at', 0), now() - interval '1 minute' \
          from generate_series(1, 5000) as n";
     assert_eq!(world.execute(waiting, sale.id).await.unwrap(), 5_000);
-    let paid = world.app.ledger.settle_payment(&payment("p", order, 1)).await;
+    let paid = world.app.ledger.settle_payments(&[payment("p", order, 1)]).await;
     paid.unwrap();
     first(&mut cluster, slot);
     within(PATIENCE, "the other node gets its decision", async || {

@@ -6,12 +6,13 @@ use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::ids::{OrderId, SaleId};
-use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::flow::sell::shortage::{Cover, Shortage};
 use flashsale::flow::settle::drain::DrainOutcome;
 use flashsale::ledger::archive::{ArchiveOutcome, archive};
+use flashsale::ledger::payment::Settlement;
 use futures_util::future::join_all;
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -149,12 +150,15 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     assert!(sum(&sent) <= PAYMENT_AGAIN_MAX, "{sent:#?}");
 
     // The ledger has decided, and no message has been delivered.
-    let mut releases = Vec::new();
+    let (mut groups, mut releases) = (Vec::new(), Vec::new());
     for (at, orders) in [&sales[1].1[1..], &sales[2].1[..40]].into_iter().enumerate() {
-        for order in orders {
-            let payment = payment(&order.to_string(), *order, 1);
-            app.ledger.settle_payment(&payment).await.unwrap();
-        }
+        let payments = orders.iter().map(|order| payment(&order.to_string(), *order, 1));
+        let payments: Vec<Payment> = payments.collect();
+        let group = Box::pin(app.ledger.settle_payments(&payments));
+        let (settled, sent) = counting.statements(group).await;
+        let is_applied = |it: &Settlement| matches!(it, Settlement::Settled(PaymentOutcome::Applied, Some(_)));
+        assert!(settled.unwrap().iter().all(is_applied));
+        groups.push(sent);
         let release = Box::pin(flow::settle::release::release_of(&app, sales[at + 1].0.id));
         let (outcome, sent) = counting.statements(release).await;
         outcome.unwrap();
@@ -165,8 +169,15 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
         .number("select count(*) from outbox where sale_id = $1", sales[2].0.id)
         .await;
     assert_eq!(left, 0, "all were delivered");
+    assert_eq!(groups[0], groups[1], "it grows with the payments");
     assert_eq!(releases[0], releases[1], "it grows with the messages");
     assert_eq!(sum(&releases[1]), RELEASES, "{:#?}", releases[1]);
+
+    // The first is alone, and the others form groups.
+    let at_once = join_all(sales[2].1[40..].iter().map(|order| pay(&order.to_string(), *order)));
+    let (outcomes, sent) = counting.statements(at_once).await;
+    assert_eq!(outcomes, [PaymentOutcome::Applied; 20]);
+    assert!(sum(&sent) <= 5 * PAYMENT, "{sent:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,8 +281,8 @@ async fn messages_are_found_by_index_after_a_wave_of_ended_orders() {
 
 /// To begin, claim the shard, save, insert the orders, hold their units, move the position, commit.
 const DRAIN: i64 = 7;
-/// To begin, wait briefly for locks, find whether it is known, lock the order, change it, its units and the message, record it,
-/// commit; then, after the delivery, to begin, verify the server, mark the message delivered, commit.
+/// To begin, wait briefly for locks, find whether it is known, lock the order, record the payment, change the order, its message
+/// and its units, commit; then, after the delivery, to begin, verify the server, mark the message delivered, commit.
 const PAYMENT: i64 = 13;
 /// To begin, wait briefly for locks, find whether it is known, and leave it at that, which may be sent a moment later.
 const PAYMENT_AGAIN_MAX: i64 = 4;

@@ -1,14 +1,15 @@
 //! Pay or expire, never both: one place decides, and no money is ever lost.
 
-use crate::support::crowd::{Client, PRICE, Terms, World, bought, cancel, drain_all, payment, shopper_at};
+use crate::support::crowd::{Client, PRICE, Terms, World, answered, bought, cancel, drain_all, payment, shopper_at};
 use crate::support::poll::{PATIENCE, Patience, within};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::ids::SaleId;
+use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
+use flashsale::ledger::payment::Settlement;
 use futures_util::future::{join, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -190,6 +191,123 @@ async fn expiring_paying_and_cancelling_at_once_have_one_winner() {
     }
     world.settled(&sale).await;
     the_money_is_all_there(&world, &sale, 90).await;
+}
+
+/// So many orders of one unit, each of a shopper `u0`, `u1` and so on; the ledger has them.
+async fn stored_orders(world: &World, sale: &Sale, count: usize) -> Vec<OrderId> {
+    let users: Vec<String> = (0..count).map(|n| format!("u{n}")).collect();
+    let orders = join_all(users.iter().map(|user| bought(&world.app, sale, user, "k", 1))).await;
+    answered("the orders are stored", || drain_all(&world.app)).await;
+    orders.into_iter().map(|order| order.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_payment_of_a_group_is_decided_for_itself() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(30, 4)).await;
+    let orders = stored_orders(&world, &sale, 12).await;
+    let (ledger, unknown) = (
+        &world.app.ledger,
+        OrderId(Uuid::from_u128(u128::from(sale.number) << 96)),
+    );
+    let recorded = ledger
+        .settle_payments(&[payment("before", orders[0], 1)])
+        .await
+        .unwrap();
+    assert!(matches!(
+        recorded[..],
+        [Settlement::Settled(PaymentOutcome::Applied, Some(_))]
+    ));
+    cancel(&world.app, orders[1], "u1").await;
+    let due = "update orders set created_at = now() - interval '1 hour', expires_at = now() - interval '1 minute' \
+         where sale_id = $1 and user_id = 'u2'";
+    world.execute(due, sale.id).await.unwrap();
+    assert_eq!(
+        answered("it expires", || flow::settle::expire::expire_due(&world.app)).await,
+        1
+    );
+
+    let other_currency = Payment {
+        currency: "USD".to_owned(),
+        ..payment("in-dollars", orders[5], 1)
+    };
+    let group = [
+        (payment("before", orders[0], 1), "duplicate", false),
+        (payment("again", orders[0], 1), "refund_due", false),
+        (payment("cancelled", orders[1], 1), "refund_due", false),
+        (payment("late", orders[2], 1), "refund_due", false),
+        (payment("too-much", orders[3], 2), "refund_due", false),
+        (payment("right", orders[3], 1), "applied", true),
+        (payment("right", orders[3], 1), "duplicate", false),
+        (payment("second", orders[3], 1), "refund_due", false),
+        // The same payment for two orders is one payment.
+        (payment("one", orders[4], 1), "applied", true),
+        (payment("one", orders[6], 1), "duplicate", false),
+        (other_currency, "refund_due", false),
+        (payment("unknown", unknown, 1), "", false),
+        (payment("unknown", unknown, 1), "", false),
+        (payment("good", orders[7], 1), "applied", true),
+    ];
+    let payments: Vec<Payment> = group.iter().map(|(payment, ..)| payment.clone()).collect();
+    let settled = ledger.settle_payments(&payments).await.unwrap();
+    for (settlement, (payment, outcome, pays)) in settled.iter().zip(&group) {
+        let found = match settlement {
+            Settlement::Settled(outcome, decided) => (outcome.as_str(), decided.is_some()),
+            Settlement::NoOrder => ("", false),
+            Settlement::Locked => panic!("nobody has locked {}", payment.order_id),
+        };
+        assert_eq!(found, (*outcome, *pays), "{}", payment.payment_id);
+    }
+    assert_eq!(settled.len(), group.len());
+    // A payment without an order is not recorded yet, so no copy of it is a duplicate.
+    let unknown = "select count(*) from payments where payment_id = 'pay-unknown' and $1::uuid is not null";
+    assert_eq!(world.number(unknown, sale.id).await, 0);
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.sold, item.stock.held), (4, 6));
+    the_money_is_all_there(&world, &sale, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payments_at_once_are_answered_as_one_after_the_other_and_one_that_cannot_be_stored_fails_alone() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(60, 4)).await;
+    let mut orders = stored_orders(&world, &sale, 40).await;
+    orders.push(bought(&world.app, &sale, "on-its-way", "k", 1).await.id);
+    let refuse = "alter table payments add constraint refused check (payment_id <> 'pay-7')";
+    sqlx::raw_sql(refuse).execute(&world.pool).await.unwrap();
+    let payments = orders
+        .iter()
+        .enumerate()
+        .map(|(n, order)| payment(&n.to_string(), *order, 1));
+    let payments: Vec<Payment> = payments.collect();
+    let at_once = async || {
+        let all = payments
+            .iter()
+            .map(|payment| flow::settle::pay::pay(&world.app, payment));
+        join_all(all).await
+    };
+    for (n, outcome) in at_once().await.into_iter().enumerate() {
+        match outcome {
+            Err(Fault::Bug(_)) => assert_eq!(n, 7),
+            Ok(PaymentOutcome::Applied) => assert_ne!(n, 7),
+            // Where its order comes late, it is settled later.
+            Ok(PaymentOutcome::Pending) => assert_eq!(n, 40),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    let allow = "alter table payments drop constraint refused";
+    sqlx::raw_sql(allow).execute(&world.pool).await.unwrap();
+    for (n, outcome) in at_once().await.into_iter().enumerate() {
+        let expected = if n == 7 {
+            PaymentOutcome::Applied
+        } else {
+            PaymentOutcome::Duplicate
+        };
+        assert_eq!(outcome.unwrap(), expected, "{n}");
+    }
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.sold, item.stock.held), (41, 0));
+    the_money_is_all_there(&world, &sale, 41).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
