@@ -65,6 +65,8 @@ pub struct App {
     pub drains: Arc<settle::drain::Drains>,
     /// Payments of this process that are decided together.
     pub payment_groups: Arc<settle::pay::PaymentGroups>,
+    /// Decisions of this process that are delivered together.
+    pub delivery_groups: Arc<settle::release::DeliveryGroups>,
     /// Wakes the job `release`.
     pub releases_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
@@ -109,6 +111,7 @@ impl App {
             lines: Arc::default(),
             drains: Arc::default(),
             payment_groups: Arc::default(),
+            delivery_groups: Arc::default(),
             releases_wanted: Arc::default(),
             permits: Arc::default(),
             instances: Arc::default(),

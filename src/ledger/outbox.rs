@@ -260,10 +260,10 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (SaleId(row.sale), row.messages)).collect())
     }
 
-    /// Marks a message delivered that the server `by` has just applied: deletes it. The message stays if a run of the
-    /// job `release` has taken it, or if the shard is on another server by now, which needs it too. Fails with
-    /// `Unavailable` when Postgres does not answer; the job `release` deletes it then.
-    pub async fn mark_delivered(&self, sale: SaleId, id: i64, by: &Server) -> Result<(), Fault> {
+    /// Marks messages of a sale delivered that the server `by` has just applied: deletes them. A message stays if a run
+    /// of the job `release` has taken it, or if its shard is on another server by now, which needs it too. Fails with
+    /// `Unavailable` when Postgres does not answer; the job `release` deletes them then.
+    pub async fn mark_delivered(&self, sale: SaleId, ids: &[i64], by: &Server) -> Result<(), Fault> {
         let mut tx = begin(&self.api).await?;
         if settled_servers(&mut tx, &[sale]).await?.is_empty() {
             return Ok(());
@@ -271,12 +271,12 @@ impl Ledger {
         sqlx::query!(
             "delete from outbox where outbox_id in \
              (select o.outbox_id from outbox o join shards s on s.sale_id = o.sale_id and s.shard = o.shard \
-              where o.outbox_id = $1 and ltrim(s.run_id, '?') = $2 for update of o skip locked)",
-            id,
+              where o.outbox_id = any($1) and ltrim(s.run_id, '?') = $2 for update of o skip locked)",
+            ids,
             by.as_str()
         )
         .execute(&mut *tx)
-        .instrument(step("mark message delivered"))
+        .instrument(step("mark messages delivered"))
         .await?;
         commit(tx).await
     }

@@ -66,11 +66,9 @@ impl Recorded {
 }
 
 impl Ledger {
-    /// Settles payments of one sale that have just arrived, as far as the ledger has their orders. Either all of them are
-    /// committed, or none.
-    ///
-    /// # Errors
-    /// `Unavailable` when Postgres does not answer: the provider must send them again.
+    /// Settles payments of one sale that have just arrived, as far as the ledger has their orders. Either all of them
+    /// are committed, or none. Fails with `Unavailable` when Postgres does not answer: the provider must send them
+    /// again.
     pub async fn settle_payments(&self, payments: &[Payment]) -> Result<Vec<Settlement>, Fault> {
         let sale = payments
             .iter()

@@ -53,10 +53,8 @@ impl<K: Copy + Eq + Hash, T, R> Default for Groups<K, T, R> {
 
 impl<K: Copy + Eq + Hash, T, R> Groups<K, T, R> {
     /// Has this done, perhaps with what others want of the same key. `work` gets all of it, and returns an outcome for
-    /// each, in the same order.
-    ///
-    /// # Errors
-    /// `Unavailable` when too many wait, or when the group ended without an outcome.
+    /// each, in the same order. Fails with `Unavailable` when too many wait, or when the group ended without an
+    /// outcome.
     pub(in crate::flow) async fn join<F>(
         self: &Arc<Self>,
         key: K,

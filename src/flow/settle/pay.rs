@@ -39,10 +39,7 @@ const SALES_AT_ONCE: usize = 8;
 /// Payments that are decided together, by the number of their sale.
 pub type PaymentGroups = Groups<u32, Payment, Result<Settlement, Fault>>;
 
-/// Records one payment.
-///
-/// # Errors
-/// After a fault nothing is certain to be recorded: the provider must send the payment again.
+/// Records one payment. After a fault nothing is certain to be recorded: the provider must send the payment again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
     if let Some(outcome) = settle_or_leave(app, payment).await? {

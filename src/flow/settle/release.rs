@@ -9,6 +9,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::server::Server;
 use crate::flow::App;
+use crate::flow::settle::groups::Groups;
 use crate::ledger::order::Decided;
 use crate::ledger::outbox::{Delivery, Message, Outgoing, OutgoingBatch};
 use crate::stock::keys::ShardKey;
@@ -16,6 +17,7 @@ use crate::telemetry::{self, BatchSpan};
 use crate::{bugs, crash};
 use deliver::deliver;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,6 +32,9 @@ const AT_ONCE: usize = 64;
 const NOW_MAX: Duration = Duration::from_millis(800);
 /// How long the deliveries of a batch may take: no other process can have its messages meanwhile.
 const DELIVER_MAX: Duration = Duration::from_secs(4);
+
+/// Decisions that are delivered together: those of a sale, on a cluster by shard.
+pub type DeliveryGroups = Groups<(SaleId, Option<u16>), Decided, bool>;
 
 /// Delivers waiting messages; returns how many were tried. A fault leaves its messages to the next run; the other
 /// messages have been delivered.
@@ -270,20 +275,70 @@ async fn servers(app: &App, shards: &[ShardKey]) -> HashMap<ShardKey, Server> {
         .collect()
 }
 
-/// Delivers a decision at once that was just committed. If this fails, the job `release` delivers it.
+/// Delivers a decision at once that was just committed, together with others of this moment. If this fails, the job
+/// `release` delivers it.
 pub async fn release_now(app: &App, decided: &Decided) {
-    if timeout(NOW_MAX, deliver_now(app, decided)).await.is_err() {
+    let shard = ShardKey::new(decided.order.sale_id, decided.shard);
+    if app.permits.has_lost(shard) {
+        return;
+    }
+    // A group goes to one server. On a cluster, each shard has groups of its own, so a silent node holds up no other.
+    let of_cluster = (!app.stock.reads_one_moment()).then_some(shard.shard);
+    let delivering = app
+        .delivery_groups
+        .join((shard.sale, of_cluster), decided.clone(), |decided| {
+            Box::pin(deliver_now(app, decided))
+        });
+    if !matches!(timeout(NOW_MAX, delivering).await, Ok(Ok(true))) {
         tracing::debug!(message = decided.message, "the job `release` delivers this decision");
     }
 }
 
-async fn deliver_now(app: &App, decided: &Decided) {
+/// Delivers decisions of one sale to one server. Returns whether each was applied and is marked as delivered.
+async fn deliver_now(app: &App, decided: Vec<Decided>) -> Vec<bool> {
     crash::point("release.before_stock");
-    let order = &decided.order;
-    let outgoing = Outgoing {
-        id: decided.message,
+    let messages: Vec<Outgoing> = decided.into_iter().map(outgoing).collect();
+    let Some(first) = messages.first() else {
+        return Vec::new();
+    };
+    let (shard, epochs) = (shard_of(first), HashMap::new());
+    // Ask for the server on the same connection before and after. Then it is certain which server got the messages.
+    let before = app.stock.server(shard).await.ok();
+    let deliveries: Vec<_> = messages.iter().map(|it| deliver(app, it, &epochs)).collect();
+    let deliveries = join_all(deliveries).await.into_iter();
+    let applied = deliveries.map(|(delivery, _)| matches!(delivery, Delivery::Applied { .. }));
+    let applied: Vec<bool> = applied.collect();
+    let after = app.stock.server(shard).await.ok();
+    let is_certain = before == after && applied.contains(&true);
+    let Some(server) = after.filter(|_| is_certain) else {
+        return vec![false; messages.len()];
+    };
+    crash::point("release.after_stock");
+    let delivered = messages.iter().zip(&applied).filter(|(_, is_applied)| **is_applied);
+    let delivered: Vec<i64> = delivered.map(|(message, _)| message.id).collect();
+    app.metrics.releases.of(["applied"]).inc_by(delivered.len() as u64);
+    // If this fails, the job `release` delivers the messages again, and the stock knows them.
+    match app.ledger.mark_delivered(shard.sale, &delivered, &server).await {
+        Ok(()) => applied,
+        Err(fault) => {
+            tracing::debug!(%fault, "delivered decisions could not be marked");
+            vec![false; messages.len()]
+        }
+    }
+}
+
+/// The message about a decision.
+fn outgoing(decided: Decided) -> Outgoing {
+    let Decided {
+        order,
+        shard,
+        at,
+        message,
+    } = decided;
+    Outgoing {
+        id: message,
         sale: order.sale_id,
-        shard: decided.shard,
+        shard,
         message: Message::Resolve {
             order: order.id.0,
             user: order.user.as_str().to_owned(),
@@ -291,31 +346,9 @@ async fn deliver_now(app: &App, decided: &Decided) {
             quantity: i64::from(order.quantity),
             state: order.state.as_str().to_owned(),
             // The ledger's own time, so that both sides show the same.
-            at: decided.at,
+            at,
         },
         attempts: 0,
-    };
-    let shard = shard_of(&outgoing);
-    if app.permits.has_lost(shard) {
-        return;
-    }
-    // Ask for the server on the same connection before and after. Then it is certain which server got the message.
-    let before = app.stock.server(shard).await.ok();
-    let (delivery, _) = deliver(app, &outgoing, &HashMap::new()).await;
-    let after = app
-        .stock
-        .server(shard)
-        .await
-        .ok()
-        .filter(|_| matches!(delivery, Delivery::Applied { .. }));
-    if let Some(server) = after.filter(|after| before.as_ref() == Some(after)) {
-        crash::point("release.after_stock");
-        app.metrics.releases.of(["applied"]).inc();
-        // If this fails, the job `release` delivers the message again, and the stock knows it.
-        let marked = app.ledger.mark_delivered(outgoing.sale, decided.message, &server);
-        if let Err(fault) = marked.await {
-            tracing::debug!(%fault, message = decided.message, "the job `release` delivers this decision");
-        }
     }
 }
 

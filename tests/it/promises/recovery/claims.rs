@@ -39,14 +39,14 @@ async fn a_message_is_marked_delivered_only_if_the_shard_still_has_the_same_serv
     world
         .app
         .ledger
-        .mark_delivered(sale.id, message, &"another server".into())
+        .mark_delivered(sale.id, &[message], &"another server".into())
         .await
         .unwrap();
     assert_eq!(left().await, 1);
     world
         .app
         .ledger
-        .mark_delivered(sale.id, message, &server)
+        .mark_delivered(sale.id, &[message], &server)
         .await
         .unwrap();
     assert_eq!(left().await, 0);
@@ -102,7 +102,7 @@ async fn only_deliveries_to_the_server_that_claimed_the_shard_count() {
         world
             .app
             .ledger
-            .mark_delivered(sale, message, &server.into())
+            .mark_delivered(sale, &[message], &server.into())
             .await
             .unwrap();
         let left = "select count(*) from outbox where sale_id = $1";
