@@ -112,7 +112,7 @@ async fn orders(world: &World, sale: &Sale, count: usize) -> Vec<OrderId> {
 async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_statements_each() {
     let mut counting = Counting::start().await;
     let mut sales = Vec::new();
-    for count in [1, 2, 60] {
+    for count in [1, 2, 61] {
         let sale = counting.world.sale(&Terms::of(100, 1)).await;
         let orders = orders(&counting.world, &sale, count).await;
         sales.push((sale, orders));
@@ -174,10 +174,18 @@ async fn a_batch_of_the_drain_a_payment_and_a_batch_of_releases_are_so_many_stat
     assert_eq!(sum(&releases[1]), RELEASES, "{:#?}", releases[1]);
 
     // The first is alone, and the others form groups.
-    let at_once = join_all(sales[2].1[40..].iter().map(|order| pay(&order.to_string(), *order)));
+    let at_once = join_all(sales[2].1[40..60].iter().map(|order| pay(&order.to_string(), *order)));
     let (outcomes, sent) = counting.statements(at_once).await;
     assert_eq!(outcomes, [PaymentOutcome::Applied; 20]);
     assert!(sum(&sent) <= 5 * PAYMENT, "{sent:#?}");
+
+    // A run ends with a batch of all that were due. It begins in the order of the queue, which is two statements more.
+    let last = payment("last", sales[2].1[60], 1);
+    app.ledger.settle_payments(&[last]).await.unwrap();
+    let run = Box::pin(flow::settle::release::release_waiting(&app));
+    let (released, sent) = counting.statements(run).await;
+    assert_eq!(released.unwrap(), 1);
+    assert_eq!(sum(&sent), RELEASES + 2, "{sent:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
