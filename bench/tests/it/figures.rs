@@ -1,8 +1,9 @@
 //! Measurements, with real servers and instances: `./dev figures`. A figure depends on the machine, so each is printed
 //! with its goal; what must hold on every machine is asserted: nothing is lost, and every unit is accounted for.
 
+use crate::delay::delayed;
 use crate::load::{Bought, Shoppers, Until, name};
-use crate::support::app::{Client, Instance, JWT_SECRET, environment, sale_with};
+use crate::support::app::{Client, Instance, JWT_SECRET, environment, payment_body, sale_with, webhook_key};
 use crate::support::collector::{Sent, collector};
 use crate::support::crowd::World;
 use crate::support::doubled::{Doubled, doubled_crowd};
@@ -13,16 +14,20 @@ use crate::support::window::Window;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::OrderId;
 use flashsale::domain::shard::home_shard;
+use flashsale::domain::webhook;
 use flashsale::stock::keys::ShardKey;
-use flashsale_bench::load::{self, Tally, closed, real};
+use flashsale_bench::load::{self, Latency, Tally, closed, real};
 use flashsale_bench::machine::{family_seconds, processor_seconds_of};
 use flashsale_bench::numbers::{median, range};
 use flashsale_bench::shoppers::{self, Question};
 use flashsale_bench::sql;
+use flashsale_bench::wire::Wire;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, Row as _};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -956,6 +961,128 @@ async fn units_that_come_back_sell_again() {
         let took = spread(&took);
         println!("{name:28} {took:7.0}   {goal:5.0}  {}", verdict(took.median <= goal));
     }
+}
+
+/// The milliseconds that the smallest statement takes.
+async fn round_trip(database: &str) -> f64 {
+    let mut connection = connect(database).await;
+    let mut took = Vec::new();
+    for _ in 0..500 {
+        let began = Instant::now();
+        sqlx::query("select 1").execute(&mut connection).await.unwrap();
+        took.push(began.elapsed().as_secs_f64() * 1000.0);
+    }
+    spread(&took).median
+}
+
+/// The request by which the provider reports that an order of one unit was paid.
+fn payment_request(server: SocketAddr, order: &str) -> Vec<u8> {
+    let body = payment_body(order, order, 49_900, "EUR");
+    let (id, now) = (format!("msg_{order}"), Utc::now().timestamp());
+    let signature = webhook::sign(&webhook_key(), &id, now, body.as_bytes());
+    let head = format!(
+        "POST /v1/webhooks/payments HTTP/1.1\r\nHost: {server}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nwebhook-id: {id}\r\nwebhook-timestamp: {now}\r\nwebhook-signature: {signature}\r\n\r\n",
+        body.len()
+    );
+    (head + &body).into_bytes()
+}
+
+/// Sends each of these requests once, over so many connections. Returns how many payments had each outcome, and the
+/// seconds.
+async fn report_payments(
+    server: SocketAddr,
+    requests: &[Vec<u8>],
+    connections: usize,
+    latency: &RefCell<Latency>,
+) -> (BTreeMap<String, usize>, f64) {
+    let (next, outcomes) = (AtomicUsize::new(0), RefCell::new(BTreeMap::new()));
+    let began = Instant::now();
+    let provider = (0..connections).map(|_| async {
+        let mut wire = Wire::to(server);
+        while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let asked = Instant::now();
+            let seen = wire.ask_written(request).await;
+            latency.borrow_mut().record(asked.elapsed());
+            assert_eq!(seen.status, 200, "{}", String::from_utf8_lossy(seen.body));
+            let outcome = seen.text("\"outcome\":").unwrap().to_owned();
+            *outcomes.borrow_mut().entry(outcome).or_default() += 1;
+        }
+    });
+    join_all(provider).await;
+    (outcomes.into_inner(), began.elapsed().as_secs_f64())
+}
+
+/// Payments of one item, with a network between the instance and Postgres.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: ./dev figures"]
+async fn payments_of_a_hot_item() {
+    const SHARDS: u16 = 4;
+    const ORDERS: usize = 15_000;
+    const ROUNDS: usize = 3;
+    const DELAY: Duration = Duration::from_micros(250);
+    const GOAL: f64 = 3000.0;
+    let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
+    let port = delayed(postgres.socket(), DELAY);
+    let far = format!("postgres://flashsale@127.0.0.1:{port}/flashsale?sslmode=disable");
+    let (near, delayed) = (round_trip(&postgres.url()).await, round_trip(&far).await);
+    println!(
+        "\nPayments a second of one item on {SHARDS} shards, {ORDERS} a round, {ROUNDS} rounds; one instance, Redis and Postgres \
+         with fsync; each way to Postgres takes {} ms: `select 1` takes {delayed:.2} ms, and {near:.2} without that; {}",
+        DELAY.as_secs_f64() * 1000.0,
+        machine()
+    );
+    assert!(delayed >= 2.0 * DELAY.as_secs_f64() * 1000.0, "the link is too quick");
+    let instance = start(&redis.url(), &far);
+    let server: SocketAddr = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let sale = instance.load_sale(&terms(1_000_000, SHARDS, "redis")).await;
+    let shoppers = Shoppers::of(ORDERS);
+    let (mut paid, mut requests) = (0, Vec::new());
+    println!("connections  payments/s (range)      p50 ms  p99 ms   goal");
+    for connections in [64, 256] {
+        let (mut rates, latency) = (Vec::new(), RefCell::new(Latency::new().unwrap()));
+        for round in 0..ROUNDS {
+            let key = format!("{connections}-{round}");
+            let bought = shoppers.buy(&instance.url, &sale, &key, CLIENTS, Until::AllHave).await;
+            assert_eq!((bought.orders.len(), bought.refused), (ORDERS, 0));
+            drained(&redis.url(), &sale, SHARDS).await;
+            requests = bought
+                .orders
+                .iter()
+                .map(|order| payment_request(server, order))
+                .collect();
+            let (outcomes, seconds) = report_payments(server, &requests, connections, &latency).await;
+            // A payment whose order another transaction has locked for long is settled by a job.
+            let applied = outcomes.get("applied").copied().unwrap_or(0);
+            let pending = outcomes.get("pending").copied().unwrap_or(0);
+            assert_eq!(applied + pending, ORDERS, "{outcomes:?}");
+            rates.push(real(applied) / seconds);
+            paid += ORDERS;
+        }
+        let (rate, took) = (spread(&rates), latency.into_inner().percentiles());
+        println!(
+            "{connections:11} {rate:11.0} {:12.1} {:7.1}  {GOAL:5.0}  {}",
+            took.p50_ms.unwrap(),
+            took.p99_ms.unwrap(),
+            verdict(rate.median >= GOAL)
+        );
+    }
+    let again = RefCell::new(Latency::new().unwrap());
+    let (outcomes, _) = report_payments(server, &requests[..1000], 64, &again).await;
+    assert_eq!(outcomes, BTreeMap::from([("duplicate".to_owned(), 1000)]));
+    let mut database = connect(&postgres.url()).await;
+    let left = "select (select count(*) from outbox) + (select count(*) from payments where outcome = 'pending')";
+    within(PATIENCE, "all is settled and delivered", async || {
+        let left: i64 = sqlx::query_scalar(left).fetch_one(&mut database).await.unwrap();
+        left == 0
+    })
+    .await;
+    let counted = "select (select count(*) from orders where state = 'paid'), count(*), \
+                   count(*) filter (where outcome = 'applied'), count(distinct matched_order_id) from payments";
+    let counted: (i64, i64, i64, i64) = sqlx::query_as(counted).fetch_one(&mut database).await.unwrap();
+    let paid = i64::try_from(paid).unwrap();
+    assert_eq!(counted, (paid, paid, paid, paid), "each order is paid once");
+    instance.assert_balanced(&sale).await;
 }
 
 /// What Redis is asked while everybody is refused.

@@ -9,6 +9,7 @@
     missing_docs
 )]
 
+mod delay;
 mod figures;
 mod load;
 #[expect(dead_code, unused_imports, reason = "the product's tests use all of it")]

@@ -248,7 +248,7 @@ impl World {
         let replication = Proxy::to(first.clone()).await;
         let own_redis = Proxy::to(first.clone()).await;
         let folder = own_folder();
-        let socket = socket(&postgres.url());
+        let socket = postgres.socket();
         let mut started = Vec::new();
         for number in 0..instances {
             let link = Proxy::to(first.clone()).await;
@@ -402,10 +402,4 @@ impl World {
     pub fn freeze(pid: Option<u32>) -> Option<Frozen> {
         pid.map(Frozen::one)
     }
-}
-
-fn socket(url: &str) -> PathBuf {
-    let folder = url.split_once("host=").unwrap().1.split('&').next().unwrap();
-    // The tests' folder has a name without characters that a URL would have to hide.
-    Path::new(folder).join(".s.PGSQL.5432")
 }

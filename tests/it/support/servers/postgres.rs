@@ -149,6 +149,14 @@ impl FreshPostgres {
         self.server().url()
     }
 
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        let url = self.url();
+        let folder = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+        // The tests' folder has a name without characters that a URL would have to hide.
+        Path::new(folder).join(".s.PGSQL.5432")
+    }
+
     pub fn server(&self) -> &PostgresServer {
         self.server.as_ref().unwrap()
     }
