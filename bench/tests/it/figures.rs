@@ -3,7 +3,7 @@
 
 use crate::delay::delayed;
 use crate::load::{Bought, Shoppers, Until, name};
-use crate::support::app::{Client, Instance, JWT_SECRET, environment, payment_body, sale_with, webhook_key};
+use crate::support::app::{Client, Instance, JWT_SECRET, SPARING, environment, payment_body, sale_with, webhook_key};
 use crate::support::collector::{Sent, collector};
 use crate::support::crowd::World;
 use crate::support::doubled::{Doubled, doubled_crowd};
@@ -60,7 +60,7 @@ fn terms(stock: i64, shards: u16, durability: &str) -> Value {
     }))
 }
 
-/// An instance that does everything, and that logs and connects to Postgres as much as in production.
+/// An instance that does everything, and that logs, uses memory and connects to Postgres as in production.
 fn start(redis: &str, database: &str) -> Instance {
     start_with(redis, database, &[])
 }
@@ -68,7 +68,9 @@ fn start(redis: &str, database: &str) -> Instance {
 fn start_with(redis: &str, database: &str, variables: &[(&str, &str)]) -> Instance {
     let mut environment = environment(redis, database);
     environment.insert("FLASHSALE_LOG".to_owned(), "info".to_owned());
-    environment.remove("FLASHSALE_DATABASE_POOLS");
+    for (name, _) in SPARING {
+        environment.remove(name);
+    }
     environment.extend(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     Instance::start(&environment, "all")
 }

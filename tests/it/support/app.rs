@@ -39,9 +39,16 @@ pub const CANARIES: [&str; 6] = [
     ALERT_WEBHOOK_PATH,
 ];
 
+/// Settings of instances that run for a second or two, and many at a time. Postgres starts a process for each connection.
+/// With huge pages, each start would zero tens of megabytes.
+pub const SPARING: [(&str, &str); 2] = [
+    ("FLASHSALE_DATABASE_POOLS", r#"{"jobs": 5, "reports": 2, "upkeep": 2}"#),
+    ("MIMALLOC_ALLOW_THP", "0"),
+];
+
 /// The variables of an instance on these servers.
 pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
-    [
+    let own = [
         ("FLASHSALE_LISTEN", "127.0.0.1:0"),
         ("FLASHSALE_REDIS_URL", redis),
         ("FLASHSALE_DATABASE_URL", database),
@@ -49,15 +56,13 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
         ("FLASHSALE_JWT_SECRET", JWT_SECRET),
         ("FLASHSALE_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("FLASHSALE_LOG", "debug"),
-        // Many instances run at a time, and Postgres starts a process for each connection.
-        ("FLASHSALE_DATABASE_POOLS", r#"{"jobs": 6, "reports": 3, "upkeep": 2}"#),
         // All requests of a test come from one address, and often from one account.
         ("FLASHSALE_ADDRESS_RATE", "0"),
         ("FLASHSALE_ACCOUNT_RATE", "0"),
         ("FLASHSALE_ADDRESS_CONNECTIONS", "0"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into()
+    ];
+    let all = own.into_iter().chain(SPARING);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Where the program is: the one that was built with the tests, unless `FLASHSALE_TEST_PROGRAM` names another, like a

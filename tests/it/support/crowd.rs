@@ -1,7 +1,7 @@
 //! A world of its own for each test: a database, instances inside this process and as processes, shoppers, and the
 //! checks that must hold once everything is at rest.
 
-use super::app::program_path;
+use super::app::{SPARING, program_path};
 use super::poll::{PATIENCE, Patience, answer, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
@@ -332,6 +332,7 @@ impl World {
             .env("FLASHSALE_ADDRESS_RATE", "0")
             .env("FLASHSALE_ACCOUNT_RATE", "0")
             .env("FLASHSALE_ADDRESS_CONNECTIONS", "0")
+            .envs(SPARING)
             .env("FLASHSALE_CRASH_AT", point)
             .process_group(0)
             .stdin(Stdio::null())
