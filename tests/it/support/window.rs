@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
 use thirtyfour::error::{WebDriverErrorInner, WebDriverResult};
 use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingPrefsLogLevel, WebDriver, WebElement};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -157,6 +158,30 @@ const FIND: &str = "for (const change of document.getAnimations()) {
     const at = ({ target, failureSummary }) => `${target.join(' ')}: ${failureSummary}`;
     return axe.run({ exclude: ['article:not(:first-of-type)'] }, options)
         .then(({ violations }) => violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id} at ${at(node)}`)))";
+
+/// How long one question of [`SHOWS`] lasts. The page itself looks again and again meanwhile, since each question passes
+/// through four processes.
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// Whether an element shows a text within so many milliseconds; without a text, whether it shows nothing.
+const SHOWS: &str = "const [selector, text, millis] = arguments;
+    const holds = () => {
+        const node = document.querySelector(selector);
+        const shown = node?.checkVisibility() ? node.innerText : null;
+        return text === null ? !shown : shown !== null && shown.includes(text);
+    };
+    const end = performance.now() + millis;
+    return new Promise((resolve) => {
+        const look = () => {
+            const does = holds();
+            if (does || performance.now() >= end) {
+                resolve(does);
+            } else {
+                setTimeout(look, 20);
+            }
+        };
+        look();
+    })";
 
 /// Changes the page to a language, if the page has a control for that, and no dialog is open. Returns the one before.
 const CHANGE_LANGUAGE: &str = "const before = document.documentElement.lang;
@@ -310,34 +335,43 @@ impl Window {
 
     /// Waits until that text is shown there.
     pub async fn sees(&self, selector: &str, text: &str) {
-        self.waits_to_see(selector, text, async || {}).await;
+        self.waits_for(selector, Some(text), LOOK_MAX, async || {}).await;
     }
 
     /// The same for text that comes with the page's next poll, which it is asked for all the time.
     pub async fn finds(&self, selector: &str, text: &str) {
         let refresh = "document.dispatchEvent(new Event('visibilitychange'))";
-        self.waits_to_see(selector, text, async || _ = self.run(refresh, &[]).await)
-            .await;
-    }
-
-    async fn waits_to_see(&self, selector: &str, text: &str, meanwhile: impl AsyncFn()) {
-        let patience = Patience::of(PATIENCE);
-        while !self.text(selector).await.is_some_and(|found| found.contains(text)) {
-            if patience.is_over() {
-                let page = self.text("body").await.unwrap_or_default();
-                panic!("{selector} does not show {text:?}; the page is:\n{page}");
-            }
-            meanwhile().await;
-            patience.pause(text).await;
-        }
+        let asks = async || _ = self.run(refresh, &[]).await;
+        self.waits_for(selector, Some(text), Duration::ZERO, asks).await;
     }
 
     /// Waits until it is invisible.
     pub async fn misses(&self, selector: &str) {
-        poll::within(PATIENCE, &format!("{selector} is gone"), async || {
-            self.text(selector).await.is_none_or(|text| text.is_empty())
-        })
-        .await;
+        self.waits_for(selector, None, LOOK_MAX, async || {}).await;
+    }
+
+    /// Waits until that text is shown there; without a text, until nothing is.
+    async fn waits_for(&self, selector: &str, text: Option<&str>, first: Duration, meanwhile: impl AsyncFn()) {
+        let (patience, mut look) = (Patience::of(PATIENCE), first);
+        while !self.shows(selector, text, look).await {
+            if patience.is_over() {
+                let page = self.text("body").await.unwrap_or_default();
+                let wish = text.map_or("is still there".to_owned(), |text| format!("does not show {text:?}"));
+                panic!("{selector} {wish}; the page is:\n{page}");
+            }
+            meanwhile().await;
+            patience.pause(selector).await;
+            look = LOOK_MAX;
+        }
+    }
+
+    /// Whether the page shows that text there within a time; without a text, whether it shows nothing.
+    async fn shows(&self, selector: &str, text: Option<&str>, within: Duration) -> bool {
+        let within = u64::try_from(within.as_millis()).unwrap();
+        let arguments = vec![json!(selector), json!(text), json!(within)];
+        let shown = self.driver().execute(SHOWS, arguments).await;
+        // A page that is left meanwhile has no answer.
+        shown.is_ok_and(|shown| shown.json().as_bool() == Some(true))
     }
 
     pub async fn click(&self, selector: &str) {
