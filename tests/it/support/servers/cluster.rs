@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Clusters at once: each is six servers, and its tests measure how long the program waits for some of them.
-static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(6)));
 /// How long a test waits for its turn.
 const PLACE_WITHIN: Duration = Duration::from_secs(1_800);
 
