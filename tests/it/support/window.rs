@@ -20,7 +20,7 @@ use thirtyfour::{By, ChromeCapabilities, ChromiumLikeCapabilities, Key, LoggingP
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Browsers at once. Each wants a processor while it starts, and mostly waits after that.
-static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(6)));
 
 /// Chromium without windows, which needs a quarter of the processor time of `chromium --headless` to start.
 const BROWSER: &str = "/usr/bin/chromium-headless-shell";
