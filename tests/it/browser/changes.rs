@@ -2,7 +2,7 @@
 
 use crate::support::app::{Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Window, development};
+use crate::support::window::{Window, shared_development};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ async fn set_message(app: &Client, sale: &str, message: &Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_shopper_reads_and_hears_what_the_shop_says_in_a_language_of_their_own() {
-    let app = development().await;
+    let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;

@@ -1,8 +1,9 @@
 //! Sales that demand a challenge, a wait or a token before a purchase.
 
-use crate::support::app::{TestApp, rfc3339, sale_with};
+use crate::support::app::{Shared, rfc3339, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Window, development};
+use crate::support::servers;
+use crate::support::window::{Window, shared_development};
 use chrono::{TimeDelta, Utc};
 use flashsale::domain::challenge::{Challenge, LASTS};
 use flashsale::stock::Stock;
@@ -14,7 +15,7 @@ const ORDER: &str = "#orders .order .pill";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
-    let app = development().await;
+    let app = shared_development().await;
     let window = Window::open(&app).await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let guards = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
@@ -62,7 +63,7 @@ const NOTIFYING: &str = "window.notified = [];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_shopper_sees_the_line_move_and_is_notified_of_the_turn() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app
         .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
         .await;
@@ -96,8 +97,8 @@ async fn a_waiting_shopper_sees_the_line_move_and_is_notified_of_the_turn() {
 }
 
 /// Lets ada buy in a sale with a waiting room whose answers come from this script, until it has counted so many.
-async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (TestApp, String, Window) {
-    let app = development().await;
+async fn bought_after_waiting(script: &str, counted: &str, count: u32) -> (Shared, String, Window) {
+    let app = shared_development().await;
     let id = app
         .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
         .await;
@@ -155,7 +156,7 @@ async fn waits_are_counted_in_a_row_and_end_a_purchase_only_then() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_work_is_solved_by_the_page() {
-    let app = development().await;
+    let app = shared_development().await;
     let guards = json!({"purchase_token": true, "challenge": "proof_of_work", "proof_cost": 50});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
@@ -191,8 +192,8 @@ async fn posed(window: &Window) -> Value {
 }
 
 /// Sets the text of a challenge, regardless of its picture.
-async fn set_captcha_text(app: &TestApp, sale: &str, user: &str, challenge: &Value, text: &str) {
-    let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
+async fn set_captcha_text(sale: &str, user: &str, challenge: &Value, text: &str) {
+    let stock = Stock::connect(&servers::redis()).await.unwrap();
     let user = user.parse().unwrap();
     let challenge = Challenge {
         id: challenge["id"].as_str().unwrap().parse().unwrap(),
@@ -204,7 +205,7 @@ async fn set_captcha_text(app: &TestApp, sale: &str, user: &str, challenge: &Val
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_captcha_is_shown_asked_for_again_and_read() {
-    let app = development().await;
+    let app = shared_development().await;
     let guards = json!({"purchase_token": true, "challenge": "captcha"});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let window = Window::open(&app).await.expect(&["403"]);
@@ -233,7 +234,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sees(".captcha .warning", "not right").await;
     let second = posed(&window).await;
     assert_ne!(first["id"], second["id"]);
-    set_captcha_text(&app, &id, &user, &second, "AB3XY").await;
+    set_captcha_text(&id, &user, &second, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
     window.sees(NOTE, "Reserved for you").await;
@@ -244,7 +245,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
-    let app = development().await;
+    let app = shared_development().await;
     let picture = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 0});
     let either = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
     let window = Window::open(&app).await;
@@ -270,7 +271,7 @@ async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whose_proof_is_refused_is_shown_the_picture_again() {
-    let app = development().await;
+    let app = shared_development().await;
     let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 50});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
     let window = Window::open(&app).await.expect(&["403"]);
@@ -297,7 +298,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
     window.sees(".captcha p", "Type what the picture shows").await;
     let picture = posed(&window).await;
     assert_eq!(picture["kind"], "captcha");
-    set_captcha_text(&app, &id, &user, &picture, "AB3XY").await;
+    set_captcha_text(&id, &user, &picture, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;
     window.sees(NOTE, "Reserved for you").await;
@@ -307,7 +308,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
-    let app = development().await;
+    let app = shared_development().await;
     // Far more than a browser does during this test.
     let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 200_000});
     let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;

@@ -2,7 +2,7 @@
 
 use crate::support::app::{TestApp, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Appearance, TELEPHONE, Window, development};
+use crate::support::window::{Appearance, TELEPHONE, Window, development, shared_development};
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ORDER: &str = "#orders .order .pill";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
-    let app = development().await;
+    let app = shared_development().await;
     let items = json!([
         {"sku": "phone", "name": "Aurora headphones, midnight blue", "price_minor": 49_900, "currency": "EUR",
          "stock": 10, "per_user_limit": 5},
@@ -32,7 +32,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     let window = Window::with(&app, tall).await;
     window.goto("/").await;
     window.sees("#sales", "Autumn launch").await;
-    window.click("#sales a").await;
+    window.click(&format!("#sales a[href='/sales/{id}']")).await;
     window.sees("#name", "Autumn launch").await;
     window.sees("#state", "On sale").await;
     window.sees("#items .price", "€499.00").await;
@@ -67,7 +67,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 10}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
@@ -138,7 +138,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 8}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.click(BUY).await;
@@ -165,7 +165,7 @@ async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_screen_reader_hears_that_a_minute_is_left_to_pay() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 75}))).await;
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.click(BUY).await;
@@ -182,7 +182,7 @@ async fn a_screen_reader_hears_that_a_minute_is_left_to_pay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app
         .load_sale(&sale_with(&json!({"stock": 2, "per_user_limit": 2})))
         .await;
@@ -214,7 +214,7 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
     let held = app.buy("bob", &id, "k", 1).await.ok(201).id();
     let window = Window::of_shopper(&app, &id, "ada").await;
@@ -245,7 +245,7 @@ async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
-    let app = development().await;
+    let app = shared_development().await;
     let rate = json!({"purchase_rate": {"limit": 1, "window_ms": 15_000}});
     let id = app.load_sale(&sale_with(&rate)).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
@@ -264,7 +264,7 @@ async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_and_closed() {
-    let app = development().await;
+    let app = shared_development().await;
     let window = Window::open(&app).await;
     let starts_at = Utc::now() + TimeDelta::seconds(25);
     let id = app
@@ -392,7 +392,7 @@ async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_may_type_up_to_the_limit_and_sees_the_price_first() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app
         .load_sale(&sale_with(&json!({"stock": 100, "per_user_limit": 50})))
         .await;
@@ -419,7 +419,7 @@ async fn a_shopper_may_type_up_to_the_limit_and_sees_the_price_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
-    let app = development().await;
+    let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}, "payment_window_seconds": 600});
     let id = app.load_sale(&sale_with(&room)).await;
@@ -448,7 +448,7 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
-    let app = development().await;
+    let app = shared_development().await;
     let (starts_at, ends_at) = (Utc::now() + TimeDelta::days(3), Utc::now() + TimeDelta::days(4));
     let name = "双十一, autumn launch; phones \\ headphones, the last ones of the year 2026";
     let changes = json!({"name": name, "starts_at": rfc3339(starts_at), "ends_at": rfc3339(ends_at)});

@@ -2,7 +2,7 @@
 
 use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll;
-use crate::support::window::{Window, development};
+use crate::support::window::{Window, shared_development};
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
 
@@ -66,7 +66,7 @@ async fn a_link_with_a_token_signs_in_and_does_not_keep_it_in_the_address() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_shopper_wanted_is_kept_over_the_sign_in_and_bought_after_a_press() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.goto_sale(&id).await;
@@ -95,7 +95,7 @@ async fn what_a_shopper_wanted_is_kept_over_the_sign_in_and_bought_after_a_press
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_start_the_page_asks_to_sign_in_in_time() {
-    let app = development().await;
+    let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
     let window = Window::open(&app).await;

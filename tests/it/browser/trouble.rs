@@ -3,7 +3,7 @@
 use crate::support::app::{Instance, TestApp, environment, rfc3339, sale, sale_with};
 use crate::support::poll::PATIENCE;
 use crate::support::raw::Raw;
-use crate::support::window::{Window, development};
+use crate::support::window::{Window, development, shared_development};
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
 use flashsale::stock::keys::ShardKey;
@@ -22,7 +22,7 @@ async fn key(window: &Window) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
@@ -44,7 +44,7 @@ async fn a_purchase_whose_answer_was_lost_is_one_order_also_after_a_reload() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_sale_is_over_a_sent_purchase_is_probed_by_its_key_alone() {
-    let app = development().await;
+    let app = shared_development().await;
     let guards = json!({"guards": {"purchase_token": true}});
     let id = app.load_sale(&sale_with(&guards)).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
@@ -70,7 +70,7 @@ async fn when_the_sale_is_over_a_sent_purchase_is_probed_by_its_key_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
@@ -96,7 +96,7 @@ async fn the_next_shopper_at_the_same_browser_sees_nothing_of_the_last_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tabs_buy_once_for_one_click() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
@@ -148,7 +148,7 @@ async fn a_page_outlives_its_server_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_that_cannot_be_read_are_not_said_to_be_none() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     let window = Window::open(&app).await.expect(&["ERR"]);
@@ -185,7 +185,7 @@ const REFUSING: &str = "const real = window.fetch;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.run(REFUSING, &[]).await;
@@ -216,7 +216,7 @@ async fn a_refusal_without_a_check_of_the_key_does_not_make_the_page_forget_it()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_any_more() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR", "409"]);
     // The page does not learn that the sale is over, nor the outcome of its request.
@@ -248,7 +248,7 @@ async fn a_refusal_is_the_last_word_only_once_an_earlier_request_can_do_nothing_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_does_not_ask_a_busy_shop_more_often_and_says_that_it_is_busy() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.goto_sale(&id).await;
@@ -282,7 +282,7 @@ async fn a_page_does_not_ask_a_busy_shop_more_often_and_says_that_it_is_busy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_was_signed_out_goes_on_after_signing_in() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["401"]);
     window.goto_sale(&id).await;
@@ -307,7 +307,7 @@ async fn a_shopper_who_was_signed_out_goes_on_after_signing_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replayed_order_is_shown_in_its_present_state() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     for words in ["Paid. Thank you", "Cancelled. You gave it back"] {
@@ -335,7 +335,7 @@ async fn a_replayed_order_is_shown_in_its_present_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
-    let app = development().await;
+    let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;
@@ -389,7 +389,7 @@ const AGE: &str = "const name = Object.keys(localStorage).find((it) => it.starts
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unanswered_purchase_is_not_repeated_a_day_later_without_a_press() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     let again = "#items .outcome .actions button:not(.quiet)";
@@ -434,7 +434,7 @@ const SLEEP: &str = "const real = Date.now; Date.now = () => real.call(Date) + 3
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_slept_buys_nothing_without_a_press() {
-    let app = development().await;
+    let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.block(PURCHASES).await;
@@ -456,7 +456,7 @@ async fn a_page_that_slept_buys_nothing_without_a_press() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_slept_through_its_turn_asks_before_it_buys() {
-    let app = development().await;
+    let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
     let room = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&room)).await;

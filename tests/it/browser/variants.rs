@@ -2,7 +2,7 @@
 
 use crate::support::app::{TestApp, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Window, development};
+use crate::support::window::{Window, shared_development};
 use serde_json::{Value, json};
 use thirtyfour::Key;
 
@@ -30,7 +30,7 @@ async fn has_open(window: &Window, names: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_chooses_a_size_and_buys_it_and_each_size_keeps_its_own_state() {
-    let app = development().await;
+    let app = shared_development().await;
     let cap = json!({"sku": "cap", "name": "Cap", "price_minor": 900, "currency": "EUR", "stock": 10,
         "per_user_limit": 1});
     let items = json!([shirt("S", 1900), cap, shirt("M", 1900), shirt("L", 2100)]);
@@ -96,7 +96,7 @@ async fn a_shopper_chooses_a_size_and_buys_it_and_each_size_keeps_its_own_state(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_shopper_chose_before_the_sign_in_opens_after_it() {
-    let app = development().await;
+    let app = shared_development().await;
     let items = json!([shirt("S", 1900), shirt("M", 1900)]);
     let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
     let window = Window::open(&app).await;

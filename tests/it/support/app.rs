@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -234,6 +234,16 @@ impl TestApp {
         Self::with("api", &[]).await
     }
 
+    /// One that does everything, for a test that is alone with its own sales.
+    pub async fn shared() -> Shared {
+        SHARED.app().await
+    }
+
+    /// The same, of the role `api`.
+    pub async fn shared_api_only() -> Shared {
+        SHARED_API.app().await
+    }
+
     /// An instance with this role and these variables on top.
     pub async fn with(role: &str, variables: &[(&str, &str)]) -> Self {
         let mut environment = environment(&servers::redis(), &servers::as_app(&servers::database().await));
@@ -275,6 +285,78 @@ impl Deref for TestApp {
     type Target = Instance;
     fn deref(&self) -> &Instance {
         &self.instance
+    }
+}
+
+/// How many tests one instance serves. Each leaves a sale there, whose permits it renews.
+const TESTS_EACH: u32 = 10;
+
+/// An instance and a database that some tests share: their sales, accounts and sessions do not meet. Payments need ids of
+/// their own. It ends with the last of these tests. Its start takes as much processor time as many a test.
+pub struct Shared {
+    app: Arc<TestApp>,
+    /// Of this test: connections of a client end with the runtime that has opened them.
+    client: Client,
+}
+
+/// Instances of a kind, which serve some tests each.
+pub struct Sharing {
+    role: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+    /// The present one, and how many tests have got it.
+    present: tokio::sync::Mutex<(Weak<TestApp>, u32)>,
+}
+
+static SHARED: Sharing = Sharing::of("all", &[]);
+static SHARED_API: Sharing = Sharing::of("api", &[]);
+
+impl Sharing {
+    pub const fn of(role: &'static str, variables: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            role,
+            variables,
+            present: tokio::sync::Mutex::const_new((Weak::new(), 0)),
+        }
+    }
+
+    /// The present instance, or a fresh one.
+    pub async fn app(&self) -> Shared {
+        let mut present = self.present.lock().await;
+        let (app, tests) = match present.0.upgrade() {
+            Some(app) if present.1 < TESTS_EACH => (app, present.1),
+            // Boxed, since it is large.
+            _ => (Arc::new(Box::pin(TestApp::with(self.role, self.variables)).await), 0),
+        };
+        *present = (Arc::downgrade(&app), tests + 1);
+        Shared {
+            client: Client::at(&app.url),
+            app,
+        }
+    }
+}
+
+impl Shared {
+    /// Runs a command of the operator's against this instance.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.app.run(args)
+    }
+}
+
+impl Deref for Shared {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!(
+                "the instance of this test and of others has logged:\n{}",
+                self.app.log()
+            );
+        }
     }
 }
 

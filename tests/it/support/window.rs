@@ -3,7 +3,7 @@
 //! window may get the browser, without cookies, storage, cache and history.
 
 use super::root;
-use crate::support::app::{ADMIN_KEY, Client, JWT_SECRET, TestApp};
+use crate::support::app::{ADMIN_KEY, Client, JWT_SECRET, Shared, Sharing, TestApp};
 use crate::support::poll::{self, PATIENCE, Patience};
 use crate::support::servers::own_folder;
 use serde_json::{Value, json};
@@ -202,9 +202,17 @@ pub fn development_key() -> String {
     flashsale::domain::development::key(JWT_SECRET)
 }
 
+const DEVELOPMENT: &[(&str, &str)] = &[("FLASHSALE_DEVELOPMENT", "true")];
+
 /// An instance in development mode.
 pub async fn development() -> TestApp {
-    TestApp::with("all", &[("FLASHSALE_DEVELOPMENT", "true")]).await
+    TestApp::with("all", DEVELOPMENT).await
+}
+
+/// The same, for a test that shows the page of a sale of its own.
+pub async fn shared_development() -> Shared {
+    static SHARED: Sharing = Sharing::of("all", DEVELOPMENT);
+    SHARED.app().await
 }
 
 impl Window {
