@@ -38,7 +38,7 @@ async fn operators_need_their_key_and_shoppers_tokens_do_not_do() {
 
 #[tokio::test]
 async fn preload_splits_the_stock_to_the_last_unit_and_only_once() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let mut request = sale_with(&json!({"shards": 4}));
     let mut case = request["items"][0].clone();
     (case["sku"], case["stock"]) = (json!("case"), json!(3));
@@ -137,7 +137,7 @@ async fn a_transition_that_makes_no_sense_is_refused_and_one_that_is_done_is_no_
 
 #[tokio::test]
 async fn a_restock_is_applied_once_for_each_key() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let added = app.restock(&id, "more", "phone", 7).await.ok(200);
     assert_eq!(added.body["items"][0]["stock"], 17);
@@ -156,7 +156,7 @@ async fn a_restock_is_applied_once_for_each_key() {
 
 #[tokio::test]
 async fn units_are_taken_back_to_zero_and_never_below() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"shards": 8}))).await;
     app.buy("ada", &id, "k", 3).await.ok(201);
     let refused = app.restock(&id, "too many", "phone", -8).await;
@@ -179,7 +179,7 @@ async fn units_are_taken_back_to_zero_and_never_below() {
 
 #[tokio::test]
 async fn a_restock_needs_a_key_a_loaded_sale_a_known_sku_and_a_number() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let draft = app.create_sale(&sale()).await;
     let refused = app.restock(&draft, "k", "phone", 1).await;
     assert_eq!(refused.no(409, "invalid_transition").body["sale_state"], "draft");
@@ -269,7 +269,7 @@ async fn stats_count_every_unit_and_every_order() {
 
 #[tokio::test]
 async fn the_audit_lists_every_item_on_both_sides_also_before_the_drain() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     app.buy("ada", &id, "k", 4).await.ok(201);
     let audit = app.admin(&id, "/audit").await.ok(200).body;
@@ -344,7 +344,7 @@ async fn a_rebuilt_sale_has_all_its_orders_and_sells_on() {
 
 #[tokio::test]
 async fn only_a_sale_that_is_in_redis_can_be_rebuilt() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let draft = app.create_sale(&sale()).await;
     let refused = app.operate(&draft, "rebuild").await.no(409, "invalid_transition");
     assert!(refused.text("detail").contains("draft"), "{refused:?}");

@@ -1,6 +1,7 @@
 //! Challenges: a sale may give tokens only to shoppers who have solved one, once each.
 
 use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with};
+use crate::support::servers;
 use altcha::{SolveChallengeOptions, solve_challenge};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -56,9 +57,9 @@ fn solved(challenge: &Answer) -> String {
 }
 
 /// A challenge with a known answer, stored as an instance stores its own.
-async fn known(app: &TestApp, user: &str, sale: &str, answer: &str) -> Uuid {
+async fn known(user: &str, sale: &str, answer: &str) -> Uuid {
     let (id, user) = (Uuid::new_v4(), user.parse().unwrap());
-    let stock = Stock::connect(&app.environment["FLASHSALE_REDIS_URL"]).await.unwrap();
+    let stock = Stock::connect(&servers::redis()).await.unwrap();
     let challenge = Challenge {
         id,
         sale: sale.parse().unwrap(),
@@ -114,7 +115,7 @@ async fn ask_unseen(client: &Client, user: &str, sale: &str) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     // Challenges are counted by account, in a Redis that tests share.
     let [ada, bob, cyd] = ["ada", "bob", "cyd"].map(|name| format!("{name}-{}", Uuid::new_v4()));
     let guards = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 20});
@@ -133,7 +134,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
     buy(&app, &ada, &id, "k", handed.text("token")).await.ok(201);
     // A proof answers no picture, and captcha text no proof; captcha text still answers a picture.
     let other = ask_unseen(&app, &bob, &id).await.ok(201);
-    let picture = known(&app, &bob, &id, "AB3XY").await;
+    let picture = known(&bob, &id, "AB3XY").await;
     for (id_of, wrong) in [
         (json!(picture), solved(&other)),
         (json!(other.id()), "ab3xy".to_owned()),
@@ -141,7 +142,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
         let answer = json!({"id": id_of, "answer": wrong});
         token(&app, &bob, &id, "k", &answer).await.no(FAILED.0, FAILED.1);
     }
-    let picture = known(&app, &bob, &id, "AB3XY").await;
+    let picture = known(&bob, &id, "AB3XY").await;
     let answer = json!({"id": picture, "answer": "ab3xy"});
     token(&app, &bob, &id, "k", &answer).await.ok(201);
     // Nobody has to switch it on.
@@ -156,7 +157,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
     let public = app.get(Who::Nobody, &format!("/v1/sales/{strict}")).await.ok(200);
     assert_eq!(public.body["guards"]["captcha_proof"], false);
     ask_unseen(&app, &cyd, &strict).await.no(404, "not_found");
-    let picture = known(&app, &cyd, &strict, "AB3XY").await;
+    let picture = known(&cyd, &strict, "AB3XY").await;
     let answer = json!({"id": picture, "answer": solved(&other)});
     token(&app, &cyd, &strict, "k", &answer).await.no(FAILED.0, FAILED.1);
     let proofs = app.load_sale(&guarded("proof_of_work")).await;
@@ -168,7 +169,7 @@ async fn a_proof_is_taken_in_place_of_a_picture_unless_the_sale_allows_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let (id, next) = (
         app.load_sale(&guarded("captcha")).await,
         app.load_sale(&guarded("captcha")).await,
@@ -183,7 +184,7 @@ async fn a_captcha_is_an_image_and_its_letters_have_no_case() {
     token(&app, "ada", &id, "k", &guess).await.no(FAILED.0, FAILED.1);
     token(&app, "ada", &id, "k", &guess).await.no(REQUIRED.0, REQUIRED.1);
 
-    let right = json!({"id": known(&app, "ada", &id, "AB3XY").await, "answer": " ab3Xy"});
+    let right = json!({"id": known("ada", &id, "AB3XY").await, "answer": " ab3Xy"});
     token(&app, "bob", &id, "k", &right).await.no(REQUIRED.0, REQUIRED.1);
     token(&app, "ada", &next, "k", &right).await.no(REQUIRED.0, REQUIRED.1);
     let handed = token(&app, "ada", &id, "k", &right).await.ok(201);
@@ -268,7 +269,7 @@ async fn an_account_over_its_limit_takes_no_place_and_one_that_got_none_has_used
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let (without, token_only) = (
         app.load_sale(&sale()).await,
         app.load_sale(&sale_with(&json!({"guards": {"purchase_token": true}})))
@@ -305,7 +306,7 @@ async fn challenges_are_posed_to_shoppers_for_sales_that_ask_for_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_malformed_challenge_is_refused_and_never_a_fault() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let (image, proof) = (
         app.load_sale(&guarded("captcha")).await,
         app.load_sale(&guarded("proof_of_work")).await,
@@ -331,7 +332,7 @@ async fn any_malformed_challenge_is_refused_and_never_a_fault() {
                 "answer": texts.new_tree(&mut runner).unwrap().current(),
             });
             if round % 2 == 0 {
-                answer["id"] = json!(known(&app, "ada", sale, "no answer of these").await);
+                answer["id"] = json!(known("ada", sale, "no answer of these").await);
             }
             let refused = token(&app, "ada", sale, "k", &answer).await;
             let code = if round % 2 == 0 { FAILED.1 } else { REQUIRED.1 };

@@ -423,7 +423,7 @@ async fn a_request_whose_session_cannot_be_read_is_not_done() {
 
 #[tokio::test]
 async fn a_path_that_changes_by_decoding_is_no_path() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     for path in [
         format!("/v1/admin/sales/{id}/%70ause"),
@@ -449,7 +449,7 @@ async fn a_path_that_changes_by_decoding_is_no_path() {
 
 #[tokio::test]
 async fn nobody_keeps_what_operators_and_shoppers_are_answered() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201);
     for answer in [
@@ -468,7 +468,7 @@ async fn nobody_keeps_what_operators_and_shoppers_are_answered() {
 
 #[tokio::test]
 async fn of_two_changes_of_one_draft_the_one_with_an_old_version_is_refused() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let created = app.try_create_sale(&sale()).await.ok(201);
     let path = format!("/v1/admin/sales/{}", created.id());
     let read = app.get(Who::Operator, &path).await.ok(200);
@@ -534,7 +534,7 @@ async fn a_sale_that_is_asked_for_again_under_its_key_is_created_once() {
 
 #[tokio::test]
 async fn a_draft_is_changed_by_the_same_rules_as_it_is_created_and_nothing_else_is() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let first = app.try_create_sale(&sale()).await.ok(201).body;
     let id = first["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/admin/sales/{id}");

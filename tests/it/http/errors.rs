@@ -101,7 +101,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
 
 #[tokio::test]
 async fn no_answer_is_taken_for_another_type_or_used_by_another_origin() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     for (who, path, status) in [
         (Who::Nobody, "/healthz", 200),
         (Who::Operator, "/v1/admin/sales", 200),
@@ -159,7 +159,7 @@ async fn a_request_id_that_is_given_comes_back_and_one_that_is_not_is_made() {
 
 #[tokio::test]
 async fn a_problem_says_what_is_wrong_for_people_and_for_programs() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let request = app.buying("ada", &id, "k").json(&json!({"sku": "phone"}));
     let missing = app.send(request).await.no(400, "invalid_request");
@@ -181,7 +181,7 @@ const OF_RUST: [&str; 8] = ["struct", "enum", "variant", "i64", "u32", "usize", 
 
 #[tokio::test]
 async fn errors_in_a_body_are_described_in_words_of_the_api() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let said = async |method: Method, who: Who<'_>, path: &str, body: &serde_json::Value| {
         let request = app.request(method, who, path).header("Idempotency-Key", "k");
@@ -266,7 +266,7 @@ async fn errors_in_a_body_are_described_in_words_of_the_api() {
 
 #[tokio::test]
 async fn a_query_is_taken_within_its_bounds_and_by_its_names() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     for (who, path, query, expected) in [
         (
@@ -439,7 +439,7 @@ async fn the_type_of_every_problem_leads_to_its_explanation() {
 
 #[tokio::test]
 async fn sale_not_open_names_each_state() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     for (way, state) in [
         (vec![], "draft"),
         (vec!["preload", "open", "pause"], "paused"),

@@ -10,7 +10,7 @@ fn guarded(guards: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_cancels() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale_with(&json!({"guards": {"holds_max": 2}}))).await;
     let first = app.buy("ada", &id, "a", 1).await.ok(201);
     let second = app.buy("ada", &id, "b", 1).await.ok(201);
@@ -18,7 +18,7 @@ async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_c
     assert!(refused.text("detail").contains("pay"), "{}", refused.body);
     app.buy("bob", &id, "c", 1).await.ok(201);
     app.buy("ada", &id, "a", 1).await.ok(200);
-    assert_eq!(app.pay("p", &first.body).await, "applied");
+    assert_eq!(app.pay("pay_of_a_hold", &first.body).await, "applied");
     poll::answer("a paid order is no hold", || async {
         let answer = app.buy("ada", &id, "c", 1).await;
         (answer.status == 201).then_some(())
@@ -36,7 +36,7 @@ async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_that_let_a_hold_expire_waits_and_waiting_it_out_succeeds() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&guarded(&json!({"unpaid_cooldown_seconds": 10}))).await;
     let order = app.buy("ada", &id, "a", 1).await.ok(201);
     app.wait_for_order("ada", &order.id(), "expired").await;

@@ -28,7 +28,7 @@ async fn every_route_is_in_the_document_and_the_other_way_round() {
     let undescribed: BTreeSet<_> = routes.difference(&described).collect();
     let unserved: BTreeSet<_> = described.difference(&routes).collect();
     assert_eq!((undescribed, unserved), (none.iter().collect(), none.iter().collect()));
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let served = app.get(Who::Nobody, "/openapi.json").await.ok(200);
     assert_eq!(served.body, *DOCUMENT);
 }
@@ -52,7 +52,7 @@ async fn routes_missing_from_the_document_are_for_browsers_or_development() {
         "/dev/pay",
     ];
     assert_eq!(paths, expected.into());
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let sale = app.load_sale(&sale()).await;
     for route in left_out {
         let path = route
@@ -81,7 +81,7 @@ const NO_ID: &str = "019ac1f2-7c40-7d3a-9b1e-2f6a5c8e4d10";
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_as_described_also_where_none_is_read() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let changing = operations().filter(|(method, path, _)| *method != "get" && path.starts_with("/v1/admin/"));
     // A sign-out is authorised by its session before any other check.
     let changing = changing.filter(|(_, _, operation)| operation["operationId"] != "signOut");
@@ -432,7 +432,7 @@ async fn run_examples(language: &str) {
 
 #[tokio::test]
 async fn the_page_has_every_route_and_nothing_from_elsewhere() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let page = app.get(Who::Nobody, "/docs").await.ok(200);
     for operation in &REFERENCE.operations {
         assert!(
@@ -483,7 +483,7 @@ async fn the_page_has_every_route_and_nothing_from_elsewhere() {
 
 #[tokio::test]
 async fn the_runbook_has_every_alert_and_the_console_leads_to_its_paragraphs() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let page = app.get(Who::Nobody, "/docs/alerts").await.ok(200);
     for left in ["**", "```", "](", "###"] {
         assert!(!page.text.contains(left), "{left} is left");
@@ -520,7 +520,7 @@ async fn the_runbook_has_every_alert_and_the_console_leads_to_its_paragraphs() {
 
 #[tokio::test]
 async fn a_copy_that_is_still_good_is_not_sent_again() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     for path in [
         "/docs",
         "/docs/alerts",

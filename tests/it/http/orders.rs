@@ -12,7 +12,7 @@ use sqlx::AssertSqlSafe;
 
 #[tokio::test]
 async fn shoppers_see_their_own_orders_and_nobody_elses() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let (id, other) = (app.load_sale(&sale()).await, app.load_sale(&sale()).await);
     let mut adas = Vec::new();
     for key in ["k1", "k2"] {
@@ -55,7 +55,7 @@ async fn shoppers_see_their_own_orders_and_nobody_elses() {
 
 #[tokio::test]
 async fn operators_see_anybodys_order_with_its_shopper() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
     let shown = app
@@ -68,7 +68,7 @@ async fn operators_see_anybodys_order_with_its_shopper() {
 
 #[tokio::test]
 async fn before_the_drain_an_order_is_read_listed_and_cancelled_with_its_stock_back_at_once() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 5}))).await;
     let order = app.buy("ada", &id, "k", 5).await.ok(201).id();
     let read = app.order("ada", &order).await.ok(200);
@@ -111,10 +111,10 @@ async fn an_order_is_confirmed_once_a_worker_has_taken_it_in() {
 
 #[tokio::test]
 async fn a_paid_or_expired_order_is_not_cancellable() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 6}))).await;
     let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
-    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    assert_eq!(app.pay("pay_for_good", &paid.body).await, "applied");
     let expired = app.buy("ada", &id, "expired", 1).await.ok(201);
     app.wait_for_order("ada", &expired.id(), "expired").await;
     for (order, state) in [(paid.id(), "paid"), (expired.id(), "expired")] {

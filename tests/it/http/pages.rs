@@ -71,7 +71,7 @@ fn is_guarded(answer: &Answer, caching: &str) {
 
 #[tokio::test]
 async fn every_file_is_served_guarded_and_not_sent_twice() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let kinds = [("js", "text/javascript"), ("css", "text/css"), ("svg", "image/svg+xml")];
     for (name, text) in assets() {
         let path = format!("/assets/another/{name}");
@@ -133,7 +133,7 @@ async fn every_file_is_served_guarded_and_not_sent_twice() {
 
 #[tokio::test]
 async fn browsers_keep_the_files_that_a_page_names_and_ask_for_no_other() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let sale = format!("/sales/{}", app.load_sale(&sale()).await);
     for (path, vary) in [
         ("/", "Accept-Encoding, Accept-Language"),
@@ -467,7 +467,7 @@ async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
 
 #[tokio::test]
 async fn an_unknown_address_is_a_page_for_people_and_a_problem_for_programs() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     for (language, words) in [("en", "There is no such page."), ("zh", "没有这个页面。")] {
         let page = missing_page(&app, language, "/nothing/here").await;
         assert!(page.contains(words), "{page}");

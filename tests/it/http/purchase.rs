@@ -26,7 +26,7 @@ fn is_replay(again: &Answer, first: &Answer) {
 
 #[tokio::test]
 async fn a_purchase_is_an_order_with_everything_that_the_contract_names() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 90}))).await;
     let bought = app.buy("ada", &id, "k", 2).await.ok(201);
     let order_id = bought.id();
@@ -83,10 +83,10 @@ async fn the_same_key_finds_the_same_order_at_any_time_and_through_any_instance(
 
 #[tokio::test]
 async fn the_same_key_finds_its_order_paid_or_cancelled_and_makes_no_new_one() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale()).await;
     let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
-    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    assert_eq!(app.pay("pay_of_a_key", &paid.body).await, "applied");
     let cancelled = app.buy("ada", &id, "cancelled", 2).await.ok(201);
     app.cancel("ada", &cancelled.id()).await.ok(200);
     app.wait_for_units(&id, [9, 0, 1]).await;
@@ -102,7 +102,7 @@ async fn the_same_key_finds_its_order_paid_or_cancelled_and_makes_no_new_one() {
 
 #[tokio::test]
 async fn a_key_with_another_body_is_refused_and_another_shoppers_key_is_another_key() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let mut request = sale();
     let mut case = request["items"][0].clone();
     case["sku"] = json!("case");
@@ -190,7 +190,7 @@ async fn many_shoppers_at_once_buy_exactly_the_stock_and_sold_out_is_only_said_w
 
 #[tokio::test]
 async fn a_purchase_is_filled_from_all_shards_together() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app
         .load_sale(&sale_with(&json!({"shards": 10, "per_user_limit": 10})))
         .await;
@@ -254,7 +254,7 @@ async fn each_check_comes_in_its_place() {
 
 #[tokio::test]
 async fn admitted_requests_count_in_the_window_and_retries_or_its_own_refusals_do_not() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app
         .load_sale(&sale_with(&json!({
             "per_user_limit": 1, "purchase_rate": {"limit": 3, "window_ms": 60_000},
@@ -287,7 +287,7 @@ async fn admitted_requests_count_in_the_window_and_retries_or_its_own_refusals_d
 
 #[tokio::test]
 async fn waiting_out_retry_after_succeeds() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app
         .load_sale(&sale_with(&json!({"purchase_rate": {"limit": 2, "window_ms": 6_000}})))
         .await;
@@ -310,7 +310,7 @@ async fn waiting_out_retry_after_succeeds() {
 
 #[tokio::test]
 async fn the_limit_counts_what_is_reserved_and_paid_and_not_what_went_back() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app
         .load_sale(&sale_with(&json!({"per_user_limit": 2, "payment_window_seconds": 6})))
         .await;
@@ -318,7 +318,7 @@ async fn the_limit_counts_what_is_reserved_and_paid_and_not_what_went_back() {
         .await
         .no(409, "purchase_limit_reached");
     let paid = app.buy("ada", &id, "paid", 1).await.ok(201);
-    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    assert_eq!(app.pay("pay_of_a_limit", &paid.body).await, "applied");
     let given_back = app.buy("ada", &id, "given back", 1).await.ok(201);
     app.buy("ada", &id, "one more", 1)
         .await
@@ -339,7 +339,7 @@ async fn the_limit_counts_what_is_reserved_and_paid_and_not_what_went_back() {
 
 #[tokio::test]
 async fn an_expired_order_gives_its_units_to_the_next_and_its_key_still_finds_it() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app
         .load_sale(&sale_with(&json!({"stock": 1, "payment_window_seconds": 5})))
         .await;
@@ -356,7 +356,7 @@ async fn an_expired_order_gives_its_units_to_the_next_and_its_key_still_finds_it
 
 #[tokio::test]
 async fn user_ids_of_any_bytes_are_distinct() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app
         .load_sale(&sale_with(&json!({"per_user_limit": 1, "stock": 50})))
         .await;

@@ -171,7 +171,7 @@ async fn texts_and_pictures_of_a_sale_come_back_as_given_and_are_absent_without(
 
 #[tokio::test]
 async fn texts_and_pictures_beyond_their_bounds_are_refused() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let of_item = |member: &str, value: Value| {
         let mut request = sale();
         request["items"][0]["group"] = json!("Phone");
@@ -280,7 +280,7 @@ async fn shoppers_see_sales_without_a_token_but_no_counts() {
 
 #[tokio::test]
 async fn availability_says_available_then_low_then_sold_out_and_back() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale_with(&json!({"per_user_limit": 10}))).await;
     // A glance is shared for a moment by all page views.
     let becomes = async |expected: &str| {
@@ -340,7 +340,7 @@ async fn a_sold_out_item_says_whether_and_when_a_held_unit_may_come_back() {
 
 #[tokio::test]
 async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let starts_at = Utc::now() + TimeDelta::milliseconds(8_000);
     let ends_at = starts_at + TimeDelta::milliseconds(6_000);
     let sale = sale_with(&json!({
@@ -398,7 +398,7 @@ async fn a_sale_starts_and_ends_to_the_millisecond_with_no_job_in_between() {
 
 #[tokio::test]
 async fn an_unknown_sale_is_not_found_by_anybody() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = uuid::Uuid::new_v4();
     app.get(Who::Nobody, &format!("/v1/sales/{id}"))
         .await
@@ -441,7 +441,7 @@ async fn lists_come_in_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let draft = app.create_sale(&sale()).await;
     let path = format!("/v1/admin/sales/{draft}");
     let delete = async |path: &str| app.send(app.request(Method::DELETE, Who::Operator, path)).await;
@@ -594,7 +594,7 @@ async fn texts_and_pictures_change_while_the_sale_sells() {
 
 #[tokio::test]
 async fn the_shards_sell_until_the_later_end() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let end = Utc::now() + TimeDelta::seconds(15);
     let id = app.load_sale(&sale_with(&json!({"ends_at": rfc3339(end)}))).await;
     let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));

@@ -93,7 +93,7 @@ async fn a_sale_that_asks_for_tokens_sells_for_the_right_one_and_for_no_other() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_has_its_order_needs_no_token_any_more() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&guarded()).await;
     let token = token_for(&app, "ada", &id, "k").await;
     let order = buy(&app, "ada", &id, "k", &token).await.ok(201);
@@ -114,7 +114,7 @@ async fn a_key_that_has_its_order_needs_no_token_any_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_handed_out_to_shoppers_for_sales_that_there_are() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.load_sale(&sale()).await;
     let ask = async |who: Who<'_>, sale: &str, body: &Value| {
         let request = app.request(Method::POST, who, &format!("/v1/sales/{sale}/tokens"));

@@ -173,7 +173,7 @@ async fn only_an_admitted_shopper_may_buy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_early_shopper_waits_for_the_start_and_is_notified_of_the_turn() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&roomy(&starting_in(TimeDelta::seconds(10)))).await;
     let before = ask(&app, "ada", &id, None).await.ok(200);
     assert_eq!(before.text("state"), "waiting");
@@ -206,7 +206,7 @@ async fn an_early_shopper_waits_for_the_start_and_is_notified_of_the_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sold_out_is_sent_at_once_and_released_units_go_to_the_first_in_line() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let mut sale = roomy(&json!({"shards": 1}));
     (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(1), json!(1000));
     let id = app.load_sale(&sale).await;
@@ -243,7 +243,7 @@ async fn sold_out_is_sent_at_once_and_released_units_go_to_the_first_in_line() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_admitted_from_the_moment_at_which_the_last_unit_is_sold() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let mut sale = roomy(&json!({"shards": 4}));
     (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(3), json!(1000));
     let id = app.load_sale(&sale).await;
