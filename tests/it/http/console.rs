@@ -234,7 +234,8 @@ async fn one_session_of_several_is_ended_by_another_operator() {
     app.send(end(&ada).json(&id)).await.no(404, "not_found");
     let wrong = json!({"session_id": "bob"});
     app.send(end(&ada).json(&wrong)).await.no(400, "invalid_request");
-    let done = actions(&app, "?limit=10").await;
+    // A refusal for lack of authority may be recorded later than an action after it.
+    let done = actions(&app, "").await;
     let done: Vec<_> = done.iter().map(|it| json!([it["action"], it["outcome"]])).collect();
     for outcome in ["done", "not_found"] {
         assert!(done.contains(&json!(["sessions.end", outcome])), "{done:?}");

@@ -498,6 +498,9 @@ impl Answer {
     }
 }
 
+/// How long a reading of an operator's is repeated.
+const READ_MAX: Duration = Duration::from_secs(10);
+
 /// Who sends a request.
 #[derive(Clone, Copy)]
 pub enum Who<'a> {
@@ -576,9 +579,17 @@ impl Client {
             .await
     }
 
-    /// The operators' view of a sale: `show` or a part of it.
+    /// The operators' view of a sale: `show` or a part of it. It is asked for again while the answer is 503, as on a slow
+    /// machine; tests of outages use [`Self::get`].
     pub async fn admin(&self, sale: &str, part: &str) -> Answer {
-        self.get(Who::Operator, &format!("/v1/admin/sales/{sale}{part}")).await
+        let patience = poll::Patience::of(READ_MAX);
+        loop {
+            let answer = self.get(Who::Operator, &format!("/v1/admin/sales/{sale}{part}")).await;
+            if answer.status != 503 || patience.is_over() {
+                return answer;
+            }
+            poll::wait_out(answer.retry_after()).await;
+        }
     }
 
     pub async fn stats(&self, sale: &str) -> Value {
@@ -662,7 +673,11 @@ impl Client {
     /// Waits until the order is in this state and confirmed.
     pub async fn wait_for_order(&self, user: &str, order: &str, state: &str) -> Answer {
         poll::answer(&format!("order {state}"), || async {
-            let answer = self.order(user, order).await.ok(200);
+            let answer = self.order(user, order).await;
+            if answer.status == 503 {
+                return None;
+            }
+            let answer = answer.ok(200);
             (answer.body["state"] == state && answer.body["confirmed"] == true).then_some(answer)
         })
         .await
