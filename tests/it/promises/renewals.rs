@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 const SHARDS: u16 = 24;
 /// How long renewals are counted for one figure.
-const WINDOW: Duration = Duration::from_secs(3);
+const WINDOW: Duration = Duration::from_millis(2_250);
 /// The time between two rounds of an instance.
 const EVERY: f64 = 0.75;
 

@@ -46,6 +46,11 @@ pub const SPARING: [(&str, &str); 2] = [
     ("MIMALLOC_ALLOW_THP", "0"),
 ];
 
+/// These settings, to add to other variables.
+pub fn sparing() -> Vec<(String, String)> {
+    SPARING.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
 /// The variables of an instance on these servers.
 pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
     let own = [
@@ -61,8 +66,8 @@ pub fn environment(redis: &str, database: &str) -> BTreeMap<String, String> {
         ("FLASHSALE_ACCOUNT_RATE", "0"),
         ("FLASHSALE_ADDRESS_CONNECTIONS", "0"),
     ];
-    let all = own.into_iter().chain(SPARING);
-    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    own.into_iter().chain(sparing()).collect()
 }
 
 /// Where the program is: the one that was built with the tests, unless `FLASHSALE_TEST_PROGRAM` names another, like a

@@ -15,6 +15,7 @@ pub mod seeded;
 mod shoppers;
 mod world;
 
+use crate::support::app::sparing;
 use run::Settings;
 use std::sync::Mutex;
 use world::Kind;
@@ -30,6 +31,7 @@ pub fn a_short_run() {
         rounds: vec![2..6, 8..10],
         // Other tests keep the machine busy.
         repeats_late_rounds: true,
+        variables: sparing(),
         ..Settings::from_environment()
     });
     assert_eq!(played, [Kind::One, Kind::WithReplica, Kind::Cluster].into());

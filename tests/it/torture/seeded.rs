@@ -7,6 +7,7 @@ use super::nemesis::{Fault, PlannedFault};
 use super::proxy::Mode;
 use super::round::{INSTANCES, Plan, play};
 use super::world::{Kind, World};
+use crate::support::app::sparing;
 use crate::support::lua;
 use crate::support::poll::Stopwatch;
 use std::collections::BTreeSet;
@@ -311,14 +312,15 @@ impl Control {
     }
 
     async fn violations(&self) -> Vec<Violation> {
-        let mut world = World::start(self.place.kind, INSTANCES, &[]).await;
+        let mut world = World::start(self.place.kind, INSTANCES, &sparing()).await;
         check(&play(&mut world, &self.place.plan(self.round)).await)
     }
 }
 
 impl Bug {
     fn variables(&self) -> Vec<(String, String)> {
-        let mut variables = vec![("FLASHSALE_BUG".to_owned(), self.name.to_owned())];
+        let mut variables = sparing();
+        variables.push(("FLASHSALE_BUG".to_owned(), self.name.to_owned()));
         if let Some(change) = self.script {
             let names = ["FLASHSALE_BUG_SCRIPT", "FLASHSALE_BUG_FROM", "FLASHSALE_BUG_TO"];
             let changes = names.into_iter().zip(change);

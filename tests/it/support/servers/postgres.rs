@@ -130,7 +130,8 @@ impl FreshPostgres {
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let files = migrated_files().await;
         // A server whose user may not enter this folder has its files elsewhere, behind a link.
-        if !files.is_symlink() {
+        let is_copied = !files.is_symlink();
+        if is_copied {
             copy_folder(files, &folder.path().join("postgres"));
         }
         let mut postgres = Self {
@@ -139,7 +140,9 @@ impl FreshPostgres {
             options,
         };
         postgres.restart();
-        flashsale::ledger::migrate(&postgres.url()).await.unwrap();
+        if !is_copied {
+            flashsale::ledger::migrate(&postgres.url()).await.unwrap();
+        }
         is_another_ledger(&postgres.url()).await;
         postgres
     }
