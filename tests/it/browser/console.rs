@@ -344,7 +344,7 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_can_be_paused_from_anywhere_on_its_page() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale()).await;
     for width in [360, 1000] {
         let appearance = Appearance {
@@ -903,7 +903,7 @@ async fn operators_at_an_address_of_their_own_are_sent_to_no_shop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_said_why() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     let shown = |sale: &Value| {
@@ -949,7 +949,7 @@ async fn units_are_shown_however_many_they_are_and_where_there_are_none_it_is_sa
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_shows_units_on_their_way_at_the_shard_that_sent_them() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     let item = json!({"sku": "phone", "total": 40, "available": 26, "held": 0, "sold": 0, "in_transit": 14});
@@ -995,7 +995,7 @@ async fn the_page_shows_units_on_their_way_at_the_shard_that_sent_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_announcement_is_read_out_twice() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     let twice =

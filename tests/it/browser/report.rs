@@ -1,6 +1,6 @@
 //! The report of a whole sale, and the history that the plots of its live page begin with.
 
-use crate::support::app::{TestApp, rfc3339, sale_with};
+use crate::support::app::{Client, TestApp, rfc3339, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::Window;
 use chrono::{TimeDelta, Utc};
@@ -10,7 +10,7 @@ const ANSWERS: &str = "[aria-labelledby=table-reportAnswers] tbody";
 
 /// A sale of three units that began an hour before: all three are reserved, one of them is paid, and a fourth shopper
 /// came too late. Its report has these answers, also without its last two seconds.
-async fn sold_out_sale(app: &TestApp) -> String {
+async fn sold_out_sale(app: &Client) -> String {
     let few = json!({"stock": 3, "per_user_limit": 1, "shards": 1});
     let id = app.load_sale(&sale_with(&few)).await;
     let paid = app.buy("ada", &id, "k", 1).await.ok(201);
@@ -18,7 +18,7 @@ async fn sold_out_sale(app: &TestApp) -> String {
         app.buy(user, &id, "k", 1).await.ok(201);
     }
     app.buy("dan", &id, "k", 1).await.no(409, "sold_out");
-    assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
+    assert_eq!(app.pay(&format!("pay_{id}"), &paid.body).await, "applied");
     poll::within(PATIENCE, "all answers are in the report", async || {
         let part = format!("/report?to={}", rfc3339(Utc::now() - TimeDelta::seconds(2)));
         let report = app.admin(&id, &part).await.ok(200);
@@ -39,7 +39,7 @@ async fn choose(window: &Window, range: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_course_by_time() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     app.operate(&id, "close").await.ok(200);
     let window = Window::open(&app).await;
@@ -86,7 +86,7 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_report_shows_who_got_the_units() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     let fairness = poll::answer("all buyers are counted", || async {
         let fairness = app.admin(&id, "/report").await.ok(200).body["fairness"].clone();
@@ -113,7 +113,7 @@ async fn the_report_shows_who_got_the_units() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_course_of_a_sale_is_saved_as_a_table() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}/report")).await;
@@ -129,7 +129,7 @@ async fn the_course_of_a_sale_is_saved_as_a_table() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_live_page_begins_with_what_happened_before_it_was_opened() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;

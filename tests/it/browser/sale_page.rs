@@ -60,7 +60,7 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes_back() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let mut sales = Vec::new();
     for n in 0..8 {
         let name = format!("Sale {n}");
@@ -86,7 +86,7 @@ async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_counts_down_to_nothing() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let draft = app.create_sale(&sale()).await;
     let late = json!({"name": "Late", "starts_at": rfc3339(Utc::now() - TimeDelta::hours(1))});
     let late = app.create_sale(&sale_with(&late)).await;
@@ -109,7 +109,7 @@ async fn a_draft_counts_down_to_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_item_of_a_sale_is_among_its_details() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let items: Vec<Value> = (0..60)
         .map(|number| {
             json!({"sku": format!("sku-{number:02}"), "name": "A", "price_minor": 1, "currency": "EUR", "stock": 1,
@@ -142,7 +142,7 @@ const DRAW: &str = "return import(new URL('console-plot.js', document.querySelec
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_lines_of_a_plot_have_the_same_stroke_and_the_legend_shows_each() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     window.sees("#view h1", "Sales").await;

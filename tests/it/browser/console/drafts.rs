@@ -209,7 +209,7 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn starting_over_asks_before_it_discards_typed_text() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let draft = app.create_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
@@ -291,7 +291,7 @@ async fn typed_text_of_a_ban_or_a_restock_survives_a_reload() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restock_offers_the_items_that_a_draft_has_by_now() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.create_sale(&sale()).await;
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
@@ -335,7 +335,7 @@ async fn a_sale_of_many_items_with_long_names_is_created() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.create_sale(&sale()).await;
     let form = format!("/console/sales/{id}/edit");
     let stored = async || app.admin(&id, "").await.ok(200).body;
@@ -441,7 +441,7 @@ async fn of_two_tabs_that_change_one_draft_the_slower_one_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_whose_creation_was_lost_is_asked_for_with_the_same_key() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console("/console/sales/new").await;
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
@@ -467,7 +467,7 @@ async fn a_sale_whose_creation_was_lost_is_asked_for_with_the_same_key() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restock_whose_answer_was_lost_stays_the_same_until_its_outcome_is_known() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console(&format!("/console/sales/{id}")).await;
