@@ -4,7 +4,7 @@
 
 use crate::support::app::{TestApp, Who, sale, sale_with};
 use crate::support::backlog::{reserve_everywhere, reserve_many};
-use crate::support::crowd::{SKU, Terms, World, bought, drain_all, shopper_at};
+use crate::support::crowd::{SKU, Terms, World, answered, bought, drain_all, shopper_at};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::redis;
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 async fn audit(world: &World, sale: &Sale) -> Audit {
-    flow::watch::audit::audit(&world.app, sale.id).await.unwrap().unwrap()
+    let read = || flow::watch::audit::audit(&world.app, sale.id);
+    answered("the audit is read", read).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +65,7 @@ async fn the_audit_balances_while_a_backlog_is_drained_and_shoppers_buy() {
             bought(&app, &buys, &format!("u{n}"), "k", 1).await;
             let _passing = drain_all(&app).await;
             let shards = [0, 1].map(|shard| ShardKey { sale: buys.id, shard });
-            if app.stock.undrained(&shards).await.unwrap() == [0, 0] {
+            if answered("the backlog is read", || app.stock.undrained(&shards)).await == [0, 0] {
                 return n + 1;
             }
         }
