@@ -987,7 +987,7 @@ fn payment_request(server: SocketAddr, order: &str) -> Vec<u8> {
          Content-Length: {}\r\nwebhook-id: {id}\r\nwebhook-timestamp: {now}\r\nwebhook-signature: {signature}\r\n\r\n",
         body.len()
     );
-    (head + &body).into_bytes()
+    (head + body.as_str()).into_bytes()
 }
 
 /// Sends each of these requests once, over so many connections. Returns how many payments had each outcome, and the
