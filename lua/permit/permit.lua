@@ -45,9 +45,13 @@ local its_epoch = unpack('>I6', shard, 37)
 if its_epoch ~= epoch then
   return { 'STALE', its_epoch }
 end
+-- Plain texts are found much sooner than patterns, and idle shards cost Redis little else than this.
 local info = redis.call('INFO', 'server', 'replication')
-if info:match('run_id:(%x+)') .. '-' .. info:match('master_replid:(%x+)') .. '-'
-  .. info:match('master_replid2:(%x+)') ~= run_id then
+local named, own, earlier = run_id:match('^(%x+)%-(%x+)%-(%x+)$')
+local function has(field, value)
+  return info:find(field .. value .. '\r\n', 1, true)
+end
+if not (named and has('run_id:', named) and has('master_replid:', own) and has('master_replid2:', earlier)) then
   return { 'MOVED' }
 elseif redis.call('EXISTS', events_key) == 0 then
   return redis.error_reply('MISSING events')
@@ -68,23 +72,26 @@ if ARGV[6] == '1' and now >= permit_until then
   return { 'LAPSED' }
 end
 local waiting, brake = redis.call('XLEN', events_key), 0
-local memory = redis.call('INFO', 'memory')
-local used, most = tonumber(memory:match('used_memory:(%d+)')), tonumber(memory:match('maxmemory:(%d+)'))
-if most == 0 then
-  most = tonumber(memory:match('total_system_memory:(%d+)')) / 2
-end
-local is_full = used * 1000 >= most * memory_max
-if is_full then
-  age_max = age_max / 300
-end
-local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
-if oldest and oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and oldest[2][2]:byte() == 0 then
-  if now - unpack('>I6', oldest[2][2], 8) > age_max then
+-- Without an event that waits, neither its age nor the memory matters.
+if waiting > 0 then
+  local memory = redis.call('INFO', 'memory')
+  local used, most = tonumber(memory:match('used_memory:(%d+)')), tonumber(memory:match('maxmemory:(%d+)'))
+  if most == 0 then
+    most = tonumber(memory:match('total_system_memory:(%d+)')) / 2
+  end
+  local is_full = used * 1000 >= most * memory_max
+  if is_full then
+    age_max = age_max / 300
+  end
+  local oldest = redis.call('XRANGE', events_key, '-', '+', 'COUNT', 1)[1]
+  if oldest[2][1] == 'reserved' and #oldest[2][2] >= 13 and oldest[2][2]:byte() == 0 then
+    if now - unpack('>I6', oldest[2][2], 8) > age_max then
+      brake = 1
+    end
+  elseif is_full then
+    -- The event's age cannot be read.
     brake = 1
   end
-elseif oldest and is_full then
-  -- The event's age cannot be read.
-  brake = 1
 end
 local stream, last_id = redis.call('XINFO', 'STREAM', events_key), nil
 for at = 1, #stream, 2 do

@@ -732,7 +732,12 @@ const MUTANTS: &[Mutant] = &[
         "if its_epoch ~= epoch then",
         "if false then",
     ),
-    ("any server is permitted", "permit", "~= run_id then", "== '' then"),
+    (
+        "any server is permitted",
+        "permit",
+        "if not (named",
+        "if not (true or named",
+    ),
     (
         "events wait as long as ever while memory is short",
         "permit",

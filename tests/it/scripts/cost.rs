@@ -1,11 +1,12 @@
 //! The cost of a purchase in figures that no machine changes: commands, bytes and memory. A change that makes it dearer
 //! fails here; times are measured elsewhere.
 
-use super::{END, Shop, asking, sku};
+use super::{END, Shop, asking, generous, sku};
 use crate::support::raw::Raw;
 use crate::support::servers::{fresh_redis, fresh_redis_with};
 use flashsale::domain::purchase::Refusal;
 use flashsale::domain::time::from_millis;
+use flashsale::stock::permit::{Permit, Permitted};
 use flashsale::stock::purchase::{PurchaseArguments, ShardAnswer};
 use futures_util::future::join_all;
 
@@ -120,6 +121,27 @@ async fn no_outcome_of_a_purchase_takes_more_commands_than_it_must() {
         "{limited:?}"
     );
     assert_eq!(used, "evalsha mget time", "a window that is full");
+}
+
+#[tokio::test]
+async fn a_renewal_asks_for_the_memory_only_while_an_event_waits() {
+    let redis = fresh_redis();
+    let shop = open_now(&redis.server.url(), 3).await;
+    let server = shop.stock.server(shop.key).await.unwrap();
+    let infos_of_renewal = async || {
+        let before = infos(&shop.raw);
+        let permit = Permit {
+            renewal: true,
+            ..generous(1, &server)
+        };
+        let permitted = shop.stock.permit(&shop.sale, 0, &permit, None).await.unwrap();
+        assert!(matches!(permitted, Permitted::Yes { .. }), "{permitted:?}");
+        // Without the count before.
+        infos(&shop.raw) - before - 1
+    };
+    assert_eq!(infos_of_renewal().await, 1, "which server it is");
+    buy(&shop, "ada", "k").await;
+    assert_eq!(infos_of_renewal().await, 2, "and how much memory it uses");
 }
 
 #[tokio::test]

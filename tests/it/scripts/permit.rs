@@ -154,6 +154,18 @@ async fn only_the_epoch_that_was_reconciled_on_this_very_server_is_permitted() {
         let answer = shop.stock.permit(&shop.sale, 0, &permit, Some(NOW)).await.unwrap();
         assert_eq!(answer, Permitted::Not, "{other}");
     }
+    let (parts, other) = (name.split('-').collect::<Vec<&str>>(), "f".repeat(40));
+    for at in 0..3 {
+        let (mut changed, mut missing) = (parts.clone(), parts.clone());
+        changed[at] = &other;
+        missing.remove(at);
+        for name in [changed.join("-"), missing.join("-")] {
+            let server = name.as_str().into();
+            let permit = generous(1, &server);
+            let answer = shop.stock.permit(&shop.sale, 0, &permit, Some(NOW)).await.unwrap();
+            assert_eq!(answer, Permitted::Not, "{name}");
+        }
+    }
     assert_eq!(shop.dump(), before);
     // A valid permit is not renewed either.
     permit(&shop, NOW, |_| {}).await;
