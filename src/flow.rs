@@ -71,6 +71,8 @@ pub struct App {
     pub releases_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
     pub permits: Arc<recover::permits::Permits>,
+    /// The sales that are even, and sell nothing.
+    pub rests: Arc<recover::rebalance::Rests>,
     /// The other instances that live.
     pub instances: Arc<recover::instances::Instances>,
     /// Orders whose shoppers wait for the ledger.
@@ -114,6 +116,7 @@ impl App {
             delivery_groups: Arc::default(),
             releases_wanted: Arc::default(),
             permits: Arc::default(),
+            rests: Arc::default(),
             instances: Arc::default(),
             arrivals: Arc::default(),
             settings_changed: Arc::default(),

@@ -18,8 +18,6 @@ use crate::domain::time::Millis;
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
@@ -122,14 +120,6 @@ impl Stock {
     /// Like [`Stock::read_shards`], with the outcome for each shard.
     pub async fn read_shards_each(&self, sale: &Sale) -> Vec<Result<ShardReading, Fault>> {
         join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
-    }
-
-    /// Like [`Stock::read_shards_each`], for a caller that can go on with other shards. A node of a cluster that does not
-    /// answer within `patience` counts as unavailable. A single server gets the usual time limit.
-    pub async fn read_shards_soon(&self, sale: &Sale, patience: Duration) -> Vec<Result<ShardReading, Fault>> {
-        let until = Instant::now() + patience;
-        let reads = (0..sale.shards).map(|shard| self.soon(until, self.read_shard(sale, shard, 0)));
-        join_all(reads).await
     }
 
     /// Reads one shopper's row on the home shard.

@@ -168,6 +168,14 @@ impl Permits {
         state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect()
     }
 
+    /// A number that changes with the last event that this process knows of any shard of the sale. It hears of the
+    /// events of shards that others renew by their notes.
+    pub(super) fn last_events(&self, sale: &Sale) -> i64 {
+        let state = self.state();
+        let last = ShardKey::all(sale).filter_map(|key| state.seen.get(&key));
+        last.fold(0, |sum: i64, last| sum.wrapping_add(last.epoch).wrapping_add(last.seq))
+    }
+
     /// Whether this process has let a shard sell so lately that the permit still holds.
     pub(in crate::flow) fn lets_sell(&self, shard: ShardKey) -> bool {
         self.state().held.get(&shard).is_some_and(Held::has_permit)

@@ -4,63 +4,150 @@
 //! Each move is a transfer of its own; a crash leaves at most units in transit.
 
 use crate::domain::fault::Fault;
-use crate::domain::ids::Sku;
-use crate::domain::sale::{Item, Sale};
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::sale::Sale;
 use crate::flow::sale_book::whole;
 use crate::flow::sell::borrow::transfer;
 use crate::flow::{App, RunTotals};
-use crate::stock::read_shard::ShardReading;
-use std::time::Duration;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::{Duration, Instant};
 
 /// Moves of one item in one run.
 const MOVES_MAX: usize = 16;
-/// How long a node of a cluster may take to answer before its shards are left out.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a sale rests whose free units two surveys in a row found on the same shards, with nothing to move.
+const REST: Duration = Duration::from_secs(5);
 
 /// Moves of units of an item, as (from, to, units).
 type Moves<'a> = Vec<(&'a Sku, (u16, u16, i64))>;
 
+/// The last surveys of this process that found nothing to move.
+#[derive(Default)]
+pub struct Rests(Mutex<HashMap<SaleId, EvenSurvey>>);
+
+struct EvenSurvey {
+    /// A hash of the free units on each shard.
+    free: u64,
+    /// [`crate::flow::recover::permits::Permits::last_events`] before the survey.
+    events: i64,
+    /// Until then the sale rests, unless something is sold.
+    rests_until: Instant,
+}
+
+impl Rests {
+    /// Whether a sale with these last events rests.
+    fn lasts(&self, sale: SaleId, events: i64) -> bool {
+        let rest = |it: &EvenSurvey| it.events == events && Instant::now() < it.rests_until;
+        self.all().get(&sale).is_some_and(rest)
+    }
+
+    /// Notes a survey of all shards that found nothing to move.
+    fn note(&self, sale: SaleId, free: u64, events: i64) {
+        let now = Instant::now();
+        let mut all = self.all();
+        let is_as_before = all.get(&sale).is_some_and(|it| (it.free, it.events) == (free, events));
+        let rests_until = if is_as_before { now + REST } else { now };
+        let survey = EvenSurvey {
+            free,
+            events,
+            rests_until,
+        };
+        all.insert(sale, survey);
+    }
+
+    fn end(&self, sale: SaleId) {
+        self.all().remove(&sale);
+    }
+
+    /// Forgets all other sales.
+    pub(super) fn keep(&self, sales: &HashSet<SaleId>) {
+        self.all().retain(|sale, _| sales.contains(sale));
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<SaleId, EvenSurvey>> {
+        self.0.lock()
+    }
+}
+
+/// Like [`rebalance`], except while nothing is sold and the shards are even.
+pub async fn rebalance_unless_at_rest(app: &App, sale: &Sale) -> Result<usize, Fault> {
+    if app.rests.lasts(sale.id, app.permits.last_events(sale)) {
+        return Ok(0);
+    }
+    rebalance(app, sale).await
+}
+
 /// Moves units to the shards that have less than half of their share; returns the number of moves. One process at a
-/// time does it. Two that plan by the same reading would move the same units back and forth, second after second. Fails
+/// time does it. Two that plan by the same survey would move the same units back and forth, second after second. Fails
 /// with the first fault of a shard or a move. The others are made all the same.
 pub async fn rebalance(app: &App, sale: &Sale) -> Result<usize, Fault> {
     if sale.shards < 2 {
         return Ok(0);
     }
     let mut totals = RunTotals::default();
-    let (planned, unread) = plans(app, sale).await;
-    totals.note(unread.map_or(Ok(0), Err));
-    if planned.is_empty() {
+    let events = app.permits.last_events(sale);
+    let survey = survey(app, sale).await;
+    if survey.moves.is_empty() && survey.is_whole {
+        app.rests.note(sale.id, survey.free, events);
+    } else {
+        app.rests.end(sale.id);
+    }
+    totals.note(survey.silent.map_or(Ok(0), Err));
+    if survey.moves.is_empty() {
         return totals.finish();
     }
     let Some(turn) = app.ledger.turn_to_rebalance(sale.id).await? else {
         return totals.finish();
     };
-    // Another process may have evened them out since the first reading.
-    let (planned, _) = plans(app, sale).await;
-    for (sku, (from, to, units)) in planned {
+    // Another process may have evened them out since the first survey.
+    for (sku, (from, to, units)) in self::survey(app, sale).await.moves {
         totals.note(transfer(app, sale, sku, (from, to), units).await.map(|()| 1));
     }
     turn.end().await?;
     totals.finish()
 }
 
-/// The moves of every item, by the units that the shards have now, and the fault of a shard that could not be read.
-async fn plans<'a>(app: &App, sale: &'a Sale) -> (Moves<'a>, Option<Fault>) {
-    let mut unread = None;
-    let mut readings: Vec<ShardReading> = Vec::new();
-    for reading in app.stock.read_shards_soon(sale, PATIENCE).await {
-        match reading {
-            Ok(reading) => readings.push(reading),
-            Err(fault) => _ = unread.get_or_insert(fault),
+/// What a survey of all items of a sale found.
+struct SaleSurvey<'a> {
+    moves: Moves<'a>,
+    /// A hash of the free units on each shard.
+    free: u64,
+    /// Whether each shard answered, and has a permit.
+    is_whole: bool,
+    /// The fault of a shard that could not be read.
+    silent: Option<Fault>,
+}
+
+/// Surveys the items of a sale, with one command for each item and server.
+async fn survey<'a>(app: &App, sale: &'a Sale) -> SaleSurvey<'a> {
+    let (mut moves, mut hasher) = (Moves::new(), DefaultHasher::new());
+    let (mut is_whole, mut silent) = (true, None);
+    for item in &sale.items {
+        // One wait for a silent node of a cluster is enough.
+        let enough = if silent.is_some() { 0 } else { i64::MAX };
+        let surveyed = app.stock.survey_soon(sale.id, sale.shards, &item.sku, enough).await;
+        let mut available = Vec::with_capacity(surveyed.len());
+        for (shard, surveyed) in (0..).zip(surveyed) {
+            match surveyed {
+                Ok(surveyed) => available.push((shard, surveyed.counters.available)),
+                // It has no permit, so it can neither lend nor borrow.
+                Err(Fault::Incomplete(_)) => is_whole = false,
+                Err(fault) => {
+                    is_whole = false;
+                    silent.get_or_insert(fault);
+                }
+            }
         }
+        available.hash(&mut hasher);
+        moves.extend(plan(&available).into_iter().map(|it| (&item.sku, it)));
     }
-    let plan_of = |item: &'a Item| {
-        let available = readings.iter().map(|it| (it.shard, it.counters(&item.sku).available));
-        let moves = plan(&available.collect::<Vec<(u16, i64)>>());
-        moves.into_iter().map(|it| (&item.sku, it))
-    };
-    (sale.items.iter().flat_map(plan_of).collect(), unread)
+    SaleSurvey {
+        moves,
+        free: hasher.finish(),
+        is_whole,
+        silent,
+    }
 }
 
 /// The moves, as (from, to, units), that bring each shard with less than half of its share up to it. There are none
@@ -97,8 +184,31 @@ fn plan(available: &[(u16, i64)]) -> Vec<(u16, u16, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::plan;
+    use super::*;
     use proptest::prelude::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_sale_rests_once_two_surveys_found_the_same_until_something_is_sold() {
+        let (rests, sale, other) = (Rests::default(), SaleId(Uuid::from_u128(1)), SaleId(Uuid::from_u128(2)));
+        rests.note(sale, 7, 3);
+        assert!(!rests.lasts(sale, 3), "one survey shows no rest");
+        rests.note(sale, 8, 3);
+        assert!(!rests.lasts(sale, 3), "units have moved");
+        rests.note(sale, 8, 3);
+        assert!(rests.lasts(sale, 3) && !rests.lasts(other, 3));
+        assert!(!rests.lasts(sale, 4), "a shard has written an event");
+        rests.note(sale, 8, 4);
+        assert!(!rests.lasts(sale, 4));
+        rests.note(sale, 8, 4);
+        rests.keep(&HashSet::from([sale]));
+        assert!(rests.lasts(sale, 4));
+        rests.all().get_mut(&sale).unwrap().rests_until = Instant::now();
+        assert!(!rests.lasts(sale, 4), "a rest has an end");
+        rests.note(sale, 8, 4);
+        rests.end(sale);
+        assert!(!rests.lasts(sale, 4));
+    }
 
     #[test]
     fn even_shards_and_last_units_are_left_alone() {

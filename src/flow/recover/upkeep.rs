@@ -38,7 +38,7 @@ pub async fn finish_transfers(app: &App) -> Result<usize, Fault> {
     totals.finish()
 }
 
-/// Evens out the shards of sales that are scheduled or open; returns the number of moves.
+/// Evens out the shards of sales that are scheduled or open, except those at rest; returns the number of moves.
 pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     let sales = app.sales.live().await?;
     if sales.is_empty() {
@@ -47,11 +47,12 @@ pub async fn rebalance(app: &App) -> Result<usize, Fault> {
     let now = app.stock.now().await?;
     let is_on = |sale: &&Arc<Sale>| matches!(sale.state_at(now), SaleState::Scheduled | SaleState::Open);
     let mut sales: Vec<&Arc<Sale>> = sales.iter().filter(is_on).collect();
+    app.rests.keep(&sales.iter().map(|sale| sale.id).collect());
     // Sales with a silent shard take longer, and the run ends in time.
     rotate_start(&mut sales);
     let mut totals = RunTotals::default();
     for sale in sales {
-        totals.note(even::rebalance(app, sale).await);
+        totals.note(even::rebalance_unless_at_rest(app, sale).await);
     }
     totals.finish()
 }
