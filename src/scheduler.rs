@@ -9,7 +9,8 @@
 //!
 //! A job takes no input and acts on what it finds. No two runs of a job overlap in this process, and each has a time
 //! limit. Several processes may run all of them side by side. At each time of a job, one worker looks for work
-//! ([`flow::recover::instances`]). The others do so now and then, and help for as long as they find some.
+//! ([`flow::recover::instances`]). Two in reserve do so now and then. All others take turns. Each helps for as long as
+//! it finds some.
 
 mod drain;
 mod keeper;
@@ -18,6 +19,7 @@ mod news;
 
 use self::drain::{DrainRound, DrainRounds, keep_drained, report_silence};
 pub use self::keeper::Keeper;
+use self::lease::Others::{Each, InTurn};
 use self::lease::{JobLease, Pace};
 use self::news::News;
 use crate::domain::alert::AlertWebhook;
@@ -49,13 +51,19 @@ const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
 type Run = fn(Arc<App>) -> Pin<Box<dyn Future<Output = Result<usize, Fault>> + Send>>;
 
-/// The paces of the jobs that the scheduler starts by itself.
-const PACE_OF_RELEASE: Pace = Pace { reserve: 3, others: 30 };
-const PACE_OF_ALERTS: Pace = Pace { reserve: 6, others: 6 };
+/// The paces of the jobs that the scheduler starts by itself. Each worker shows what the second one measures.
+const PACE_OF_RELEASE: Pace = Pace {
+    reserve: 3,
+    others: InTurn(30),
+};
+const PACE_OF_ALERTS: Pace = Pace {
+    reserve: 6,
+    others: Each(6),
+};
 
 /// The name of a job, when it runs, how many seconds one run may take, its pace, and the flow that it runs.
 macro_rules! job {
-    ($name:literal, $schedule:literal, $seconds_max:literal, ($reserve:literal, $others:literal), $($flow:ident)::+) => {
+    ($name:literal, $schedule:literal, $seconds_max:literal, ($reserve:literal, $others:expr), $($flow:ident)::+) => {
         ($name, $schedule, $seconds_max, Pace { reserve: $reserve, others: $others }, |app| {
             Box::pin(async move { flow::$($flow)::+(&app).await })
         })
@@ -65,27 +73,57 @@ macro_rules! job {
 /// Every job but `release`, and the one that watches the drain. The pace of `beat` keeps its gaps below those that count
 /// as an outage, also while three dead workers are still on the list.
 const JOBS: [(&str, &str, u64, Pace, Run); 9] = [
-    job!("beat", "* * * * * *", 5, (1, 4), settle::expire::beat),
-    job!("expire", "* * * * * *", 55, (3, 30), settle::expire::expire_on_time),
+    job!("beat", "* * * * * *", 5, (1, Each(4)), settle::expire::beat),
+    job!(
+        "expire",
+        "* * * * * *",
+        55,
+        (3, InTurn(30)),
+        settle::expire::expire_on_time
+    ),
     job!(
         "transfers",
         "*/2 * * * * *",
         30,
-        (3, 30),
+        (3, InTurn(60)),
         recover::upkeep::finish_transfers
     ),
-    job!("rebalance", "* * * * * *", 20, (5, 60), recover::upkeep::rebalance),
-    job!("settle", "* * * * * *", 55, (3, 30), recover::upkeep::settle),
+    job!(
+        "rebalance",
+        "* * * * * *",
+        20,
+        (5, InTurn(60)),
+        recover::upkeep::rebalance
+    ),
+    job!("settle", "* * * * * *", 55, (3, InTurn(30)), recover::upkeep::settle),
     job!(
         "conservation",
         "*/5 * * * * *",
         55,
-        (3, 12),
+        (3, InTurn(60)),
         watch::conservation::check_sales
     ),
-    job!("load", "*/10 * * * * *", 55, (1, 6), recover::upkeep::finish_loading),
-    job!("retire", "30 * * * * *", 600, (1, 1), operate::retire::retire_ended),
-    job!("retention", "45 * * * * *", 55, (3, 10), operate::retention::forget_old),
+    job!(
+        "load",
+        "*/10 * * * * *",
+        55,
+        (1, InTurn(60)),
+        recover::upkeep::finish_loading
+    ),
+    job!(
+        "retire",
+        "30 * * * * *",
+        600,
+        (1, InTurn(60)),
+        operate::retire::retire_ended
+    ),
+    job!(
+        "retention",
+        "45 * * * * *",
+        55,
+        (3, InTurn(600)),
+        operate::retention::forget_old
+    ),
 ];
 
 pub struct Scheduler {
@@ -238,10 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_runs_each_job_now_and_then() {
+    fn no_job_is_left_to_three_workers_alone() {
         let paces = JOBS.iter().map(|(name, _, _, pace, _)| (*name, *pace));
         for (name, pace) in paces.chain([("release", PACE_OF_RELEASE), ("alerts", PACE_OF_ALERTS)]) {
-            assert!((1..=pace.others).contains(&pace.reserve), "{name}");
+            let (Each(others) | InTurn(others)) = pace.others;
+            assert!((1..=others).contains(&pace.reserve), "{name}");
         }
     }
 }

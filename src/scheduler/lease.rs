@@ -4,8 +4,9 @@ use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::flow::recover::instances::{Instances, Rank};
 use crate::metrics::{self, Metrics};
+use chrono::Utc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
@@ -14,12 +15,37 @@ use tokio_util::sync::CancellationToken;
 /// How long a run waits for the job's run before it, such as that of a job that runs for nearly a second each second.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
-/// At which of a job's times a worker that is not the first for it runs it: each so many, in reserve and otherwise.
+/// When a worker that is not the first for a job runs it.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
+    /// Those in reserve: at each so many of the job's times.
     pub(super) reserve: u32,
     /// Never at none: those in reserve may hang as the first does.
-    pub(super) others: u32,
+    pub(super) others: Others,
+}
+
+/// When the workers behind those in reserve run a job.
+#[derive(Clone, Copy)]
+pub(super) enum Others {
+    /// Each of them, at each so many of the job's times.
+    Each(u32),
+    /// One of them every so many seconds.
+    InTurn(u32),
+}
+
+/// The turns that a worker takes at a job.
+#[derive(Default)]
+struct Turns {
+    /// The slot of time of the last one.
+    last: AtomicI64,
+}
+
+impl Turns {
+    /// Whether the worker takes a turn now: a slot lasts so many seconds, and one worker takes its turn once.
+    fn comes(&self, instances: &Instances, name: &str, seconds: u32) -> bool {
+        let slot = Utc::now().timestamp() / i64::from(seconds);
+        instances.has_turn(name, slot) && self.last.swap(slot, Ordering::Relaxed) != slot
+    }
 }
 
 /// Keeps the runs of a job one at a time, bounded and counted.
@@ -28,6 +54,7 @@ pub(super) struct JobLease {
     pace: Pace,
     /// How often the job's time has come.
     times: AtomicU32,
+    turns: Turns,
     /// Whether its last run found work.
     finds_work: AtomicBool,
     /// How long after its time a run starts.
@@ -54,6 +81,7 @@ impl JobLease {
             name,
             pace,
             times: AtomicU32::default(),
+            turns: Turns::default(),
             finds_work: AtomicBool::default(),
             starts_after,
             time_max: Duration::from_secs(seconds_max),
@@ -74,12 +102,13 @@ impl JobLease {
     /// Whether this worker runs the job at this time.
     pub(super) fn is_turn(&self) -> bool {
         let times = self.times.fetch_add(1, Ordering::Relaxed);
-        let every = match self.instances.rank_of_job(self.name) {
-            Rank::First => 1,
-            Rank::Second | Rank::Third => self.pace.reserve,
-            Rank::Other => self.pace.others,
+        let is_turn = match (self.instances.rank_of_job(self.name), self.pace.others) {
+            (Rank::First, _) => true,
+            (Rank::Second | Rank::Third, _) => times.is_multiple_of(self.pace.reserve),
+            (Rank::Other, Others::Each(every)) => times.is_multiple_of(every),
+            (Rank::Other, Others::InTurn(seconds)) => self.turns.comes(&self.instances, self.name, seconds),
         };
-        times.is_multiple_of(every) || self.finds_work.load(Ordering::Relaxed)
+        is_turn || self.finds_work.load(Ordering::Relaxed)
     }
 
     pub(super) async fn run(&self, body: impl Future<Output = Result<usize, Fault>>) {

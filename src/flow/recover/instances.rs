@@ -5,6 +5,8 @@
 //! side with others: scripts, claims and locks see to that. An instance that cannot read which others live, because
 //! Redis or its note is away, does everything itself. A note says what its instance is able to do, and the others count
 //! on it for nothing else. A crash leaves a note that is soon out of date.
+//!
+//! The first three for a job may all hang. So the others take turns at it, one in each slot of time.
 
 use crate::domain::fault::Fault;
 use crate::flow::App;
@@ -12,6 +14,7 @@ use crate::stock::instances::InstanceNote;
 use crate::stock::keys::ShardKey;
 use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
+use std::cmp::Reverse;
 use std::hash::{Hash, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +23,8 @@ use uuid::Uuid;
 
 /// How long the list of those that live counts after it was read. A note lasts about as long.
 const COUNTS: Duration = Duration::from_secs(3);
+/// The first, and those in reserve.
+const PLACES: usize = 3;
 
 /// Whose turn a piece of upkeep is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +134,19 @@ impl Instances {
         }
     }
 
+    /// Whether this instance has the turn of a slot of time at a job, among the workers that are neither first for it nor
+    /// in reserve. Where two list the living differently, a slot may have two turns, or none.
+    pub fn has_turn(&self, name: &str, slot: i64) -> bool {
+        let others = self.others(|it| it.works).filter(|_| self.works());
+        let (work, slot) = (hash_of(name), hash_of((name, slot)));
+        others.is_none_or(|others| has_turn(hash_of(self.own), &others, work, slot))
+    }
+
+    /// Whether every instance that lives runs the jobs, so that each of them drains what it sells.
+    pub fn all_work(&self) -> bool {
+        self.works() && self.others(|it| !it.works).is_some_and(|idle| idle.is_empty())
+    }
+
     /// Whether this instance is one of three that do this work among those that serve HTTP: the first may hang.
     pub(in crate::flow) fn is_among_first_to_serve(&self, work: &str) -> bool {
         let others = self.others(|it| it.serves).filter(|_| self.serves());
@@ -168,6 +186,14 @@ fn rank(own: u64, others: &[u64], work: u64) -> Rank {
         2 => Rank::Third,
         _ => Rank::Other,
     }
+}
+
+/// Whether the turn of a slot is this instance's, among those behind the first places for the work.
+fn has_turn(own: u64, others: &[u64], work: u64, slot: u64) -> bool {
+    let mut all: Vec<u64> = others.iter().copied().chain([own]).collect();
+    all.sort_unstable_by_key(|it| Reverse(weight(*it, work)));
+    let behind = all.into_iter().skip(PLACES);
+    behind.max_by_key(|it| weight(*it, slot)) == Some(own)
 }
 
 /// Notes that this instance lives, and reads which others do and what they know of shards. Fails with `Unavailable`
@@ -227,6 +253,27 @@ mod tests {
     }
 
     #[test]
+    fn in_each_slot_one_of_those_behind_the_first_places_has_the_turn_and_all_get_about_as_many() {
+        const SLOTS: u64 = 2_100;
+        let (lists, work) = (lists(10), hash_of("expire"));
+        let is_behind = |(own, others): &(u64, Vec<u64>)| rank(*own, others, work) == Rank::Other;
+        let mut turns = vec![0; lists.len()];
+        for slot in (0..SLOTS).map(|it| hash_of(("expire", it))) {
+            let chosen: Vec<usize> = (0..lists.len())
+                .filter(|at| has_turn(lists[*at].0, &lists[*at].1, work, slot))
+                .collect();
+            assert_eq!(chosen.len(), 1);
+            turns[chosen[0]] += 1;
+        }
+        for (list, turns) in lists.iter().zip(turns) {
+            assert_eq!(turns > 0, is_behind(list));
+            assert!(turns == 0 || (200..=400).contains(&turns), "{turns}");
+        }
+        let few = self::lists(3);
+        assert!(few.iter().all(|(own, others)| !has_turn(*own, others, work, 0)));
+    }
+
+    #[test]
     fn when_the_first_is_gone_the_second_is_first_and_nothing_else_moves() {
         let lists = lists(6);
         let (gone, _) = lists[0];
@@ -248,9 +295,11 @@ mod tests {
         let first = |instances: &Instances| {
             instances.ranks_of([shard].iter()) == [Rank::First]
                 && instances.rank_of_job("expire") == Rank::First
+                && instances.has_turn("expire", 7)
                 && instances.is_among_first_to_serve("count")
         };
         assert!(first(&instances));
+        assert!(!instances.all_work());
         instances.note_works(true);
         instances.note_serves();
         let better = (0..).map(hash_of).filter(|other| {
@@ -268,6 +317,11 @@ mod tests {
         note(Instant::now(), live.clone());
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
+        assert!(
+            instances.has_turn("expire", 7),
+            "nobody else is behind the first places"
+        );
+        assert!(instances.all_work());
         assert!(!instances.is_among_first_to_serve("count"));
         instances.note_ledger(false);
         assert_eq!(
@@ -275,6 +329,11 @@ mod tests {
             Rank::First,
             "it does not reach the ledger"
         );
+        assert!(!instances.all_work());
+        instances.note_ledger(true);
+        live[0].works = false;
+        note(Instant::now(), live.clone());
+        assert!(!instances.all_work(), "one of them only sells");
         live.iter_mut().for_each(|other| other.renews = false);
         note(Instant::now(), live.clone());
         assert_eq!(
