@@ -1,9 +1,10 @@
 //! When the drain runs: it never rests, so it is a task for each lane, and not a job.
 
+use super::lease::Turns;
 use super::news::News;
 use crate::domain::fault::Fault;
 use crate::flow::App;
-use crate::flow::recover::instances::Rank;
+use crate::flow::recover::instances::{Instances, Rank};
 use crate::flow::settle::drain::{Lane, drain_lane};
 use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
@@ -19,11 +20,18 @@ const GATHER: Duration = Duration::from_millis(50);
 const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
 const GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
-/// after each round that found nothing.
-const DRAIN_IDLE_MAX: Duration = Duration::from_millis(200);
-/// The same for the workers in reserve, and for all others: until they find events.
-const DRAIN_IDLE_RESERVE: Duration = Duration::from_millis(600);
-const DRAIN_IDLE_OTHERS: Duration = Duration::from_secs(15);
+/// after each round that found nothing. The second is for the workers in reserve, until they find events.
+const DRAIN_IDLE: DrainIdle = DrainIdle {
+    first: Duration::from_millis(200),
+    reserve: Duration::from_millis(600),
+};
+/// The same while every instance drains what it sells. Then only the events of one that has died wait for another.
+const DRAIN_IDLE_ALL_WORK: DrainIdle = DrainIdle {
+    first: Duration::from_secs(1),
+    reserve: Duration::from_secs(3),
+};
+/// Once in so many seconds, one of all other workers looks for events.
+const DRAIN_OTHERS: u32 = 15;
 /// How long one round may take; the next one finds what it leaves.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
 /// How long the drain waits after a fault. The synchronous lane waits less: its shoppers may be on shards that are
@@ -33,7 +41,26 @@ const AFTER_FAULT_SYNCHRONOUS: Duration = Duration::from_millis(50);
 /// After so long without a round, the drain is reported.
 const DRAIN_SILENCE_MAX: TimeDelta = TimeDelta::seconds(30);
 
-/// When a lane of the drain last ended a round, and when it last did so without a fault, in Unix milliseconds.
+/// How long the drain of the first worker, and of those in reserve, waits at most without being woken.
+#[derive(Clone, Copy)]
+struct DrainIdle {
+    first: Duration,
+    reserve: Duration,
+}
+
+impl DrainIdle {
+    fn of(lane: Lane, instances: &Instances) -> Self {
+        // A shopper of the synchronous lane may wait at another instance than the one that has sold.
+        if lane == Lane::Asynchronous && instances.all_work() {
+            DRAIN_IDLE_ALL_WORK
+        } else {
+            DRAIN_IDLE
+        }
+    }
+}
+
+/// When a lane of the drain last ended a round or left one to other workers, and when it last ended one without a fault,
+/// in Unix milliseconds.
 pub(super) struct DrainRound {
     ended: AtomicI64,
     done: AtomicI64,
@@ -84,25 +111,28 @@ pub(super) async fn keep_drained(
     };
     let mut news = News::new(what);
     let (mut idle, mut last, mut finds_events) = (gather, Instant::now(), true);
+    let turns = Turns::default();
     loop {
         // The metric is of the lane that is furthest behind.
         let done = all.iter().map(|round| round.done.load(Ordering::Relaxed)).min();
         let done = Duration::from_millis(u64::try_from(done.unwrap_or_default()).unwrap_or_default());
         counted.drain_last_round.set(done.as_secs_f64());
+        let most = DrainIdle::of(lane, &app.instances);
         tokio::select! {
             () = stop.cancelled() => break,
             () = app.drains.wanted(lane) => {
                 let is_awaited = lane == Lane::Synchronous && app.arrivals.are_awaited();
                 sleep(if is_awaited { GATHER_AWAITED } else { gather }).await;
             }
-            () = sleep(idle) => {
-                let most = match app.instances.rank_of_job("drain") {
-                    Rank::Second | Rank::Third if !finds_events => DRAIN_IDLE_RESERVE,
-                    Rank::Other if !finds_events => DRAIN_IDLE_OTHERS,
-                    _ => Duration::ZERO,
+            () = sleep(idle.min(most.first)) => {
+                let is_turn = finds_events || match app.instances.rank_of_job("drain") {
+                    Rank::First => true,
+                    Rank::Second | Rank::Third => last.elapsed() >= most.reserve,
+                    Rank::Other => turns.comes(&app.instances, "drain", DRAIN_OTHERS),
                 };
-                if last.elapsed() < most {
-                    idle = DRAIN_IDLE_MAX;
+                if !is_turn {
+                    idle = DRAIN_IDLE.first;
+                    own.ended.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
                     continue;
                 }
             }
@@ -114,15 +144,12 @@ pub(super) async fn keep_drained(
         finds_events = !matches!(round, Ok(0));
         match round {
             Ok(orders) => {
-                idle = if orders > 0 {
-                    gather
-                } else {
-                    (idle * 2).min(DRAIN_IDLE_MAX)
-                };
+                idle = if orders > 0 { gather } else { (idle * 2).min(most.first) };
                 counted.drain_rounds.of(["done"]).inc();
                 own.done.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
             }
             Err(_) => {
+                idle = idle.min(DRAIN_IDLE.first);
                 counted.drain_rounds.of(["failed"]).inc();
                 sleep(after_fault).await;
             }

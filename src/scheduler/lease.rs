@@ -35,14 +35,14 @@ pub(super) enum Others {
 
 /// The turns that a worker takes at a job.
 #[derive(Default)]
-struct Turns {
+pub(super) struct Turns {
     /// The slot of time of the last one.
     last: AtomicI64,
 }
 
 impl Turns {
     /// Whether the worker takes a turn now: a slot lasts so many seconds, and one worker takes its turn once.
-    fn comes(&self, instances: &Instances, name: &str, seconds: u32) -> bool {
+    pub(super) fn comes(&self, instances: &Instances, name: &str, seconds: u32) -> bool {
         let slot = Utc::now().timestamp() / i64::from(seconds);
         instances.has_turn(name, slot) && self.last.swap(slot, Ordering::Relaxed) != slot
     }
