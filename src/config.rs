@@ -124,7 +124,7 @@ variables! {
     DATABASE_POOLS: Text, Is("{}"), config.database_pools: ConnectionPools = value(parse::connection_pools),
         "connections to Postgres that a process opens at most, as JSON: \
          `{\"shoppers\": 12, \"operators\": 6, \"payments\": 6, \"jobs\": 12, \"reports\": 4, \"upkeep\": 3}`; these are the \
-         defaults, and one more gets the ledger's news";
+         defaults, and two more get the ledger's news";
     RETENTION_ACCOUNTS_DAYS: Number, Is("0"), retention.accounts = days(1),
         "days from a sale's end until its orders lose their accounts; 0 is never";
     RETENTION_HISTORY_DAYS: Number, Is("0"), retention.history = days(1),

@@ -69,8 +69,12 @@ pub struct App {
     pub delivery_groups: Arc<settle::release::DeliveryGroups>,
     /// Wakes the job `release`.
     pub releases_wanted: Arc<Notify>,
+    /// Wakes the deliveries of guard warnings to the webhook.
+    pub deliveries_wanted: Arc<Notify>,
     /// The shards that this process lets sell.
     pub permits: Arc<recover::permits::Permits>,
+    /// What the ledger said a moment ago of all that each instance follows.
+    pub bulletins: Arc<recover::bulletin::Bulletins>,
     /// The sales that are even, and sell nothing.
     pub rests: Arc<recover::rebalance::Rests>,
     /// The other instances that live.
@@ -115,7 +119,9 @@ impl App {
             payment_groups: Arc::default(),
             delivery_groups: Arc::default(),
             releases_wanted: Arc::default(),
+            deliveries_wanted: Arc::default(),
             permits: Arc::default(),
+            bulletins: Arc::default(),
             rests: Arc::default(),
             instances: Arc::default(),
             arrivals: Arc::default(),

@@ -9,6 +9,7 @@ pub mod archive;
 pub mod audit;
 pub mod audit_log;
 pub mod ban;
+pub mod bulletin;
 pub mod conservation;
 pub mod console;
 pub mod dead_letter;
@@ -87,6 +88,7 @@ pub struct Ledger {
     upkeep: PgPool,
     /// For the one connection that receives notifications.
     news: PgPool,
+    bulletins: bulletin::Kept,
     locked_sales: Arc<LockedSales>,
 }
 
@@ -102,6 +104,7 @@ impl Ledger {
             reports: pool(url, pools.reports, "10s", "10s")?,
             upkeep: pool(url, pools.upkeep, "1500ms", "5s")?,
             news: pool(url, 1, "0", "10s")?,
+            bulletins: bulletin::Kept::default(),
             locked_sales: Arc::default(),
         })
     }
@@ -141,10 +144,8 @@ impl Ledger {
     /// Closes all connections. Statements that still run have a moment to finish.
     pub async fn close(&self) {
         let all = self.named_pools().map(|(_, pool)| pool.close());
-        if tokio::time::timeout(CLOSE_MAX, futures_util::future::join_all(all))
-            .await
-            .is_err()
-        {
+        let all = futures_util::future::join(self.end_bulletins(), futures_util::future::join_all(all));
+        if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
             tracing::warn!("the connections to Postgres did not close in time");
         }
     }
@@ -300,14 +301,10 @@ fn options(url: &str) -> Result<PgConnectOptions, Fault> {
 /// second one frees the locks of a process that stands still. It connects at its first use, so that a busy Postgres keeps
 /// no process from starting.
 fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
-    let limits = format!(
-        "set statement_timeout = '{statement_max}'; set lock_timeout = '{LOCK_MAX}'; \
-         set idle_in_transaction_session_timeout = '{idle_max}'"
-    );
+    let limits = limits(statement_max, LOCK_MAX, idle_max);
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
-        // A pooler refuses or ignores limits that come as parameters of the connection.
         .after_connect(move |connection, _| {
             // Made of constants.
             let limits = AssertSqlSafe(limits.clone());
@@ -317,6 +314,15 @@ fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) ->
             })
         })
         .connect_lazy_with(options(url)?))
+}
+
+/// The statements that set a session's time limits. A pooler refuses or ignores limits that come as parameters of the
+/// connection.
+fn limits(statement_max: &str, lock_max: &str, idle_max: &str) -> String {
+    format!(
+        "set statement_timeout = '{statement_max}'; set lock_timeout = '{lock_max}'; \
+         set idle_in_transaction_session_timeout = '{idle_max}'"
+    )
 }
 
 /// Maps an error of the client or the server to a fault.

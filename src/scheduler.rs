@@ -44,8 +44,10 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// How often decisions are released without being woken.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the webhook's task checks for guard warnings to deliver.
+/// How often the webhook's task checks for guard warnings to deliver; the second is while each bulletin says whether there
+/// is one.
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
+const DELIVER_TOLD: Duration = Duration::from_secs(30);
 /// How long the end waits for a warning that is being sent; if it takes longer, the warning is sent once more.
 const DELIVER_END_MAX: Duration = Duration::from_secs(2);
 
@@ -242,6 +244,7 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
             () = &mut late => break,
         };
         ledger.report(&sent);
+        let is_read = sent.is_ok();
         match sent.unwrap_or(Sent::Nothing) {
             Sent::Delivered => {
                 count("delivered");
@@ -251,7 +254,12 @@ async fn deliver_alerts(app: Arc<App>, sender: Arc<Sender>, stop: CancellationTo
                 count("failed");
                 webhook.report(&Err::<(), _>(Fault::Unavailable(reason)));
             }
-            Sent::Nothing => _ = stop.run_until_cancelled(sleep(DELIVER_EVERY)).await,
+            Sent::Nothing => {
+                let is_told = is_read && app.bulletins.are_fresh();
+                let most = if is_told { DELIVER_TOLD } else { DELIVER_EVERY };
+                let wanted = timeout(most, app.deliveries_wanted.notified());
+                _ = stop.run_until_cancelled(wanted).await;
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Recover: let only whole shards sell, and make the others whole again.
 
 pub mod attend;
+pub mod bulletin;
 pub(in crate::flow) mod gap;
 pub mod instances;
 pub mod permits;

@@ -1,20 +1,20 @@
 //! Keeps a process up to date with Postgres: the operators' settings of its gate, the list of sales, and bans. Postgres
-//! notifies every instance of a change at once. In case a notification is lost, each also polls.
+//! notifies every instance of a change at once. In case a notification is lost, bulletins tell of the change; without
+//! them, each process polls.
 
 use super::adaptive::STEP;
 use super::gate::{FORGET, Gate};
+use crate::domain::fault::Fault;
 use crate::domain::guard::GuardSettings;
 use crate::flow::App;
 use crate::flow::operate::{bans, guards};
+use crate::flow::recover::bulletin::wait_for_news;
 use crate::flow::sell::refusal_counts;
 use crate::flow::watch::{fairness, history};
 use crate::metrics::Metrics;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Settings are read after so long even without a notification; the second is while Postgres cannot notify this process.
-const NEWS_MAX: Duration = Duration::from_secs(3);
-const UNHEARD_MAX: Duration = Duration::from_millis(800);
 /// The longest that one read may take.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How often the refusal counts are added to those in Postgres.
@@ -34,7 +34,9 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
     loop {
         // First, because a stage that ends must not wait for a slow answer to the others. While Postgres is away, the
         // last settings stay in force.
-        if let Ok(Ok(overrides)) = timeout(ANSWER_MAX, guards::overrides(app)).await {
+        let overrides = timeout(ANSWER_MAX, guards::overrides(app)).await;
+        let mut is_read = matches!(overrides, Ok(Ok(_)));
+        if let Ok(Ok(overrides)) = overrides {
             let settings = configured.with(&overrides.changed);
             let stages = overrides.staged.in_force();
             if (settings, stages) != (gate.settings(), gate.stages()) {
@@ -43,14 +45,18 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
             }
         }
         // Notes amended sales, whose guards may have another stage.
-        let _as_before = timeout(ANSWER_MAX, app.sales.live()).await;
-        let _as_before = timeout(ANSWER_MAX, app.sales.learn()).await;
-        let _as_before = timeout(ANSWER_MAX, bans::learn(app)).await;
-        let most = if app.arrivals.hears() { NEWS_MAX } else { UNHEARD_MAX };
-        if timeout(most, app.settings_changed.notified()).await.is_ok() {
+        is_read &= answers(app.sales.live()).await;
+        is_read &= answers(app.sales.learn()).await;
+        is_read &= answers(bans::learn(app)).await;
+        if wait_for_news(app, &app.settings_changed, is_read).await {
             app.sales.outdate().await;
         }
     }
+}
+
+/// Whether Postgres answers this in time.
+async fn answers<T>(question: impl Future<Output = Result<T, Fault>>) -> bool {
+    matches!(timeout(ANSWER_MAX, question).await, Ok(Ok(_)))
 }
 
 async fn adapt(gate: &Gate, metrics: &Metrics) {

@@ -10,16 +10,18 @@
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::flow::recover::gap;
 use crate::flow::recover::instances::Rank;
 use crate::flow::recover::permits::{Finding, HOLDS, Held, mark_unverified};
+use crate::flow::recover::{bulletin, gap};
 use crate::flow::{App, RunTotals};
+use crate::ledger::rebuild::ShardStandings;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// The share of Redis's memory, in thousandths, from which the brake holds early: events may then wait for a 300th of
 /// `AGE_MAX`. The last quarter takes the purchases until the brake holds on every shard: less than three seconds of
@@ -42,8 +44,11 @@ const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 /// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
 const OTHERS_EVERY: u64 = 2;
-/// Of so many rounds, an instance asks the ledger in one for all shards that others renew.
-const ASK_EVERY: u64 = 6;
+/// Of so many rounds, an instance asks the ledger in one for all shards that others renew. Before it renews one of them,
+/// it asks in any case.
+const ASK_EVERY: u64 = 12;
+/// Up to so many shards, the ledger is asked for each of them. All shards of their sales cost it less than more of them.
+const SEARCHED_MAX: usize = 64;
 /// How long an instance goes on with a shard that was not its to renew. By then a dead instance is off the list. It is
 /// also longer than a sale that is over must be unused before it rests. Else the last instance that does not rest would
 /// let permits lapse, and need the sale again, time after time.
@@ -69,8 +74,6 @@ struct RenewalRound {
 /// longer then, and those in reserve might come too late.
 fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
-    // A process that renewed nothing has not asked the ledger.
-    state.is_ledger_silent &= !state.held.is_empty();
     state.rounds = state.rounds.wrapping_add(1);
     let all = state.is_ledger_silent || state.is_stock_silent;
     let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
@@ -104,49 +107,98 @@ fn held_of(app: &App, shards: &[ShardKey]) -> Vec<(ShardKey, Held)> {
     held.collect()
 }
 
-/// Stops renewing those of the shards that the ledger lists on another server or in another epoch: another process has
-/// reconciled or rebuilt them. Returns whether the ledger answered in time.
-async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
-    let held = held_of(app, shards);
-    let trimmed: HashMap<ShardKey, Position> = {
+/// Shards with what this process knew of them before it asked the ledger.
+struct KnownShards {
+    held: Vec<(ShardKey, Held)>,
+    trimmed: HashMap<ShardKey, Position>,
+}
+
+impl KnownShards {
+    fn of(app: &App, shards: &[ShardKey]) -> Self {
+        let held = held_of(app, shards);
         let state = app.permits.state();
         let trimmed = shards
             .iter()
             .filter_map(|shard| Some((*shard, *state.trimmed.get(shard)?)));
-        trimmed.collect()
+        let trimmed = trimmed.collect();
+        Self { held, trimmed }
+    }
+
+    /// Stops renewing those of the shards that the ledger lists on another server or in another epoch: another process
+    /// has reconciled or rebuilt them.
+    fn let_go(self, app: &App, standings: &ShardStandings) {
+        for (shard, held) in self.held {
+            let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
+                continue;
+            };
+            let noted = standing.noted.server();
+            if noted.is_some_and(|noted| noted.has_taken_over_from(&held.server)) {
+                app.permits.supersede(shard);
+            } else if !standing.noted.is_reconciled_on(&held.server) || standing.epoch != held.epoch {
+                app.permits.recheck(shard);
+            }
+        }
+        gap::notice(app, &self.trimmed, standings);
+    }
+}
+
+/// [`KnownShards::let_go`] after a question for these shards alone. Returns whether the ledger answered in time.
+async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
+    let known = KnownShards::of(app, shards);
+    let asking = async {
+        if known.held.len() > SEARCHED_MAX {
+            let sales: HashSet<SaleId> = known.held.iter().map(|(shard, _)| shard.sale).collect();
+            app.ledger.standings(&sales.into_iter().collect::<Vec<_>>()).await
+        } else {
+            let shards = known.held.iter().map(|(shard, _)| (shard.sale, shard.shard));
+            app.ledger.standings_of(&shards.collect::<Vec<_>>()).await
+        }
     };
-    let asked: Vec<(SaleId, u16)> = held.iter().map(|(shard, _)| (shard.sale, shard.shard)).collect();
-    let Ok(Ok(standings)) = tokio::time::timeout(LET_GO_MAX, app.ledger.standings_of(&asked)).await else {
+    let Ok(Ok(standings)) = timeout(LET_GO_MAX, asking).await else {
         return false;
     };
-    for (shard, held) in held {
-        let Some(standing) = standings.get(&(shard.sale, shard.shard)) else {
-            continue;
-        };
-        let noted = standing.noted.server();
-        if noted.is_some_and(|noted| noted.has_taken_over_from(&held.server)) {
-            app.permits.supersede(shard);
-        } else if !standing.noted.is_reconciled_on(&held.server) || standing.epoch != held.epoch {
-            app.permits.recheck(shard);
-        }
-    }
-    gap::notice(app, &trimmed, &standings);
+    known.let_go(app, &standings);
     true
 }
 
-/// Asks the ledger for shards that others renew. It asks now and then for all, and in each round for those on a server
-/// from which another has taken over. So all instances of a superseded server notice at the same time.
-async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool) {
-    if others.is_empty() {
-        return;
+/// Reads the bulletin of this round, and lets go of those of `own` that the ledger has elsewhere. Returns the servers of
+/// this process from which others have taken over, by run id. `None` if the ledger did not answer in time.
+async fn ask(app: &App, own: &[ShardKey]) -> Option<HashSet<String>> {
+    let (asked, known) = (Instant::now(), KnownShards::of(app, own));
+    if let Ok(bulletin) = bulletin::read(app, own, run_ids(app), LET_GO_MAX).await {
+        known.let_go(app, &bulletin.standings);
+        return Some(bulletin.superseded);
     }
-    let answered = if asks {
-        let_go(app, others).await
-    } else if let Ok(Ok(superseded)) = tokio::time::timeout(LET_GO_MAX, app.ledger.superseded_servers()).await {
-        let there = on_servers(app, others, &superseded);
-        there.is_empty() || let_go(app, &there).await
-    } else {
-        false
+    if asked.elapsed() > LET_GO_MAX / 2 {
+        return None;
+    }
+    // Another transaction may have locked a table that only the bulletin needs. The permits must not depend on that.
+    let superseded = timeout(LET_GO_MAX, app.ledger.superseded_servers());
+    let (answered, superseded) = tokio::join!(let_go(app, own), superseded);
+    superseded.ok()?.ok().filter(|_| answered)
+}
+
+/// The Redis processes on which this process knows shards as reconciled.
+fn run_ids(app: &App) -> Vec<String> {
+    let state = app.permits.state();
+    let run_ids: HashSet<&str> = state.held.values().map(|held| held.server.run_id()).collect();
+    run_ids.into_iter().map(str::to_owned).collect()
+}
+
+/// Asks the ledger for shards that others renew. It asks now and then for all, and in each round for those on a server
+/// from which another has taken over. So all instances of a superseded server notice at the same time. Without the
+/// superseded servers, the ledger has not answered in this round.
+async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool, superseded: Option<HashSet<String>>) {
+    let answered = match superseded {
+        Some(superseded) => {
+            let asked = if asks {
+                others.to_vec()
+            } else {
+                on_servers(app, others, &superseded)
+            };
+            asked.is_empty() || let_go(app, &asked).await
+        }
+        None => false,
     };
     app.permits.state().is_ledger_silent = !answered;
 }
@@ -173,10 +225,9 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
         asks,
     } = begin_round(app);
     // Side by side: a silent server of watched shards must not delay the others.
-    let (own, short, ()) = tokio::join!(
-        Box::pin(renew_known(app, &own)),
-        Box::pin(renew_short(app, watched)),
-        Box::pin(ask_for_others(app, &others, asks))
+    let (own, short) = tokio::join!(
+        Box::pin(renew_own(app, &own, &others, asks)),
+        Box::pin(renew_short(app, watched))
     );
     app.metrics.permit_round_duration.observe(began.elapsed());
     let mut totals = RunTotals::default();
@@ -198,27 +249,31 @@ async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>) -> Result<us
     let watched = watched.into_iter().zip(left);
     let short = watched.filter(|((shard, least), left)| !app.permits.note_left(*shard, asked, *left, *least));
     let short: Vec<ShardKey> = short.map(|((shard, _), _)| shard).collect();
-    app.permits.stand_in(&short);
-    renew_known(app, &short).await
-}
-
-/// Renews the permits of these shards, except those that the ledger has elsewhere.
-async fn renew_known(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {
-    if shards.is_empty() {
+    if short.is_empty() {
         return Ok(0);
     }
+    app.permits.stand_in(&short);
+    // Another process may have reconciled them elsewhere, which is why those whose turn it was did not renew them.
+    let _silent = let_go(app, &short).await;
+    Box::pin(renew_all(app, &short)).await
+}
+
+/// Asks the ledger for this round, and renews the permits of its `own` shards, except those that the ledger has
+/// elsewhere.
+async fn renew_own(app: &App, own: &[ShardKey], others: &[ShardKey], asks: bool) -> Result<usize, Fault> {
     // If the ledger did not answer last time, this round asks it while it renews: permits must not run out over the
     // wait. So once the ledger is back, a superseded server gets at most one more renewal.
     let was_silent = app.permits.state().is_ledger_silent;
-    let asking = async {
-        let answered = let_go(app, shards).await;
-        app.permits.state().is_ledger_silent = !answered;
-    };
     if was_silent {
-        return tokio::join!(asking, Box::pin(renew_all(app, shards))).1;
+        let asking = async {
+            let superseded = ask(app, own).await;
+            ask_for_others(app, others, asks, superseded).await;
+        };
+        return tokio::join!(Box::pin(asking), Box::pin(renew_all(app, own))).1;
     }
-    asking.await;
-    Box::pin(renew_all(app, shards)).await
+    let superseded = Box::pin(ask(app, own)).await;
+    let asking = ask_for_others(app, others, asks, superseded);
+    tokio::join!(Box::pin(asking), Box::pin(renew_all(app, own))).1
 }
 
 async fn renew_all(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {
@@ -230,7 +285,7 @@ async fn renew_all(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {
             let asked = Instant::now();
             let (epoch, renewing) = (held.epoch, permit(&app.stock, shard, &held, true));
             let silent = |_elapsed| Err(Fault::Unavailable("Redis did not renew in time".to_owned()));
-            let permitted = tokio::time::timeout(RENEW_MAX, renewing).await.unwrap_or_else(silent);
+            let permitted = timeout(RENEW_MAX, renewing).await.unwrap_or_else(silent);
             (shard, asked, epoch, permitted)
         })
         .buffer_unordered(AT_ONCE);

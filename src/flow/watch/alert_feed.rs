@@ -7,6 +7,7 @@
 use crate::domain::alert::Alert;
 use crate::domain::fault::Fault;
 use crate::flow::App;
+use crate::flow::recover::bulletin::wait_for_news;
 use crate::flow::sale_book::whole;
 use crate::ledger::Ledger;
 use std::collections::VecDeque;
@@ -24,10 +25,6 @@ pub const FOLLOWERS_MAX: usize = 64;
 const KEPT_MAX: usize = 256;
 /// Warnings that are read in one step.
 const PAGE_MAX: usize = 100;
-/// Without a notification for this long, new warnings are read all the same; the second is while Postgres cannot notify
-/// this process.
-const NEWS_MAX: Duration = Duration::from_secs(3);
-const UNHEARD_MAX: Duration = Duration::from_millis(800);
 /// How long one reading may take.
 const READ_MAX: Duration = Duration::from_secs(2);
 /// How long a follower waits after a reading that failed.
@@ -70,6 +67,7 @@ pub async fn keep(app: &App) {
     let (mut last, mut is_broken) = (None, false);
     loop {
         let read = timeout(READ_MAX, read_new(app, &mut last)).await;
+        let is_read = matches!(read, Ok(Ok(())));
         let broken = read.ok().and_then(Result::err).filter(|fault| !fault.is_passing());
         // Logged once, and not again at every reading.
         if let Some(fault) = broken.as_ref().filter(|_| !is_broken) {
@@ -79,8 +77,7 @@ pub async fn keep(app: &App) {
         if last.is_some() {
             feed.is_ready.send_replace(true);
         }
-        let most = if app.arrivals.hears() { NEWS_MAX } else { UNHEARD_MAX };
-        let _no_news = timeout(most, feed.wanted.notified()).await;
+        let _either = wait_for_news(app, &feed.wanted, is_read).await;
     }
 }
 

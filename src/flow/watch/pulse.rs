@@ -20,7 +20,7 @@ use uuid::Uuid;
 /// How long a sale counts as watched after its watcher's last reading.
 const WATCH_LASTS: Duration = Duration::from_secs(10);
 /// Sales that an instance counts at once. Further ones are not counted.
-const COUNTED_MAX: usize = 64;
+pub(in crate::flow) const COUNTED_MAX: usize = 64;
 /// Other instances whose counts are added to this one's.
 const OTHERS_MAX: i64 = 63;
 /// How long a call waits for Postgres.
@@ -140,7 +140,7 @@ impl Pulse {
     }
 
     /// Counts these sales from now on, and drops those that have not been watched for a while.
-    fn follow(&self, watched: impl IntoIterator<Item = SaleId>) {
+    pub(in crate::flow) fn follow(&self, watched: impl IntoIterator<Item = SaleId>) {
         let now = Instant::now();
         let mut sales = self.alone();
         for sale in watched {
@@ -208,7 +208,12 @@ fn until_second(millis: u32) -> Duration {
 }
 
 async fn report(app: &App, name: &str) -> Result<(), Fault> {
-    app.pulse.follow(app.ledger.watched_sales(whole(COUNTED_MAX)).await?);
+    // Each bulletin names them, too.
+    if app.bulletins.are_fresh() {
+        app.pulse.follow([]);
+    } else {
+        app.pulse.follow(app.ledger.watched_sales(whole(COUNTED_MAX)).await?);
+    }
     let counted = app.pulse.counted();
     if counted.is_empty() {
         return Ok(());

@@ -60,16 +60,16 @@ impl From<Option<String>> for NotedServer {
 pub type ShardStandings = BTreeMap<(SaleId, u16), ShardStanding>;
 
 /// A row of `shards`.
-struct StandingRow {
-    sale_id: Uuid,
-    shard: i16,
-    epoch: i64,
-    run_id: Option<String>,
-    drained_epoch: i64,
-    drained_seq: i64,
+pub(in crate::ledger) struct StandingRow {
+    pub(in crate::ledger) sale_id: Uuid,
+    pub(in crate::ledger) shard: i16,
+    pub(in crate::ledger) epoch: i64,
+    pub(in crate::ledger) run_id: Option<String>,
+    pub(in crate::ledger) drained_epoch: i64,
+    pub(in crate::ledger) drained_seq: i64,
 }
 
-fn by_shard(rows: Vec<StandingRow>) -> Result<ShardStandings, Fault> {
+pub(in crate::ledger) fn by_shard(rows: Vec<StandingRow>) -> Result<ShardStandings, Fault> {
     let standing = |row: StandingRow| {
         let position = Position {
             epoch: row.drained_epoch,

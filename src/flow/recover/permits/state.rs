@@ -71,8 +71,7 @@ pub(in crate::flow::recover) struct State {
     pub(in crate::flow::recover) set_aside: HashMap<ShardKey, Instant>,
     /// Rounds of renewals so far.
     pub(in crate::flow::recover) rounds: u64,
-    /// Whether the ledger failed to answer when this process last asked for shards that it knows as reconciled. It asks
-    /// in each renewal round.
+    /// Whether the ledger failed to answer in the last renewal round.
     pub(in crate::flow::recover) is_ledger_silent: bool,
     /// Whether a server of Redis failed to answer in the last renewal round.
     pub(in crate::flow::recover) is_stock_silent: bool,

@@ -1,0 +1,117 @@
+//! Bulletin: in each round of renewals, an instance asks the ledger one question. The answer has the standings of the
+//! shards that it renews, and says what has changed of all that each instance follows. That is read only then.
+//!
+//! While no bulletin is fresh, each task asks the ledger by itself, as often as it must. A crash leaves nothing.
+
+use crate::domain::fault::Fault;
+use crate::flow::App;
+use crate::flow::sale_book::{in_time, whole};
+use crate::flow::watch::pulse::COUNTED_MAX;
+use crate::ledger::bulletin::{Bulletin, Question};
+use crate::stock::keys::ShardKey;
+use parking_lot::RwLock;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How long a bulletin counts. Rounds of renewals are 0.8 seconds apart.
+const FRESH: Duration = Duration::from_secs(2);
+/// What a task follows is read after so long even if nothing woke it; the second is while Postgres cannot notify this
+/// process either, and the third while bulletins would tell.
+const NEWS_MAX: Duration = Duration::from_secs(3);
+const UNHEARD_MAX: Duration = Duration::from_millis(800);
+const TOLD_MAX: Duration = Duration::from_secs(30);
+
+/// The last bulletin of this process.
+#[derive(Default)]
+pub struct Bulletins {
+    /// Nothing before the first, and after a question that the ledger did not answer.
+    last: RwLock<Option<LastBulletin>>,
+}
+
+/// What is kept of a bulletin.
+struct LastBulletin {
+    asked: Instant,
+    settings: String,
+    newest_alert: i64,
+}
+
+impl Bulletins {
+    /// Whether this process learns from bulletins what has changed.
+    #[must_use]
+    pub fn are_fresh(&self) -> bool {
+        self.fresh(|_| ()).is_some()
+    }
+
+    fn fresh<T>(&self, read: impl FnOnce(&LastBulletin) -> T) -> Option<T> {
+        let last = self.last.read();
+        last.as_ref().filter(|last| last.asked.elapsed() < FRESH).map(read)
+    }
+
+    /// Keeps a bulletin. Returns the one before, if that was the last question.
+    fn keep(&self, bulletin: Option<LastBulletin>) -> Option<LastBulletin> {
+        let mut last = self.last.write();
+        std::mem::replace(&mut *last, bulletin)
+    }
+}
+
+/// Asks the ledger for these shards, whose servers have these run ids, and for all that this process follows. Wakes the
+/// tasks that have something to read. Fails with `Unavailable` when the ledger does not answer within `patience`.
+pub(super) async fn read(
+    app: &App,
+    shards: &[ShardKey],
+    servers: Vec<String>,
+    patience: Duration,
+) -> Result<Bulletin, Fault> {
+    let question = Question {
+        shards: shards.iter().map(|it| (it.sale, it.shard)).collect(),
+        servers,
+        watched_max: whole(COUNTED_MAX),
+    };
+    let asked = Instant::now();
+    let answer = in_time(patience, app.ledger.bulletin(question)).await;
+    match &answer {
+        Ok(bulletin) => note(app, asked, bulletin),
+        Err(_) => _ = app.bulletins.keep(None),
+    }
+    answer
+}
+
+/// Waits until a task has to read what it follows: it is `wanted`, or nothing would tell of a change. `is_read` says
+/// whether the last reading succeeded. Returns whether it is wanted.
+pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
+    let began = Instant::now();
+    loop {
+        let is_told = is_read && app.bulletins.are_fresh();
+        let most = if is_told || app.arrivals.hears() {
+            NEWS_MAX
+        } else {
+            UNHEARD_MAX
+        };
+        if timeout(most, wanted.notified()).await.is_ok() {
+            return true;
+        }
+        if !is_read || !app.bulletins.are_fresh() || began.elapsed() >= TOLD_MAX {
+            return false;
+        }
+    }
+}
+
+fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
+    let before = app.bulletins.keep(Some(LastBulletin {
+        asked,
+        settings: bulletin.settings.clone(),
+        newest_alert: bulletin.newest_alert,
+    }));
+    app.pulse.follow(bulletin.watched.iter().copied());
+    // Without a bulletin before, anything may have changed.
+    if before.as_ref().is_none_or(|it| it.settings != bulletin.settings) {
+        app.settings_changed.notify_one();
+    }
+    if before.is_none_or(|it| it.newest_alert != bulletin.newest_alert) {
+        app.alert_feed.wanted.notify_one();
+    }
+    if bulletin.has_undelivered {
+        app.deliveries_wanted.notify_one();
+    }
+}
