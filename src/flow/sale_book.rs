@@ -14,17 +14,21 @@ use crate::ledger::Ledger;
 use chrono::Utc;
 use known::{KnownSales, SaleStanding};
 use moka::future::Cache;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
 /// How long the list of live sales is served from memory: a little less than two rounds of reconciling are apart.
 const LIVE_FRESH: Duration = Duration::from_millis(450);
+/// How long the list of live sales is served from memory once the ledger has said that it has not changed, and how long
+/// at most. An item's stock may change without the ledger saying so.
+const LIVE_UNCHANGED: Duration = Duration::from_millis(1_500);
+const LIVE_KEPT: Duration = Duration::from_secs(15);
 /// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
 /// Any client may ask for them, and orders need the connections.
 const LIST_FRESH: Duration = Duration::from_millis(500);
@@ -47,6 +51,7 @@ pub struct SaleBook {
     loaded: quick_cache::sync::Cache<SaleId, Arc<Sale>>,
     numbers: Cache<u32, Option<SaleId>>,
     live: Cache<(), LiveSales>,
+    versions: RwLock<LiveVersions>,
     /// The list after each sale, as the ledger had it a moment ago.
     lists: Cache<Option<SaleId>, LiveSales>,
     /// Limits the lists that are read at once.
@@ -58,6 +63,17 @@ pub struct SaleBook {
 
 /// Every sale whose keys are in Redis.
 type LiveSales = Arc<Vec<Arc<Sale>>>;
+
+/// What this process knows of the versions of the live sales.
+#[derive(Default)]
+struct LiveVersions {
+    /// The last version that the ledger named, and when it was asked.
+    newest: Option<(String, Instant)>,
+    /// The last list that was read, which is at least of this version, and when that was.
+    list: Option<(LiveSales, String, Instant)>,
+    /// When this process last noted a change of its own. What was asked before does not count.
+    changed: Option<Instant>,
+}
 
 impl SaleBook {
     pub fn new(ledger: Ledger) -> Self {
@@ -71,6 +87,7 @@ impl SaleBook {
                 .time_to_live(Duration::from_secs(60))
                 .build(),
             live: Cache::builder().max_capacity(1).time_to_live(LIVE_FRESH).build(),
+            versions: RwLock::default(),
             lists: lists.build(),
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
@@ -116,6 +133,10 @@ impl SaleBook {
         };
         let sale = self.fresh.try_get_with(id, read).await.map_err(Arc::unwrap_or_clone)?;
         if let Some(sale) = &sale {
+            // Another process has loaded it a moment ago. This one must drain what it sells of it.
+            if self.is_unlisted(sale) {
+                self.outdate().await;
+            }
             if standing == SaleStanding::New {
                 self.learn_of(sale).await;
             } else {
@@ -216,6 +237,13 @@ impl SaleBook {
         found.cloned()
     }
 
+    /// Whether the last list of sales whose keys are in Redis lacks this one, which is among them.
+    fn is_unlisted(&self, sale: &Sale) -> bool {
+        let live = self.last_live.read();
+        let is_missing = |live: &LiveSales| live.iter().all(|it| it.id != sale.id);
+        sale.is_in_stock() && live.as_ref().is_some_and(is_missing)
+    }
+
     /// A sale that is not known to be loaded. An unknown id is trusted for a moment, a draft is not: another process
     /// may have loaded it since. Then it can have orders and payments.
     async fn read_unloaded(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
@@ -290,7 +318,11 @@ impl SaleBook {
 
     /// Every sale whose keys are in Redis, as of a moment ago.
     pub async fn live(&self) -> Result<LiveSales, Fault> {
+        if let Some(unchanged) = self.unchanged() {
+            return Ok(unchanged);
+        }
         let read = async {
+            let (version, began) = (self.newest_version(), Instant::now());
             let sales = self.ledger.live_sales().await?;
             let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
             let before = {
@@ -298,9 +330,54 @@ impl SaleBook {
                 last.replace(Arc::clone(&sales))
             };
             self.note_changed(before, &sales);
+            if let Some(version) = version {
+                self.versions().list = Some((Arc::clone(&sales), version, began));
+            }
             Ok::<_, Fault>(sales)
         };
         self.live.try_get_with((), read).await.map_err(Arc::unwrap_or_clone)
+    }
+
+    /// The last list, if the ledger has just said that it has not changed since it was read.
+    fn unchanged(&self) -> Option<LiveSales> {
+        let versions = self.versions.read();
+        let ((newest, asked), (list, version, read)) = (versions.newest.as_ref()?, versions.list.as_ref()?);
+        let is_unchanged = version == newest && asked.elapsed() < LIVE_UNCHANGED && read.elapsed() < LIVE_KEPT;
+        is_unchanged.then(|| Arc::clone(list))
+    }
+
+    fn newest_version(&self) -> Option<String> {
+        let versions = self.versions.read();
+        versions.newest.as_ref().map(|(version, _)| version.clone())
+    }
+
+    fn versions(&self) -> RwLockWriteGuard<'_, LiveVersions> {
+        self.versions.write()
+    }
+
+    /// Notes the version of the live sales that the ledger has named, asked at this moment. Returns whether it is new.
+    pub(super) async fn note_version(&self, version: &str, asked: Instant) -> bool {
+        {
+            let mut versions = self.versions();
+            if versions.changed.is_some_and(|changed| asked < changed) {
+                return false;
+            }
+            let is_known = versions.newest.as_ref().is_some_and(|(newest, _)| newest == version);
+            versions.newest = Some((version.to_owned(), asked));
+            if is_known {
+                return false;
+            }
+        }
+        self.live.invalidate(&()).await;
+        true
+    }
+
+    /// Forgets the versions, because this process knows of a change.
+    fn forget_versions(&self) {
+        *self.versions() = LiveVersions {
+            changed: Some(Instant::now()),
+            ..LiveVersions::default()
+        };
     }
 
     /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
@@ -316,6 +393,7 @@ impl SaleBook {
 
     /// Has the list of live sales read again: another process may have changed it.
     pub async fn outdate(&self) {
+        self.forget_versions();
         self.live.invalidate(&()).await;
     }
 
@@ -328,6 +406,7 @@ impl SaleBook {
     pub async fn changed(&self, sale: &Arc<Sale>) {
         self.lists.invalidate_all();
         self.fresh.invalidate(&sale.id).await;
+        self.forget_versions();
         self.live.invalidate(&()).await;
         self.remember(sale);
     }

@@ -131,6 +131,9 @@ impl Ledger {
             .execute(&mut *tx)
             .await?;
         }
+        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+            .fetch_one(&mut *tx)
+            .await?;
         commit(tx).await?;
         self.sale(id).await
     }

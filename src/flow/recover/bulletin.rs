@@ -71,7 +71,7 @@ pub(super) async fn read(
     let asked = Instant::now();
     let answer = in_time(patience, app.ledger.bulletin(question)).await;
     match &answer {
-        Ok(bulletin) => note(app, asked, bulletin),
+        Ok(bulletin) => note(app, asked, bulletin).await,
         Err(_) => _ = app.bulletins.keep(None),
     }
     answer
@@ -97,13 +97,16 @@ pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
     }
 }
 
-fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
+async fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
     let before = app.bulletins.keep(Some(LastBulletin {
         asked,
         settings: bulletin.settings.clone(),
         newest_alert: bulletin.newest_alert,
     }));
     app.pulse.follow(bulletin.watched.iter().copied());
+    if app.sales.note_version(&bulletin.sales, asked).await {
+        app.permits.wanted.notify_one();
+    }
     // Without a bulletin before, anything may have changed.
     if before.as_ref().is_none_or(|it| it.settings != bulletin.settings) {
         app.settings_changed.notify_one();
