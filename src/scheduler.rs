@@ -72,10 +72,10 @@ macro_rules! job {
     };
 }
 
-/// Every job but `release`, and the one that watches the drain. The pace of `beat` keeps its gaps below those that count
-/// as an outage, also while three dead workers are still on the list.
+/// Every job but `release`, and the one that watches the drain. Each worker runs `beat` each second, so that its gaps stay
+/// below those that count as an outage, also while three dead workers are still on the list.
 const JOBS: [(&str, &str, u64, Pace, Run); 9] = [
-    job!("beat", "* * * * * *", 5, (1, Each(4)), settle::expire::beat),
+    job!("beat", "* * * * * *", 5, (1, Each(1)), settle::expire::beat_if_due),
     job!(
         "expire",
         "* * * * * *",

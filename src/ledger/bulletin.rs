@@ -99,7 +99,8 @@ impl Row {
             newest_alert: self.newest_alert,
             has_undelivered: self.has_undelivered,
             watched: self.watched.into_iter().map(SaleId).collect(),
-            since_beat: Duration::try_from_secs_f64(self.since_beat).unwrap_or_default(),
+            // A heartbeat from before Postgres's clock was set back is none.
+            since_beat: Duration::try_from_secs_f64(self.since_beat).unwrap_or(Duration::MAX),
         })
     }
 }

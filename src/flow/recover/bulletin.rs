@@ -34,6 +34,7 @@ struct LastBulletin {
     asked: Instant,
     settings: String,
     newest_alert: i64,
+    since_beat: Duration,
 }
 
 impl Bulletins {
@@ -41,6 +42,11 @@ impl Bulletins {
     #[must_use]
     pub fn are_fresh(&self) -> bool {
         self.fresh(|_| ()).is_some()
+    }
+
+    /// The longest time since any worker stored a heartbeat, if that is known.
+    pub fn since_beat(&self) -> Option<Duration> {
+        self.fresh(|last| last.since_beat.saturating_add(last.asked.elapsed()))
     }
 
     fn fresh<T>(&self, read: impl FnOnce(&LastBulletin) -> T) -> Option<T> {
@@ -102,6 +108,7 @@ async fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
         asked,
         settings: bulletin.settings.clone(),
         newest_alert: bulletin.newest_alert,
+        since_beat: bulletin.since_beat,
     }));
     app.pulse.follow(bulletin.watched.iter().copied());
     if app.sales.note_version(&bulletin.sales, asked).await {

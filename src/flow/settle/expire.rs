@@ -7,6 +7,7 @@ use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
+use crate::flow::recover::instances::Rank;
 use crate::flow::sale_book::whole;
 use crate::flow::{App, RunTotals, rotate_start};
 use crate::ledger::order::DueShard;
@@ -25,6 +26,14 @@ const RUN_MAX: Duration = Duration::from_secs(5);
 const WATCH_MAX: Millis = 900;
 /// The shortest time between two rounds of a run.
 const ROUND_EVERY: Duration = Duration::from_millis(150);
+/// How old the last heartbeat of any worker is when the first worker for them stores another, the second, the third, and
+/// all others. They check it each second, and a gap of five seconds counts as an outage.
+const BEATS_AFTER: [Duration; 4] = [
+    Duration::from_millis(1_500),
+    Duration::from_millis(2_000),
+    Duration::from_millis(2_500),
+    Duration::from_millis(3_000),
+];
 
 /// What a round leaves to the next one.
 struct ExpiryRound {
@@ -34,8 +43,23 @@ struct ExpiryRound {
     next: Instant,
 }
 
-/// Notes that a worker reaches the ledger. A job of its own does this, too: a worker that has much to expire is not
-/// away.
+/// Notes that a worker reaches the ledger, unless one has done so a moment ago. This is a job of its own, too: a worker
+/// that has much to expire is not away.
+pub async fn beat_if_due(app: &App) -> Result<usize, Fault> {
+    let [first, second, third, others] = BEATS_AFTER;
+    let after = match app.instances.rank_of_job("beat") {
+        Rank::First => first,
+        Rank::Second => second,
+        Rank::Third => third,
+        Rank::Other => others,
+    };
+    match app.bulletins.since_beat() {
+        Some(since) if since < after => Ok(0),
+        _ => beat(app).await,
+    }
+}
+
+/// Notes that a worker reaches the ledger.
 pub async fn beat(app: &App) -> Result<usize, Fault> {
     if let Some(outage) = app.ledger.beat().await? {
         tracing::warn!(
