@@ -91,7 +91,9 @@ async fn keep_permits(app: Arc<App>, stop: CancellationToken) {
 async fn keep_measured(app: Arc<App>, stop: CancellationToken) {
     loop {
         Box::pin(flow::watch::gauges::measure_process(&app)).await;
-        if stop.run_until_cancelled(sleep(MEASURE_EVERY)).await.is_none() {
+        // A ledger that does not answer is noticed at once.
+        let next = timeout(MEASURE_EVERY, app.bulletins.lost());
+        if stop.run_until_cancelled(next).await.is_none() {
             break;
         }
     }

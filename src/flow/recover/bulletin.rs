@@ -27,11 +27,13 @@ const TOLD_MAX: Duration = Duration::from_secs(30);
 pub struct Bulletins {
     /// Nothing before the first, and after a question that the ledger did not answer.
     last: RwLock<Option<LastBulletin>>,
+    lost: Notify,
 }
 
 /// What is kept of a bulletin.
 struct LastBulletin {
     asked: Instant,
+    took: Duration,
     settings: String,
     newest_alert: i64,
     since_beat: Duration,
@@ -44,9 +46,19 @@ impl Bulletins {
         self.fresh(|_| ()).is_some()
     }
 
+    /// How long the ledger took for the last answer, if that is fresh.
+    pub fn took(&self) -> Option<Duration> {
+        self.fresh(|last| last.took)
+    }
+
     /// The longest time since any worker stored a heartbeat, if that is known.
     pub fn since_beat(&self) -> Option<Duration> {
         self.fresh(|last| last.since_beat.saturating_add(last.asked.elapsed()))
+    }
+
+    /// Waits until the ledger does not answer a question, and answered the one before.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
     }
 
     fn fresh<T>(&self, read: impl FnOnce(&LastBulletin) -> T) -> Option<T> {
@@ -78,7 +90,11 @@ pub(super) async fn read(
     let answer = in_time(patience, app.ledger.bulletin(question)).await;
     match &answer {
         Ok(bulletin) => note(app, asked, bulletin).await,
-        Err(_) => _ = app.bulletins.keep(None),
+        Err(_) => {
+            if app.bulletins.keep(None).is_some() {
+                app.bulletins.lost.notify_one();
+            }
+        }
     }
     answer
 }
@@ -106,6 +122,7 @@ pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
 async fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
     let before = app.bulletins.keep(Some(LastBulletin {
         asked,
+        took: asked.elapsed(),
         settings: bulletin.settings.clone(),
         newest_alert: bulletin.newest_alert,
         since_beat: bulletin.since_beat,
