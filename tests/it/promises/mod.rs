@@ -12,6 +12,7 @@ mod durability;
 mod expiry;
 mod fairness_of_jobs;
 mod gaps;
+mod idle;
 mod kill_switch;
 mod ledger;
 mod ledger_cost;

@@ -1,0 +1,180 @@
+//! While nobody buys, an instance reads nothing again that has not changed. A change ends that.
+
+use crate::support::crowd::{Client, Terms, World, answered, bought, done};
+use crate::support::poll::{PATIENCE, within};
+use crate::support::raw::Raw;
+use crate::support::servers::{FreshPostgres, fresh_redis};
+use flashsale::domain::ids::SaleId;
+use flashsale::flow;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const SHARDS: u16 = 24;
+/// How long lengths of streams are counted for one figure.
+const WINDOW: Duration = Duration::from_secs(3);
+/// A change is known sooner. A list without one is read again after three times as long.
+const SOON: Duration = Duration::from_secs(5);
+
+/// All statements since the last reset, but for those of this test.
+const SENT: &str = "select query, calls from pg_stat_statements where query not like '%pg_stat_statements%'";
+/// Part of the bulletin, and of no other statement.
+const BULLETIN: &str = "guard_settings";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_asks_the_ledger_one_question_in_each_round_and_reads_nothing() {
+    let (postgres, redis) = (FreshPostgres::counting().await, fresh_redis());
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let _sale = world.sale(&Terms::of(80, 8)).await;
+    let run = async |statement: &'static str| {
+        sqlx::raw_sql(statement).execute(&world.pool).await.unwrap();
+    };
+    let sent = async || -> Vec<(String, i64)> { sqlx::query_as(SENT).fetch_all(&world.pool).await.unwrap() };
+    run("create extension pg_stat_statements").await;
+    // The list of sales is read now and then all the same.
+    within(
+        PATIENCE,
+        "there are five rounds without another statement",
+        async || {
+            run("select pg_stat_statements_reset()").await;
+            within(PATIENCE, "there are five rounds", async || {
+                let rounds = sent().await.into_iter().filter(|(query, _)| query.contains(BULLETIN));
+                rounds.map(|(_, calls)| calls).sum::<i64>() >= 5
+            })
+            .await;
+            sent().await.iter().all(|(query, _)| query.contains(BULLETIN))
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_soon_lists_a_sale_as_another_process_has_changed_it() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    for name in ["first", "second"] {
+        within(PATIENCE, "the instance knows the sale", async || {
+            let listed = answered("the sales are listed", || world.app.sales.live()).await;
+            world.app.bulletins.are_fresh() && listed.iter().any(|it| it.id == sale.id)
+        })
+        .await;
+        // Nothing notifies the instance.
+        let change = sqlx::query("update sales set name = $2, state_version = state_version + 1 where sale_id = $1");
+        change.bind(sale.id.0).bind(name).execute(&world.pool).await.unwrap();
+        within(SOON, "the instance has the change", async || {
+            let listed = answered("the sales are listed", || world.app.sales.live()).await;
+            listed.iter().any(|it| it.name == name)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_stores_a_heartbeat_only_if_none_has_just_been_stored() {
+    let world = World::new().await;
+    let nothing = SaleId(Uuid::nil());
+    let last = "select (extract(epoch from beaten_at) * 1000000)::int8 from heartbeat where $1::uuid is not null";
+    within(PATIENCE, "another worker's heartbeat is enough", async || {
+        world.app.ledger.beat().await.unwrap();
+        let before = world.number(last, nothing).await;
+        within(PATIENCE, "a bulletin says so", async || {
+            let since = world.app.bulletins.since_beat();
+            since.is_some_and(|since| since < Duration::from_secs(1))
+        })
+        .await;
+        done(flow::settle::expire::beat_if_due(&world.app).await);
+        world.number(last, nothing).await == before
+    })
+    .await;
+    let old = "update heartbeat set beaten_at = now() - interval '4 seconds' where $1::uuid is not null";
+    world.execute(old, nothing).await.unwrap();
+    within(PATIENCE, "an old one is not", async || {
+        done(flow::settle::expire::beat_if_due(&world.app).await);
+        let is_new = "select (beaten_at > now() - interval '3 seconds')::int::int8 from heartbeat \
+                      where $1::uuid is not null";
+        world.number(is_new, nothing).await == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn even_shards_are_not_surveyed_until_something_is_sold() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(4_000, 8)).await;
+    let raw = Raw::connect(&world.redis);
+    let surveys = || raw.command_counts().get("mget").copied().unwrap_or_default();
+    let surveys_again = async || {
+        let before = surveys();
+        done(flow::recover::upkeep::rebalance(&world.app).await);
+        surveys() > before
+    };
+    assert!(surveys_again().await, "the first time");
+    within(PATIENCE, "two surveys have found the same", async || {
+        !surveys_again().await
+    })
+    .await;
+    bought(&world.app, &sale, "ada", "k", 1).await;
+    within(PATIENCE, "the shards are surveyed", surveys_again).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_command_shows_that_nothing_is_in_transit() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(80, 8)).await;
+    world.end_keeper().await;
+    let raw = Raw::connect(&world.redis);
+    let before = raw.command_counts();
+    assert_eq!(flow::sell::borrow::finish_left(&world.app, &sale, 0).await.unwrap(), 0);
+    let mut used = raw.command_counts();
+    used.retain(|name, count| {
+        *count -= before.get(name).copied().unwrap_or_default();
+        *count > 0
+    });
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), [("exists".to_owned(), 1)]);
+}
+
+/// Waits until each stream is asked for its length so often a second, besides by its renewals.
+async fn are_polled(redis: &Raw, what: &str, is_so: impl Fn(f64) -> bool) {
+    let lengths = || {
+        let counts = redis.command_counts();
+        let count = |name: &str| counts.get(name).copied().unwrap_or_default();
+        // Only a renewal asks for the last id.
+        count("xlen") - count("xinfo|stream")
+    };
+    let mut window = (Instant::now(), lengths());
+    within(PATIENCE, what, async || {
+        let took = window.0.elapsed();
+        if took < WINDOW {
+            return false;
+        }
+        let asked = u32::try_from(lengths() - window.1).unwrap();
+        window = (Instant::now(), lengths());
+        is_so(f64::from(asked) / f64::from(SHARDS) / took.as_secs_f64())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_are_polled_less_often_while_every_instance_drains_what_it_sells() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    let sale = world.sale(&Terms::of(100, SHARDS)).await;
+    let both = [world.start("all").await, world.start("all").await];
+    world.end_keeper().await;
+    let raw = Raw::connect(&world.redis);
+    are_polled(&raw, "the streams are polled once a second", |times| times < 3.5).await;
+    let sells = async |client: Client, key: &str| {
+        within(PATIENCE, "the shard sells", async || {
+            let answer = client.buy(sale.id, "ada", key, 1).await;
+            answer.is_some_and(|answer| matches!(answer.status, 200 | 201))
+        })
+        .await;
+        world.rested(&sale).await;
+    };
+    sells(both[0].client(), "k").await;
+    // It has no drain of its own.
+    let api = world.start("api").await;
+    are_polled(&raw, "the streams are polled five times a second", |times| times > 4.0).await;
+    sells(api.client(), "another").await;
+}
