@@ -7,10 +7,11 @@
 //! a group like the work of one caller.
 
 use crate::domain::fault::Fault;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -107,7 +108,7 @@ impl<K: Copy + Eq + Hash, T, R> Groups<K, T, R> {
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<K, Queue<K, T, R>>> {
         // No step under this lock can leave the map half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
