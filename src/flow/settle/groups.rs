@@ -1,7 +1,8 @@
 //! Groups: what several callers want of the same key at the same time is done together.
 //!
 //! The first caller begins at once, so a caller alone waits for nobody. Callers that come while a group is at work form
-//! the next group, and one of them does the work of all.
+//! the next group, and the newest of them does the work of all. It has the most time left, and so is the least likely to
+//! leave.
 //!
 //! A caller may leave at any time. If it was at work, its group has no outcome, and the next group begins. A crash ends
 //! a group like the work of one caller.
@@ -36,7 +37,7 @@ struct Waiting<K: Copy + Eq + Hash, T, R> {
 enum Reply<K: Copy + Eq + Hash, T, R> {
     /// The outcome of what the caller wanted.
     Outcome(R),
-    /// The caller does the work of the next group, which begins with what it wanted itself.
+    /// The caller does the work of the next group, which ends with what it wanted itself.
     Turn(Turn<K, T, R>, T),
 }
 
@@ -71,21 +72,18 @@ impl<K: Copy + Eq + Hash, T, R> Groups<K, T, R> {
             Ok(Reply::Turn(turn, wanted)) => (turn, wanted),
             Err(_) => return Err(no_outcome()),
         };
-        let (mut all, mut replies) = (vec![wanted], Vec::new());
-        for waiting in turn.take() {
-            all.push(waiting.wanted);
-            replies.push(waiting.reply);
-        }
+        let others = turn.take().into_iter().map(|it| (it.wanted, it.reply));
+        let (mut all, replies): (Vec<_>, Vec<_>) = others.unzip();
+        all.push(wanted);
         let outcomes = timeout(WORK_MAX, work(all)).await;
         // The next group need not wait for these replies.
         drop(turn);
         let mut outcomes = outcomes.map_err(|_| no_outcome())?.into_iter();
-        let own = outcomes.next();
-        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+        for (reply, outcome) in replies.into_iter().zip(outcomes.by_ref()) {
             // The caller may have left.
             let _gone = reply.send(Reply::Outcome(outcome));
         }
-        own.ok_or_else(no_outcome)
+        outcomes.next().ok_or_else(no_outcome)
     }
 
     /// Queues a caller. If no group is at work, the caller gets the turn at once.
@@ -117,7 +115,7 @@ fn no_outcome() -> Fault {
 }
 
 impl<K: Copy + Eq + Hash, T, R> Turn<K, T, R> {
-    /// Takes out those that wait, as many as a group has beside the caller itself.
+    /// Takes out those that wait, oldest first, as many as a group has beside the caller itself.
     fn take(&self) -> Vec<Waiting<K, T, R>> {
         let mut waiting = self.groups.waiting();
         let Some(queue) = waiting.get_mut(&self.key) else {
@@ -137,7 +135,7 @@ impl<K: Copy + Eq + Hash, T, R> Drop for Turn<K, T, R> {
                 return;
             };
             queue.retain(|it| !it.reply.is_closed());
-            let next = queue.pop_front();
+            let next = queue.pop_back();
             if next.is_none() {
                 waiting.remove(&self.key);
             }
@@ -189,7 +187,9 @@ mod tests {
         let (first, others) = all.await;
         assert_eq!(first.unwrap(), (0, 1));
         for (other, number) in others.into_iter().zip(1..) {
-            let size = if number <= count - 2 { GROUP_MAX } else { 2 };
+            // The newest has begun the first group, so two others are left.
+            let is_left = [count - 2, count - 1].contains(&number);
+            let size = if is_left { 2 } else { GROUP_MAX };
             assert_eq!(other.unwrap(), (number, size));
         }
         assert!(groups.waiting().is_empty());
@@ -200,21 +200,21 @@ mod tests {
         let groups = groups();
         let mut first = Box::pin(groups.join(1, 1, |_| pending()));
         assert!((&mut first).now_or_never().is_none());
-        let mut second = Box::pin(groups.join(1, 2, |_| pending()));
-        let mut with_second = Box::pin(groups.join(1, 3, |all| async { outcomes(all) }));
-        assert!((&mut second).now_or_never().is_none());
+        let mut with_second = Box::pin(groups.join(1, 2, |all| async { outcomes(all) }));
+        let mut second = Box::pin(groups.join(1, 3, |_| pending()));
         assert!((&mut with_second).now_or_never().is_none());
+        assert!((&mut second).now_or_never().is_none());
         drop(first);
         assert!((&mut second).now_or_never().is_none(), "it is at work for both");
-        let mut third = Box::pin(groups.join(1, 4, |all| async { outcomes(all) }));
-        let mut last = Box::pin(groups.join(1, 5, |all| async { outcomes(all) }));
-        assert!((&mut third).now_or_never().is_none());
+        let mut last = Box::pin(groups.join(1, 4, |all| async { outcomes(all) }));
+        let mut third = Box::pin(groups.join(1, 5, |all| async { outcomes(all) }));
         assert!((&mut last).now_or_never().is_none());
+        assert!((&mut third).now_or_never().is_none());
         drop(second);
         assert!(matches!(with_second.await, Err(Fault::Unavailable(_))));
         // It has the turn, and leaves before it begins.
         drop(third);
-        assert_eq!(last.await.unwrap(), (5, 1));
+        assert_eq!(last.await.unwrap(), (4, 1));
         assert!(groups.waiting().is_empty());
     }
 }
