@@ -23,8 +23,8 @@ pub enum Settlement {
     Settled(PaymentOutcome, Option<Decided>),
     /// The ledger has no such order; nothing was recorded.
     NoOrder,
-    /// Another transaction has locked the order or its grant for long, or had locked the sale a moment ago. Nothing was
-    /// recorded.
+    /// Another transaction has locked the order or its grant for long, locked the sale a moment ago, or just recorded one
+    /// of the payments. Nothing was recorded.
     Locked,
 }
 
@@ -283,8 +283,9 @@ struct Decision<'a> {
     pays: bool,
 }
 
-/// Settles payments in a transaction; `None` if another one has locked an order or a grant for long. All transactions
-/// that settle lock orders by their ids, then record payments by their ids, then lock grants.
+/// Settles payments in a transaction; `None` if another one has locked an order or a grant for long, or has just recorded
+/// a payment that would apply. All transactions that settle lock orders by their ids, then record payments by their ids,
+/// then lock grants.
 async fn settle(tx: &mut Tx, payments: &[Payment]) -> Result<Option<Vec<Settlement>>, Fault> {
     let known = known(tx, payments).await?;
     let new: Vec<&Payment> = payments.iter().filter(|it| !known.contains(&it.payment_id)).collect();
@@ -304,7 +305,13 @@ async fn settle(tx: &mut Tx, payments: &[Payment]) -> Result<Option<Vec<Settleme
         return Ok(None);
     };
     let is_recorded = |decision: &Decision<'_>| recorded.contains(&decision.payment.payment_id);
-    let paying = decisions.values().filter(|it| it.pays && is_recorded(it));
+    // The other transaction may have recorded it for another order. Then a later payment of this order would be owed
+    // back, though nothing has paid the order.
+    let mut applied = decisions.values().filter(|it| it.outcome == PaymentOutcome::Applied);
+    if !applied.all(is_recorded) {
+        return Ok(None);
+    }
+    let paying = decisions.values().filter(|it| it.pays);
     let paying = paying.filter_map(|it| orders.remove(&it.order));
     let paying = paying.map(|it| (it.order, it.shard)).collect();
     let Some(paid) = unless_locked(resolve(tx, paying, OrderState::Paid).await)? else {

@@ -268,6 +268,38 @@ async fn each_payment_of_a_group_is_decided_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_that_another_process_records_meanwhile_decides_about_no_other_of_its_group() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(8, 4)).await;
+    let orders = stored_orders(&world, &sale, 2).await;
+    let payments = [payment("p", orders[0], 1), payment("second", orders[0], 1)];
+    // The other process got the same payment for another order, and has not committed it yet.
+    let mut other = world.pool.begin().await.unwrap();
+    let pending = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome) \
+         values ('pay-p', 'msg-p', $1, $2, 'EUR', 'pending')";
+    let pending = sqlx::query(pending).bind(orders[1].to_string()).bind(PRICE);
+    pending.execute(&mut *other).await.unwrap();
+    let (ledger, group) = (world.app.ledger.clone(), payments.clone());
+    let settling = tokio::spawn(async move { ledger.settle_payments(&group).await });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() \
+         and wait_event_type = 'Lock' and $1::uuid is not null";
+    within(PATIENCE, "the group waits for it, or has", async || {
+        settling.is_finished() || world.number(waits, sale.id).await > 0
+    })
+    .await;
+    other.commit().await.unwrap();
+    let settled = settling.await.unwrap().unwrap();
+    assert!(settled.iter().all(|it| matches!(it, Settlement::Locked)), "{settled:?}");
+    // Recorded as pending, if the sale still counts as locked.
+    for payment in &payments {
+        pay(&world.app, payment).await;
+    }
+    let item = world.settled(&sale).await;
+    assert_eq!((item.stock.sold, item.stock.held), (2, 0));
+    the_money_is_all_there(&world, &sale, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payments_at_once_are_answered_as_one_after_the_other_and_one_that_cannot_be_stored_fails_alone() {
     let world = World::new().await;
     let sale = world.sale(&Terms::of(60, 4)).await;
