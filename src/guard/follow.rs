@@ -45,7 +45,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
             }
         }
         // Notes amended sales, whose guards may have another stage.
-        is_read &= answers(app.sales.live()).await;
+        is_read &= answers(Box::pin(app.sales.live())).await;
         is_read &= answers(app.sales.learn()).await;
         is_read &= answers(bans::learn(app)).await;
         if wait_for_news(app, &app.settings_changed, is_read).await {

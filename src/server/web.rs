@@ -233,7 +233,7 @@ fn start_followers(followers: &mut JoinSet<()>, config: &Config, app: &Arc<App>,
     });
     followers.spawn({
         let (app, gate, configured) = (upkeep, Arc::clone(gate), config.guards);
-        async move { follow(&app, &gate, &app.metrics, configured).await }
+        async move { Box::pin(follow(&app, &gate, &app.metrics, configured)).await }
     });
 }
 
