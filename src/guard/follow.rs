@@ -1,5 +1,5 @@
 //! Keeps a process up to date with Postgres: the operators' settings of its gate, the list of sales, and bans. Postgres
-//! notifies every instance of a change at once. In case a notification is lost, bulletins tell of the change; without
+//! notifies every instance of a change at once. In case a notification is lost, bulletins report the change; without
 //! them, each process polls.
 
 use super::adaptive::STEP;

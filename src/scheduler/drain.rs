@@ -30,7 +30,7 @@ const DRAIN_IDLE_ALL_WORK: DrainIdle = DrainIdle {
     first: Duration::from_secs(1),
     reserve: Duration::from_secs(3),
 };
-/// Once in so many seconds, one of all other workers looks for events.
+/// Once in so many seconds, one of all other workers asks for events.
 const DRAIN_OTHERS: u32 = 15;
 /// How long one round may take; the next one finds what it leaves.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 /// How long a bulletin counts. Rounds of renewals are 0.8 seconds apart.
 const FRESH: Duration = Duration::from_secs(2);
 /// What a task follows is read after so long even if nothing woke it; the second is while Postgres cannot notify this
-/// process either, and the third while bulletins would tell.
+/// process either, and the third while bulletins report changes.
 const NEWS_MAX: Duration = Duration::from_secs(3);
 const UNHEARD_MAX: Duration = Duration::from_millis(800);
-const TOLD_MAX: Duration = Duration::from_secs(30);
+const REPORTED_MAX: Duration = Duration::from_secs(30);
 
 /// The last bulletin of this process.
 #[derive(Default)]
@@ -99,13 +99,13 @@ pub(super) async fn read(
     answer
 }
 
-/// Waits until a task has to read what it follows: it is `wanted`, or nothing would tell of a change. `is_read` says
+/// Waits until a task has to read what it follows: it is `wanted`, or nothing reports a change. `is_read` says
 /// whether the last reading succeeded. Returns whether it is wanted.
 pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
     let began = Instant::now();
     loop {
-        let is_told = is_read && app.bulletins.are_fresh();
-        let most = if is_told || app.arrivals.hears() {
+        let is_reported = is_read && app.bulletins.are_fresh();
+        let most = if is_reported || app.arrivals.hears() {
             NEWS_MAX
         } else {
             UNHEARD_MAX
@@ -113,7 +113,7 @@ pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
         if timeout(most, wanted.notified()).await.is_ok() {
             return true;
         }
-        if !is_read || !app.bulletins.are_fresh() || began.elapsed() >= TOLD_MAX {
+        if !is_read || !app.bulletins.are_fresh() || began.elapsed() >= REPORTED_MAX {
             return false;
         }
     }

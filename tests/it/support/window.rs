@@ -159,9 +159,9 @@ const FIND: &str = "for (const change of document.getAnimations()) {
     return axe.run({ exclude: ['article:not(:first-of-type)'] }, options)
         .then(({ violations }) => violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id} at ${at(node)}`)))";
 
-/// How long one question of [`SHOWS`] lasts. The page itself looks again and again meanwhile, since each question passes
+/// How long one question of [`SHOWS`] lasts. The page itself checks again and again meanwhile, since each question passes
 /// through four processes.
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const WITHIN_MAX: Duration = Duration::from_millis(250);
 
 /// Whether an element shows a text within so many milliseconds; without a text, whether it shows nothing.
 const SHOWS: &str = "const [selector, text, millis] = arguments;
@@ -172,15 +172,15 @@ const SHOWS: &str = "const [selector, text, millis] = arguments;
     };
     const end = performance.now() + millis;
     return new Promise((resolve) => {
-        const look = () => {
+        const check = () => {
             const does = holds();
             if (does || performance.now() >= end) {
                 resolve(does);
             } else {
-                setTimeout(look, 20);
+                setTimeout(check, 20);
             }
         };
-        look();
+        check();
     })";
 
 /// Changes the page to a language, if the page has a control for that, and no dialog is open. Returns the one before.
@@ -343,7 +343,7 @@ impl Window {
 
     /// Waits until that text is shown there.
     pub async fn sees(&self, selector: &str, text: &str) {
-        self.waits_for(selector, Some(text), LOOK_MAX, async || {}).await;
+        self.waits_for(selector, Some(text), WITHIN_MAX, async || {}).await;
     }
 
     /// The same for text that comes with the page's next poll, which it is asked for all the time.
@@ -355,13 +355,13 @@ impl Window {
 
     /// Waits until it is invisible.
     pub async fn misses(&self, selector: &str) {
-        self.waits_for(selector, None, LOOK_MAX, async || {}).await;
+        self.waits_for(selector, None, WITHIN_MAX, async || {}).await;
     }
 
     /// Waits until that text is shown there; without a text, until nothing is.
     async fn waits_for(&self, selector: &str, text: Option<&str>, first: Duration, meanwhile: impl AsyncFn()) {
-        let (patience, mut look) = (Patience::of(PATIENCE), first);
-        while !self.shows(selector, text, look).await {
+        let (patience, mut within) = (Patience::of(PATIENCE), first);
+        while !self.shows(selector, text, within).await {
             if patience.is_over() {
                 let page = self.text("body").await.unwrap_or_default();
                 let wish = text.map_or("is still there".to_owned(), |text| format!("does not show {text:?}"));
@@ -369,7 +369,7 @@ impl Window {
             }
             meanwhile().await;
             patience.pause(selector).await;
-            look = LOOK_MAX;
+            within = WITHIN_MAX;
         }
     }
 
