@@ -104,12 +104,8 @@ pub(super) async fn read(
 pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
     let began = Instant::now();
     loop {
-        let is_reported = is_read && app.bulletins.are_fresh();
-        let most = if is_reported || app.arrivals.hears() {
-            NEWS_MAX
-        } else {
-            UNHEARD_MAX
-        };
+        // While it is not notified, it must soon see that bulletins fail too.
+        let most = if app.arrivals.hears() { NEWS_MAX } else { UNHEARD_MAX };
         if timeout(most, wanted.notified()).await.is_ok() {
             return true;
         }

@@ -6,7 +6,9 @@ use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, fresh_redis};
 use flashsale::domain::ids::SaleId;
 use flashsale::flow;
+use flashsale::flow::recover::bulletin::wait_for_news;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 const SHARDS: u16 = 24;
@@ -14,6 +16,10 @@ const SHARDS: u16 = 24;
 const WINDOW: Duration = Duration::from_secs(3);
 /// A change is known sooner. A list without one is read again after three times as long.
 const SOON: Duration = Duration::from_secs(5);
+
+/// A task that nothing tells of a change asks the ledger sooner. A process that notifications reach asks after three
+/// seconds.
+const UNTOLD: Duration = Duration::from_millis(2_500);
 
 /// All statements since the last reset, but for those of this test.
 const SENT: &str = "select query, calls from pg_stat_statements where query not like '%pg_stat_statements%'";
@@ -66,6 +72,30 @@ async fn an_instance_soon_lists_a_sale_as_another_process_has_changed_it() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_soon_asks_by_itself_once_its_process_has_neither_notifications_nor_bulletins() {
+    // This process does not listen.
+    let world = World::new().await;
+    within(PATIENCE, "the task soon asks", async || {
+        within(PATIENCE, "there are bulletins", async || {
+            world.app.bulletins.are_fresh()
+        })
+        .await;
+        let mut lock = world.pool.begin().await.unwrap();
+        // Each bulletin reads this table.
+        sqlx::query("lock table bans in access exclusive mode")
+            .execute(&mut *lock)
+            .await
+            .unwrap();
+        let began = Instant::now();
+        assert!(!wait_for_news(&world.app, &Notify::new(), true).await);
+        let took = began.elapsed();
+        lock.rollback().await.unwrap();
+        took < UNTOLD
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
