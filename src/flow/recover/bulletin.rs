@@ -34,6 +34,7 @@ pub struct Bulletins {
 struct LastBulletin {
     asked: Instant,
     took: Duration,
+    sales: String,
     settings: String,
     newest_alert: i64,
     since_beat: Duration,
@@ -116,19 +117,22 @@ pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
 }
 
 async fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
+    if app.sales.note_version(&bulletin.sales, asked).await {
+        app.permits.wanted.notify_one();
+    }
+    // The round may be cut off at an await. So nothing is kept before the last one: the next bulletin wakes the tasks.
     let before = app.bulletins.keep(Some(LastBulletin {
         asked,
         took: asked.elapsed(),
+        sales: bulletin.sales.clone(),
         settings: bulletin.settings.clone(),
         newest_alert: bulletin.newest_alert,
         since_beat: bulletin.since_beat,
     }));
     app.pulse.follow(bulletin.watched.iter().copied());
-    if app.sales.note_version(&bulletin.sales, asked).await {
-        app.permits.wanted.notify_one();
-    }
-    // Without a bulletin before, anything may have changed.
-    if before.as_ref().is_none_or(|it| it.settings != bulletin.settings) {
+    // Without a bulletin before, anything may have changed. An amended sale may have a stage that has ended.
+    let has_changed = |it: &LastBulletin| it.settings != bulletin.settings || it.sales != bulletin.sales;
+    if before.as_ref().is_none_or(has_changed) {
         app.settings_changed.notify_one();
     }
     if before.is_none_or(|it| it.newest_alert != bulletin.newest_alert) {
