@@ -331,7 +331,11 @@ impl SaleBook {
             };
             self.note_changed(before, &sales);
             if let Some(version) = version {
-                self.versions().list = Some((Arc::clone(&sales), version, began));
+                let mut versions = self.versions();
+                // The reading may lack a change that was noted meanwhile, and the version does not show each.
+                if versions.changed.is_none_or(|changed| changed < began) {
+                    versions.list = Some((Arc::clone(&sales), version, began));
+                }
             }
             Ok::<_, Fault>(sales)
         };
