@@ -2,6 +2,7 @@
 //! stock before they leave the books. So the stock never offers units that the ledger does not own. A crash leaves the
 //! restock pending.
 
+use super::news::CHANGED;
 use super::outbox::{Message, send_all, settled_servers};
 use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};
 use crate::domain::fault::Fault;
@@ -317,6 +318,10 @@ impl PendingRestock {
         match changed {
             Ok(_) => {
                 savepoint.commit().await?;
+                // Instances keep the sale with its stock, and no bulletin reports a stock.
+                sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+                    .fetch_one(&mut *self.tx)
+                    .await?;
                 Ok(true)
             }
             Err(error) if is_about_data(&error) => {

@@ -7,6 +7,7 @@ use crate::support::servers::{FreshPostgres, fresh_redis};
 use flashsale::domain::ids::SaleId;
 use flashsale::flow;
 use flashsale::flow::recover::bulletin::wait_for_news;
+use sqlx::postgres::PgListener;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -76,6 +77,18 @@ async fn an_instance_soon_lists_a_sale_as_another_process_has_changed_it() {
         let followed = timeout(SOON, world.app.settings_changed.notified()).await;
         assert!(followed.is_ok(), "the change may be one of its guards");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_instance_is_notified_of_a_restock_which_no_bulletin_reports() {
+    let world = World::new().await;
+    let sale = world.sale(&Terms::of(10, 2)).await;
+    let mut news = PgListener::connect(&world.database).await.unwrap();
+    news.listen("flashsale_changed").await.unwrap();
+    let (key, sku) = ("more".parse().unwrap(), &sale.items[0].sku);
+    let restock = || flow::operate::restock::restock(&world.app, sale.id, &key, sku, 5);
+    answered("the item is restocked", restock).await;
+    timeout(PATIENCE, news.recv()).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
