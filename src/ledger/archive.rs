@@ -4,6 +4,7 @@
 //! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too. Both lock the rows
 //! of their sale alone, and counting leaves that sale out: all else goes on.
 
+use super::news::CHANGED;
 use super::{ConnectError, Tx, begin_with, commit, pool, reach};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -268,6 +269,10 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
             foot.rows
         )));
     }
+    // The number of an old sale is not the newest, so no bulletin reports it.
+    sqlx::query!("select pg_notify($1, '') as told", CHANGED)
+        .fetch_one(&mut *tx)
+        .await?;
     commit(tx).await?;
     Ok(RestoreOutcome::Restored(id, rows))
 }

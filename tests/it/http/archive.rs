@@ -2,8 +2,10 @@
 
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::poll;
+use sqlx::postgres::PgListener;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
@@ -84,7 +86,12 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
         assert!(refused.stderr.contains(why), "{refused:?}");
         assert_eq!(rows("sales").await, 0);
     }
+    let mut news = PgListener::connect(&app.environment["FLASHSALE_DATABASE_URL"])
+        .await
+        .unwrap();
+    news.listen("flashsale_changed").await.unwrap();
     app.run(&["sale", "restore", path]).ended(0);
+    timeout(poll::PATIENCE, news.recv()).await.unwrap().unwrap();
     assert_eq!(of_sale().await, before);
     assert_eq!(app.payments_recorded().await, 1);
     app.run(&["sale", "restore", path]).ended(1);
