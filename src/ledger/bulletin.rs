@@ -167,8 +167,9 @@ fn is_usable<T>(answer: &Result<T, sqlx::Error>) -> bool {
 async fn ask(connection: &mut PgConnection, question: &Question) -> Result<Row, sqlx::Error> {
     let sales: Vec<Uuid> = question.shards.iter().map(|(sale, _)| sale.0).collect();
     let shards: Vec<i16> = question.shards.iter().map(|(_, shard)| small(*shard)).collect();
-    // `xmin` is the transaction that wrote a row. It grows, so no two states of the live sales have the same sum beside
-    // the same count. A sale begins to leave by the clock alone.
+    // `xmin` is the transaction that wrote a row, so a change of the live sales changes their number or this sum. A
+    // coincidence is all but impossible, and the list is read now and then all the same. A sale begins to leave by the
+    // clock alone.
     let row = sqlx::query_as!(
         Row,
         "select own.sale_ids as \"sale_ids!\", own.shards as \"shards!\", own.epochs as \"epochs!\", \
