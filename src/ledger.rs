@@ -97,9 +97,9 @@ impl Ledger {
     pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, ConnectError> {
         reach(url).await?;
         Ok(Self {
-            api: pool(url, pools.shoppers, "1500ms", "5s")?,
+            api: indexed_pool(url, pools.shoppers)?,
             operators: pool(url, pools.operators, "1500ms", "5s")?,
-            payments: pool(url, pools.payments, "1500ms", "5s")?,
+            payments: indexed_pool(url, pools.payments)?,
             jobs: pool(url, pools.jobs, "20s", "10s")?,
             reports: pool(url, pools.reports, "10s", "10s")?,
             upkeep: pool(url, pools.upkeep, "1500ms", "5s")?,
@@ -301,15 +301,26 @@ fn options(url: &str) -> Result<PgConnectOptions, Fault> {
 /// second one frees the locks of a process that stands still. It connects at its first use, so that a busy Postgres keeps
 /// no process from starting.
 fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
-    let limits = limits(statement_max, LOCK_MAX, idle_max);
+    pool_with(url, connections_max, limits(statement_max, LOCK_MAX, idle_max))
+}
+
+/// A pool for what shoppers and payment providers wait for. Its statements find their rows by indexes. For a list of ids,
+/// Postgres would read a whole table as long as it has no statistics of it.
+fn indexed_pool(url: &str, connections_max: u32) -> Result<PgPool, Fault> {
+    let limits = limits("1500ms", LOCK_MAX, "5s");
+    pool_with(url, connections_max, format!("{limits}; set enable_seqscan = off"))
+}
+
+/// A pool whose sessions begin with these statements.
+fn pool_with(url: &str, connections_max: u32, settings: String) -> Result<PgPool, Fault> {
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)
         .after_connect(move |connection, _| {
             // Made of constants.
-            let limits = AssertSqlSafe(limits.clone());
+            let settings = AssertSqlSafe(settings.clone());
             Box::pin(async move {
-                connection.execute(limits).await?;
+                connection.execute(settings).await?;
                 Ok(())
             })
         })
