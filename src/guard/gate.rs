@@ -24,10 +24,19 @@ const CELLS: NonZeroU32 = NonZeroU32::MIN.saturating_add(999_999_999);
 /// addresses of the requests of twice this time.
 pub const FORGET: Duration = Duration::from_secs(1);
 
+/// A limit of the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Address,
+    Account,
+    Instance,
+    Shared,
+}
+
 /// Why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    pub layer: Layer,
+    pub limit: Limit,
     /// How long until the same request may succeed, if no other request comes first.
     pub wait: Duration,
 }
@@ -145,7 +154,7 @@ impl Gate {
         self.staged.forget();
     }
 
-    /// Whether a request may enter; else the layer that refused it, and the wait. `would_stop` gets each layer in shadow
+    /// Whether a request may enter; else the limit that refused it, and the wait. `would_stop` gets each layer in shadow
     /// that would have refused it.
     pub async fn admit(
         &self,
@@ -153,7 +162,7 @@ impl Gate {
         client: impl FnOnce() -> Option<Client>,
         would_stop: impl Fn(Layer),
     ) -> Result<(), Refusal> {
-        let refused = |layer| move |wait| Refusal { layer, wait };
+        let refused = |limit| move |wait| Refusal { limit, wait };
         let stages = self.stages();
         let rate = self.address_rate.load(Ordering::Relaxed);
         let is_named = rate > 0 || stages != GuardStages::default();
@@ -169,7 +178,7 @@ impl Gate {
                 would_stop(Layer::Address);
             }
             let passed = self.buckets.pass_address(client, rate.value);
-            passed.map_err(refused(Layer::Address))?;
+            passed.map_err(refused(Limit::Address))?;
         }
         // Where all shoppers share a bucket, each request also takes from that of the staged rate. So both are as full
         // as if their rates held for everybody. The stage only says whose requests obey which of them.
@@ -180,7 +189,7 @@ impl Gate {
         if let Some(Err(_)) = passed.shadow {
             would_stop(Layer::Instance);
         }
-        passed.value.map_err(refused(Layer::Instance))?;
+        passed.value.map_err(refused(Limit::Instance))?;
 
         let rate = self.shared_rate.load(Ordering::Relaxed);
         let passed = self.buckets.pass_shared(&app.stock, rate).await;
@@ -192,7 +201,7 @@ impl Gate {
         if let Some(Err(_)) = passed.shadow {
             would_stop(Layer::Shared);
         }
-        passed.value.map_err(refused(Layer::Shared))
+        passed.value.map_err(refused(Limit::Shared))
     }
 
     /// Counts a purchase as in flight until the returned value is dropped.
@@ -218,7 +227,7 @@ impl Gate {
         }
         let passed = self.buckets.pass_account(user, rate.value);
         passed.map_err(|wait| Refusal {
-            layer: Layer::Account,
+            limit: Limit::Account,
             wait,
         })
     }

@@ -5,7 +5,7 @@ use crate::domain::guard::Layer;
 use crate::domain::ids::UserId;
 use crate::flow::sell::refusal_counts;
 use crate::guard::address::{Client, address, is_proxy};
-use crate::guard::gate::Refusal;
+use crate::guard::gate::{Limit, Refusal};
 use crate::http::Api;
 use crate::http::counts::{self, ACCOUNT_LIMIT, sale_of};
 use crate::http::problem::Problem;
@@ -30,9 +30,9 @@ pub async fn gateway<B: MessageBody + 'static>(
     let client = || client_of(&api, request.request());
     let would_stop = |layer| refusal_counts::would_stop(&api.app, sale_of(request.request()), layer);
     if let Err(refusal) = api.gate.admit(&api.app, client, would_stop).await {
-        let (name, ..) = limit(refusal.layer);
-        counts::refused_at_gateway(&api, request.request(), refusal.layer, name);
-        if refusal.layer == Layer::Address {
+        let (layer, name, ..) = answer(refusal.limit);
+        counts::refused_at_gateway(&api, request.request(), layer, name);
+        if refusal.limit == Limit::Address {
             mention_proxy(&api, request.request());
         }
         let response = problem(refusal).error_response();
@@ -83,30 +83,30 @@ pub(super) fn address_of(api: &Api, request: &HttpRequest) -> Option<IpAddr> {
     ))
 }
 
-/// What a limit of the gate answers: its name in the operators' live view, the code, and the detail. The
+/// What a limit of the gate answers: its layer, its name in the operators' live view, the code, and the detail. The
 /// shopper's window has the same code and another name. An older instance shows an unknown name as it is.
-const fn limit(layer: Layer) -> (&'static str, Code, &'static str) {
-    match layer {
-        Layer::Address => (
+const fn answer(limit: Limit) -> (Layer, &'static str, Code, &'static str) {
+    match limit {
+        Limit::Address => (
+            Layer::Address,
             "address_limit",
             Code::RateLimited,
             "too many requests from this address",
         ),
-        Layer::Account => (ACCOUNT_LIMIT, Code::RateLimited, "too many requests of this account"),
-        Layer::Instance => (
+        Limit::Account => (
+            Layer::Account,
+            ACCOUNT_LIMIT,
+            Code::RateLimited,
+            "too many requests of this account",
+        ),
+        Limit::Instance => (
+            Layer::Instance,
             "instance_limit",
             Code::Overloaded,
             "more requests than this instance takes",
         ),
-        // The gate has no other limit.
-        Layer::Shared
-        | Layer::WaitingRoom
-        | Layer::Challenge
-        | Layer::PurchaseToken
-        | Layer::Ban
-        | Layer::Window
-        | Layer::Cooldown
-        | Layer::Holds => (
+        Limit::Shared => (
+            Layer::Shared,
             "shared_limit",
             Code::Overloaded,
             "more requests than all instances take",
@@ -115,6 +115,6 @@ const fn limit(layer: Layer) -> (&'static str, Code, &'static str) {
 }
 
 fn problem(refusal: Refusal) -> Problem {
-    let (_, code, detail) = limit(refusal.layer);
+    let (.., code, detail) = answer(refusal.limit);
     Problem::wait(code, detail, refusal.wait)
 }
