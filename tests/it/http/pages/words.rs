@@ -175,7 +175,9 @@ fn all_used(part: &str, says_them: impl Fn(&str) -> bool, made: &[&str], prefixe
     if part != "shop" {
         known.extend(words("shop")[0].1.keys().cloned());
     }
-    for start in ["say('", "data-word=\"", "wantSignIn('", "why = '"] {
+    let starts = ["say('", "data-word=\"", "wantSignIn('", "why = '"];
+    let fields = ["label: '", " on: '", "caption: '", "empty: '", "title: '"];
+    for start in starts.into_iter().chain(fields) {
         for rest in all.split(start).skip(1) {
             let word = rest.split(['\'', '"']).next().unwrap();
             assert!(word.is_empty() || known.contains(word), "there is no {word}");
