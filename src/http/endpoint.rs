@@ -1,6 +1,7 @@
 //! One route: its path, its handler, and its description for the API document. The file of a resource has a table of
 //! them; [`super`] lists the tables.
 
+use crate::domain::operator_keys::OperatorRole;
 use crate::http::openapi::description::Describe;
 use crate::http::problem::Problem;
 use actix_web::Route;
@@ -35,6 +36,8 @@ pub struct Endpoint {
     /// Whether HEAD is answered like GET. An endless stream does not answer HEAD.
     answers_head: bool,
     handler: fn() -> Route,
+    /// The least role of an operator who may send a request that changes something.
+    pub needs: OperatorRole,
     /// None for pages and for development mode, which are no API.
     pub describe: Option<Describe>,
 }
@@ -87,8 +90,15 @@ impl Endpoint {
             method,
             answers_head,
             handler,
+            needs: OperatorRole::All,
             describe,
         }
+    }
+
+    /// A change that the role `run` may make.
+    pub const fn by_run(mut self) -> Self {
+        self.needs = OperatorRole::Run;
+        self
     }
 
     fn answers(&self, method: &Method) -> bool {

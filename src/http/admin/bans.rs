@@ -23,7 +23,8 @@ pub const ROUTES: &[Endpoint] = &[
             .reads::<BanBody>(json!({"user": "mallory", "reason": "resells", "end_sessions": true}))
             .answers::<Ban>(201, "The ban.", example(None))
             .refuses(&[Code::Overloaded])
-    }),
+    })
+    .by_run(),
     Endpoint::get("/v1/admin/bans", handler!(list_bans), |it| {
         it.of_operators("listBans", "List bans that hold")
             .says(
@@ -43,7 +44,8 @@ pub const ROUTES: &[Endpoint] = &[
                 example(Some("2026-11-22T10:00:00.000Z")),
             )
             .refuses(&[Code::NotFound, Code::Overloaded])
-    }),
+    })
+    .by_run(),
 ];
 
 /// The pattern of a reason: not only white space, no NUL.

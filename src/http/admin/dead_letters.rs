@@ -39,7 +39,8 @@ pub const ROUTES: &[Endpoint] = &[
                 .answers::<DeadLetter>(200, "The settled dead letter.", example(true))
                 .refuses(&[Code::InvalidTransition])
         },
-    ),
+    )
+    .by_run(),
     Endpoint::get(
         "/v1/admin/sales/{id}/refused-messages",
         handler!(list_refused_messages),

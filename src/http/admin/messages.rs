@@ -23,7 +23,8 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::put("/v1/admin/sales/{id}/message", 
         )
         .reads::<SaleMessage>(message)
         .answers::<AdminSale>(200, "The sale with its message.", sale)
-})];
+})
+.by_run()];
 
 async fn set(
     api: Data<Api>,

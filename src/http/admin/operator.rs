@@ -11,7 +11,7 @@
 use crate::domain::code::Code;
 use crate::domain::console::{Actor, NewAction, OperatorName, Session, SessionSecret, detail};
 use crate::domain::fault::Fault;
-use crate::domain::operator_keys::{OperatorKey, OperatorKeys};
+use crate::domain::operator_keys::{OperatorKey, OperatorKeys, OperatorRole};
 use crate::flow::operate::console;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
@@ -22,9 +22,10 @@ use crate::http::admin::audit_log::{
 };
 use crate::http::extract::{Body, OpenSession, Operator, accepts, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
-use crate::http::{Api, csv, found, gateway, request_id};
+use crate::http::{Api, ROUTES, csv, found, gateway, request_id};
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
@@ -248,7 +249,7 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     let address = gateway::address_of(&api, request.request());
     let new = asked_action(request, &operator, &pattern, address).await?;
     let actor = ActorAt(operator.actor, operator.name.clone(), address);
-    let is_allowed = is_read || operator.role.may(&new.action);
+    let is_allowed = is_read || operator.role >= role_for(request.method(), &pattern);
     // Without the role for it, a stop is an action like any other: it would fill the audit log.
     let is_stop = is_allowed && STOPS.contains(&new.action.as_str());
     if is_read {
@@ -281,6 +282,12 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         actor: (!is_read).then_some(actor),
         id,
     }))
+}
+
+/// The least role for a change.
+fn role_for(method: &Method, pattern: &str) -> OperatorRole {
+    let route = ROUTES.iter().find(|it| it.method == *method && it.path == pattern);
+    route.map_or(OperatorRole::All, |it| it.needs)
 }
 
 /// The action that a request asks for, as the audit log has it. Reads the request's body, and puts it back.

@@ -36,7 +36,8 @@ pub const ROUTES: &[Endpoint] = &[
             .reads::<SettleBody>(json!({"payment_id": "pay_2", "reference": "re_1"}))
             .answers::<RecordedPayment>(200, "The payment with its refund's reference.", example(true))
             .refuses(&[Code::NotFound, Code::InvalidTransition])
-    }),
+    })
+    .by_run(),
 ];
 
 /// Which payments to list.

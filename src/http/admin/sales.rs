@@ -117,7 +117,8 @@ pub const ROUTES: &[Endpoint] = &[
             to_state(it.of_operators("openSale", "Open a sale now"), "open")
                 .says("Also before its start. Opening an open sale is not an error.")
         },
-    ),
+    )
+    .by_run(),
     Endpoint::post(
         "/v1/admin/sales/{id}/pause",
         handler!(|api, operator, id| transition(api, operator, id, Transition::Pause)),
@@ -127,7 +128,8 @@ pub const ROUTES: &[Endpoint] = &[
                  sale that is paused does not open by itself.",
             )
         },
-    ),
+    )
+    .by_run(),
     Endpoint::post(
         "/v1/admin/sales/{id}/resume",
         handler!(|api, operator, id| transition(api, operator, id, Transition::Resume)),
@@ -135,7 +137,8 @@ pub const ROUTES: &[Endpoint] = &[
             to_state(it.of_operators("resumeSale", "Resume a sale"), "open")
                 .says("Ends a pause. If its start is still ahead, the sale is `scheduled` and opens then.")
         },
-    ),
+    )
+    .by_run(),
     Endpoint::post(
         "/v1/admin/sales/{id}/close",
         handler!(|api, operator, id| transition(api, operator, id, Transition::Close)),
@@ -143,7 +146,8 @@ pub const ROUTES: &[Endpoint] = &[
             to_state(it.of_operators("closeSale", "Close a sale for good"), "closed")
                 .says("Held units can still be paid for and cancelled.")
         },
-    ),
+    )
+    .by_run(),
 ];
 
 pub(super) async fn view(api: &Api, sale: Sale) -> AdminSale {

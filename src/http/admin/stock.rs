@@ -33,7 +33,8 @@ pub const ROUTES: &[Endpoint] = &[
                 Code::IdempotencyKeyReused,
                 Code::Overloaded,
             ])
-    }),
+    })
+    .by_run(),
     Endpoint::post("/v1/admin/sales/{id}/rebuild", handler!(rebuild), |it| {
         it.of_operators("rebuildSale", "Rebuild a sale's stock in Redis from Postgres")
             .says(
@@ -48,7 +49,8 @@ pub const ROUTES: &[Endpoint] = &[
                 json!({"sale_id": SALE_ID, "shards": 2, "orders": 31, "lost_orders": 0}),
             )
             .refuses(&[Code::InvalidTransition, Code::Overloaded])
-    }),
+    })
+    .by_run(),
     Endpoint::get("/v1/admin/sales/{id}/stats", handler!(stats), |it| {
         let stats = json!({
             "sale_id": SALE_ID, "state": "open", "server_time": "2026-11-22T09:00:12.000Z",
