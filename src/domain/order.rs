@@ -4,7 +4,6 @@ use super::event::Position;
 use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::names::names;
 use super::payment::RecordedPayment;
-use super::sale::Item;
 use super::server::ReplicationId;
 use super::time;
 use chrono::{DateTime, Utc};
@@ -86,32 +85,6 @@ pub struct Order {
 impl Order {
     pub const fn place(&self) -> OrderPlace {
         (self.created_at, self.id)
-    }
-
-    /// A new order, before Postgres has it.
-    pub fn held(
-        id: OrderId,
-        sale_id: SaleId,
-        item: &Item,
-        quantity: u32,
-        user: UserId,
-        created_at: DateTime<Utc>,
-        expires_at: DateTime<Utc>,
-    ) -> Self {
-        Self {
-            id,
-            sale_id,
-            sku: item.sku.clone(),
-            quantity,
-            amount_minor: item.price_of(quantity),
-            currency: item.currency.clone(),
-            state: OrderState::Reserved,
-            confirmed: false,
-            created_at,
-            expires_at,
-            paid_at: None,
-            user,
-        }
     }
 }
 

@@ -389,18 +389,19 @@ fn orders(
     let held = rows.iter().filter_map(|row| {
         let reserved = row.reserved;
         let expires_at = *held.get(&reserved.order.0)?;
-        let (user, created_at) = (reserved.user.clone(), from_millis(reserved.created_at));
         let order = Order {
+            id: reserved.order,
+            sale_id: sale,
+            sku: row.item.sku.clone(),
+            quantity: reserved.quantity,
+            amount_minor: row.item.price_of(reserved.quantity),
+            currency: row.item.currency.clone(),
+            state: OrderState::Reserved,
             confirmed: true,
-            ..Order::held(
-                reserved.order,
-                sale,
-                row.item,
-                reserved.quantity,
-                user,
-                created_at,
-                expires_at,
-            )
+            created_at: from_millis(reserved.created_at),
+            expires_at,
+            paid_at: None,
+            user: reserved.user.clone(),
         };
         let (event, by) = (row.event.position, by.clone());
         Some(Accepted { order, event, by })

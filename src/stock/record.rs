@@ -331,13 +331,19 @@ impl OrderRecord {
     pub fn into_order(self, id: OrderId, sale: &Sale, user: UserId, confirmed: bool) -> Result<Order, Fault> {
         let item = sale.items.get(usize::from(self.item));
         let item = item.ok_or_else(|| Fault::Bug(format!("order {id} is for item {} of {}", self.item, sale.id)))?;
-        let created_at = time::from_millis(self.created_at);
-        let expires_at = time::from_millis(self.created_at + sale.payment_window_ms());
         Ok(Order {
+            id,
+            sale_id: sale.id,
+            sku: item.sku.clone(),
+            quantity: self.quantity,
+            amount_minor: item.price_of(self.quantity),
+            currency: item.currency.clone(),
             state: self.state,
             confirmed,
+            created_at: time::from_millis(self.created_at),
+            expires_at: time::from_millis(self.created_at + sale.payment_window_ms()),
             paid_at: (self.state == OrderState::Paid).then(|| time::from_millis(self.resolved_at)),
-            ..Order::held(id, sale.id, item, self.quantity, user, created_at, expires_at)
+            user,
         })
     }
 }
