@@ -38,6 +38,16 @@ pub struct Event {
 }
 
 impl Event {
+    /// An event of which no request is known but its order.
+    pub const fn untraced(position: Position, raw: Vec<u8>, reserved: Result<Reserved, Unreadable>) -> Self {
+        Self {
+            position,
+            raw,
+            reserved,
+            origin: None,
+        }
+    }
+
     /// If only a worker of a newer version can read this event: why.
     pub fn newer(&self) -> Option<&str> {
         match &self.reserved {

@@ -21,6 +21,18 @@ pub struct PurchaseRequest {
     pub quantity: u32,
 }
 
+impl PurchaseRequest {
+    /// A request with what each one has.
+    pub const fn new(user: UserId, key: IdempotencyKey, sku: Sku, quantity: u32) -> Self {
+        Self {
+            user,
+            key,
+            sku,
+            quantity,
+        }
+    }
+}
+
 /// The outcome of a purchase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurchaseOutcome {

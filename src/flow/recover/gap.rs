@@ -287,14 +287,8 @@ fn orders_of(buyer: &Buyer) -> impl Iterator<Item = RowOrder> + '_ {
             quantity: record.quantity,
             created_at: record.created_at,
         };
-        let event = Event {
-            position: record.event?,
-            raw: Vec::new(),
-            reserved: Ok(reserved),
-            origin: None,
-        };
         Some(RowOrder {
-            event,
+            event: Event::untraced(record.event?, Vec::new(), Ok(reserved)),
             state: record.state,
             resolved_at: record.resolved_at,
         })

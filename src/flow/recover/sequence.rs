@@ -112,14 +112,8 @@ pub(super) mod tests {
             quantity: 1,
             created_at: 1,
         };
-        Event {
-            position,
-            raw: Vec::new(),
-            reserved: is_ours
-                .then_some(reserved)
-                .ok_or_else(|| Unreadable::Damaged(String::new())),
-            origin: None,
-        }
+        let damaged = || Unreadable::Damaged(String::new());
+        Event::untraced(position, Vec::new(), is_ours.then_some(reserved).ok_or_else(damaged))
     }
 
     #[test]

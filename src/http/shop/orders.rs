@@ -93,12 +93,7 @@ impl PurchaseBody {
             .ok()
             .filter(|quantity| (1..=QUANTITY_MAX).contains(quantity));
         let quantity = quantity.ok_or_else(|| Problem::invalid(format!("quantity must be 1 to {QUANTITY_MAX}")))?;
-        Ok(PurchaseRequest {
-            user,
-            key,
-            sku,
-            quantity,
-        })
+        Ok(PurchaseRequest::new(user, key, sku, quantity))
     }
 }
 

@@ -53,19 +53,15 @@ async fn sale_of_two_items(world: &World) -> Arc<Sale> {
 fn event(sale: &Sale, seq: i64, item: u16) -> Event {
     let mut order = *Uuid::new_v4().as_bytes();
     order[..4].copy_from_slice(&sale.number.to_be_bytes());
-    Event {
-        position: Position { epoch: 1, seq },
-        raw: Vec::new(),
-        reserved: Ok(Reserved {
-            order: OrderId(Uuid::from_bytes(order)),
-            user: format!("u{seq}").parse().unwrap(),
-            key: "k".parse().unwrap(),
-            item,
-            quantity: 1,
-            created_at: Utc::now().timestamp_millis(),
-        }),
-        origin: None,
-    }
+    let reserved = Reserved {
+        order: OrderId(Uuid::from_bytes(order)),
+        user: format!("u{seq}").parse().unwrap(),
+        key: "k".parse().unwrap(),
+        item,
+        quantity: 1,
+        created_at: Utc::now().timestamp_millis(),
+    };
+    Event::untraced(Position { epoch: 1, seq }, Vec::new(), Ok(reserved))
 }
 
 /// Stores other orders at the positions of these events.

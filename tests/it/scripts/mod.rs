@@ -73,12 +73,7 @@ fn user(name: &str) -> UserId {
 
 /// A request for item A.
 fn asking(who: &str, key: &str, quantity: u32) -> PurchaseRequest {
-    PurchaseRequest {
-        user: user(who),
-        key: key.parse().unwrap(),
-        sku: sku("A"),
-        quantity,
-    }
+    PurchaseRequest::new(user(who), key.parse().unwrap(), sku("A"), quantity)
 }
 
 /// A purchase at this moment of the tests' clock.

@@ -615,12 +615,8 @@ pub fn done(run: Result<usize, Fault>) -> usize {
 
 /// Buys through an instance in this process.
 pub async fn try_buy(app: &App, sale: &Sale, user: &str, key: &str, quantity: u32) -> Result<PurchaseOutcome, Fault> {
-    let request = PurchaseRequest {
-        user: user.parse().unwrap(),
-        key: key.parse().unwrap(),
-        sku: SKU.parse().unwrap(),
-        quantity,
-    };
+    let (user, key, sku) = (user.parse().unwrap(), key.parse().unwrap(), SKU.parse().unwrap());
+    let request = PurchaseRequest::new(user, key, sku, quantity);
     flow::sell::purchase::purchase(app, sale.id, &request, |_| None).await
 }
 
