@@ -196,6 +196,16 @@ fn every_member_of_an_order_is_shown_or_left_out_on_purpose() {
 }
 
 #[test]
+fn an_export_has_every_member_of_an_order_but_its_payments() {
+    let file = text("src/http/admin/orders.rs");
+    let columns = between(&file, "const COLUMNS: ", "\n];").lines();
+    let columns = columns.filter_map(|line| line.trim().strip_prefix("(\"")?.split_once('"'));
+    let mut columns: BTreeSet<String> = columns.map(|(name, _)| name.to_owned()).collect();
+    columns.insert("payments".to_owned());
+    assert_eq!(columns, schema_members("OwnedOrder"));
+}
+
+#[test]
 fn the_orders_of_the_benchmarks_rivals_have_the_members_of_ours() {
     let rivals = text("bench/src/rivals.rs");
     let fields = between(&rivals, "struct Order {\n", "\n}").lines();
