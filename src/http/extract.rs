@@ -33,9 +33,17 @@ pub const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 /// The header of an answer that repeats an earlier request's answer.
 pub const REPLAYED: &str = "Idempotency-Replayed";
 /// The header with a purchase token from `POST /v1/sales/{id}/tokens`.
-pub const PURCHASE_TOKEN: &str = "X-Purchase-Token";
+const PURCHASE_TOKEN: &str = "X-Purchase-Token";
 /// The header with an admission from the waiting room.
-pub const ADMISSION: &str = "X-Admission";
+const ADMISSION: &str = "X-Admission";
+/// The headers of [`PurchaseProofs`], and what each carries.
+pub const PROOFS: [(&str, &str); 2] = [
+    (
+        PURCHASE_TOKEN,
+        "The token of `POST /v1/sales/{id}/tokens` for this `Idempotency-Key`, if the sale requires one.",
+    ),
+    (ADMISSION, "The admission of the waiting room, if the sale has one."),
+];
 /// The header with the id of the last event that a client received.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 

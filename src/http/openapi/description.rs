@@ -8,7 +8,7 @@ use crate::domain::code::Code;
 use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
 use crate::http::admin::operator::OPERATOR as OPERATOR_HEADER;
-use crate::http::extract::{ADMISSION, IDEMPOTENCY_KEY, LAST_EVENT_ID, PURCHASE_TOKEN};
+use crate::http::extract::{IDEMPOTENCY_KEY, LAST_EVENT_ID, PROOFS};
 use crate::http::views::Page;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -198,15 +198,10 @@ impl Description<'_> {
     pub fn with_proofs(self) -> Self {
         // A sale ignores proofs that it does not require, so any text is valid here.
         let text = || json!({"type": "string", "pattern": r"^[\t -~]*$"});
-        let token = "The token of `POST /v1/sales/{id}/tokens` for this `Idempotency-Key`, if the sale requires one.";
-        let admission = "The admission of the waiting room, if the sale has one.";
-        self.takes("header", PURCHASE_TOKEN, token, false, text(), None)
-            .takes("header", ADMISSION, admission, false, text(), None)
-            .refuses(&[
-                Code::InvalidRequest,
-                Code::PurchaseTokenRequired,
-                Code::AdmissionRequired,
-            ])
+        let this = PROOFS.into_iter().fold(self, |it, (name, said)| {
+            it.takes("header", name, said, false, text(), None)
+        });
+        this.refuses(&[Code::InvalidRequest])
     }
 
     /// Accepts an `If-Match` with the `ETag` of a sale.
