@@ -355,28 +355,42 @@ fn no_files_import_each_other_in_a_circle() {
     assert_none(&wrong);
 }
 
-/// The API document tells clients this order.
+/// The API document tells clients this order. Proofs are checked between the key and what the script checks.
 #[test]
-fn refusals_are_listed_in_the_order_of_the_scripts_checks() {
-    let script = fs::read_to_string(root().join("lua/sell/purchase.lua")).unwrap();
-    // The script's answer about units that it lacks is one of several outcomes.
-    let at = |code: &str| script.find(&format!("{{ '{}'", code.replace("SOLD_OUT", "SHORT")));
-    let listed: Vec<(String, usize)> = Refusal::each()
+fn refusals_are_listed_in_the_order_of_the_checks() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (script, orders) = (read("lua/sell/purchase.lua"), read("src/http/shop/orders.rs"));
+    let (_, proofs) = orders.split_once("fn refused_by(").unwrap();
+    let (proofs, _) = proofs.split_once("\n    }\n").unwrap();
+    let names: Vec<String> = Refusal::each()
         .iter()
-        .map(|refusal| {
-            let mut code = String::new();
-            for letter in name(&format!("{refusal:?}")).chars() {
-                if letter.is_uppercase() && !code.is_empty() {
-                    code.push('_');
-                }
-                code.push(letter.to_ascii_uppercase());
-            }
-            code
-        })
-        .filter_map(|code| at(&code).map(|at| (code, at)))
+        .map(|refusal| name(&format!("{refusal:?}")).to_owned())
         .collect();
-    assert_eq!(listed.len(), 8, "{listed:?}");
-    assert!(listed.is_sorted_by_key(|(_, at)| *at), "{listed:?}");
+    let by_proofs = |name: &String| proofs.find(&format!("Refusal::{name}"));
+    let by_script = |name: &String| {
+        let mut code = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !code.is_empty() {
+                code.push('_');
+            }
+            code.push(letter.to_ascii_uppercase());
+        }
+        // The script's answer about units that it lacks is one of several outcomes.
+        script.find(&format!("{{ '{}'", code.replace("SOLD_OUT", "SHORT")))
+    };
+    let item = names.iter().position(|name| name == "ItemNotFound").unwrap();
+    assert_eq!(names[..2], ["SaleNotFound", "KeyReused"]);
+    let of_script = [&names[1..2], &names[item + 1..]].concat();
+    let places: [Vec<_>; 2] = [
+        names[2..item].iter().map(by_proofs).collect(),
+        of_script.iter().map(by_script).collect(),
+    ];
+    for places in places {
+        assert!(
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "{names:?} {places:?}"
+        );
+    }
 }
 
 /// A bug that no test seeds is dead code.

@@ -171,41 +171,34 @@ struct Lacking {
 
 impl Lacking {
     /// Notes a proof that a guard asks for and the request may lack.
-    fn check(&mut self, asked: Applied<bool>, refusal: Refusal, layer: Layer, has_proof: impl FnOnce() -> bool) {
+    fn check(&mut self, asked: Applied<bool>, refusal: Refusal, has_proof: impl FnOnce() -> bool) {
         let is_shadow = asked.shadow == Some(true);
         if self.refusal.is_some() || !(asked.value || is_shadow) || has_proof() {
             return;
         }
         if is_shadow {
-            self.shadows.push(layer);
+            self.shadows.extend(refusal.guard());
         }
         self.refusal = asked.value.then_some(refusal);
     }
 }
 
 impl PurchaseProofs {
-    /// The refusal for a proof that the sale requires of this shopper and the request lacks, if any.
+    /// The refusal for a proof that the sale requires of this shopper and the request lacks, if any. The first counts, so
+    /// they are checked in the order of `refusals!`.
     fn refused_by(&self, sale: &Sale, keys: &TokenKeys, request: &PurchaseRequest) -> Lacking {
         let (now, user, key) = (Utc::now().timestamp(), &request.user, &request.key);
         let mut lacking = Lacking::default();
         let admission = self.admission.as_deref().unwrap_or_default();
-        lacking.check(
-            sale.waiting_room_for(user),
-            Refusal::AdmissionRequired,
-            Layer::WaitingRoom,
-            || keys.is_admitted(admission, sale.id, user, now),
-        );
+        lacking.check(sale.waiting_room_for(user), Refusal::AdmissionRequired, || {
+            keys.is_admitted(admission, sale.id, user, now)
+        });
         let token = self.purchase_token.as_deref().unwrap_or_default();
-        lacking.check(
-            sale.purchase_token_for(user),
-            Refusal::TokenRequired,
-            Layer::PurchaseToken,
-            || {
-                let sale = sale.id;
-                let bound = Bound { sale, user, key };
-                keys.is_good(token, &bound, now)
-            },
-        );
+        lacking.check(sale.purchase_token_for(user), Refusal::TokenRequired, || {
+            let sale = sale.id;
+            let bound = Bound { sale, user, key };
+            keys.is_good(token, &bound, now)
+        });
         lacking
     }
 }
