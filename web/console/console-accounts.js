@@ -8,7 +8,7 @@ import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.j
 import { code, listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { announce, element, setText } from './dom.js';
-import { say } from './language.js';
+import { plainly, say } from './language.js';
 import { english, write } from './problem.js';
 
 const EVERY_MS = 5000;
@@ -82,6 +82,13 @@ function banFields(id) {
     return {
         each,
         nodes,
+        // The ban in words, for the confirmation.
+        text() {
+            const length = `${say('howLong')}: ${say(`span_${span.value}`)}`;
+            const why = `${say('reason')}: ${plainly(reason.text())}`;
+            const ends = say(sessions.checked ? 'sessionsEnd' : 'sessionsStay');
+            return element('div', { class: 'list' }, ...[say('aboutBan'), length, why, ends].map((line) => element('p', {}, line)));
+        },
         // The request body.
         body() {
             const length = SPANS[span.value];
@@ -155,7 +162,7 @@ export function accountsPart() {
 function banForm(done) {
     // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text', isExact: true });
-    const { each, nodes, body: bodyOf } = banFields('ban');
+    const { each, nodes, text, body: bodyOf } = banFields('ban');
     const { reason } = each;
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
     const form = element(
@@ -186,7 +193,7 @@ function banForm(done) {
             return;
         }
         errors.clear();
-        if (!(await sure(say('sureBan', { user: user.text() }), say('aboutBan'), say('ban'), { isDanger: true }))) {
+        if (!(await sure(say('sureBan', { user: user.text() }), text(), say('ban'), { isDanger: true }))) {
             return;
         }
         const body = { user: user.text(), ...bodyOf() };

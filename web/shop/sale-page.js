@@ -94,6 +94,9 @@ const passed = new Map();
 // Only one attempt at a time. An attempt with an unknown outcome still counts.
 const isBusy = () => phase !== null && (!phase.isEnd || phase.kind === 'unknown');
 
+// A banned account may buy nothing. A reload of the page asks again.
+const isBanned = () => phase?.kind === 'refused' && phase.code === 'banned';
+
 function render() {
     showConnection();
     showSignIn();
@@ -120,7 +123,7 @@ function renderItem(present, item, isVariant) {
     const card = cards.get(item.sku) ?? itemCard(item, act, isVariant);
     cards.set(item.sku, card);
     const own = phase?.sku === item.sku ? phase : null;
-    const text = card.update(now(), present, item, own, isBusy(), unitsOf(item.sku), unpaidOf(item.sku));
+    const text = card.update(now(), present, item, own, isBusy() || isBanned(), unitsOf(item.sku), unpaidOf(item.sku));
     if (own && text !== said) {
         said = text;
         announce(text);

@@ -211,6 +211,13 @@ async fn judge_refusals(judge: &mut Judge, buy: &str) {
         judge.window.sees(&note, words).await;
         let found = judge.window.findings_as(Appearance::default(), &[]).await;
         judge.notes(code, found);
+        if code == "banned" {
+            // The buttons stay off until a reload.
+            judge.window.sees(&format!("{buy}[aria-disabled=true]"), "Buy").await;
+            judge.window.driver().refresh().await.unwrap();
+            judge.window.sees(&format!("{buy}[aria-disabled=false]"), "Buy").await;
+            judge.window.run(REFUSE, &[]).await;
+        }
         if [429, 503].contains(&status) {
             judge.window.click(&format!("{CARD} .outcome button.quiet")).await;
             judge.window.misses(&note).await;
