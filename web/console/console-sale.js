@@ -20,7 +20,7 @@ import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
 import { isOfSystem, observed, troublesOf, verdictPart } from './console-verdict.js';
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
-import { clockTime, momentExact, secondsLeft } from './format.js';
+import { clockTime, momentExact, secondsLeft, timeExact } from './format.js';
 import { apart, plainly, say } from './language.js';
 import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
@@ -238,10 +238,12 @@ export function saleView(view, id) {
         show(audit.node, at !== 'draft');
     }
 
-    // The state of the live connection.
+    // Whether the numbers are of now. Large words are for a loss alone: beside the sale's state they would pass for it.
     function renderStream() {
-        const lost = refusal ? { text: say('liveRefused'), more: refusal } : say('reconnecting');
-        write(stream, isConnected === false ? lost : isConnected ? say('connected') : '');
+        const since = seen.lastAt();
+        const lost = since > 0 ? say('numbersOld', { time: timeExact(since) }) : say('reconnecting');
+        const isNew = isConnected && live !== null && !live.fault;
+        write(stream, isConnected !== false ? isNew ? say('upToDate') : '' : refusal ? { text: say('liveRefused'), more: refusal } : lost);
         setAttribute(stream, 'class', isConnected === false ? 'stream is-lost' : 'stream');
         setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
     }

@@ -154,7 +154,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(".item", "Price: €499.00").await;
     window.types("item-0-stock", "120").await;
     window.click("form .actions button").await;
-    window.sees(STREAM, "Live").await;
+    window.sees(STREAM, "up to date").await;
     window.sees(".unit .numbers", "120 in all").await;
 
     // The question is the contract. Cancelling it changes nothing.
@@ -381,16 +381,16 @@ async fn a_live_page_outlives_its_server_and_says_so() {
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["ERR", "503"]);
     window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees(STREAM, "Live").await;
+    window.sees(STREAM, "up to date").await;
     window.sees(".unit .numbers", "10 available").await;
     app.instance.kill();
-    window.sees(STREAM, "Reconnecting").await;
+    window.sees(".stream.is-lost", "Numbers are old since").await;
     // The last known data are still visible.
     window.sees(".unit .numbers", "10 available").await;
     window.does("#do-pause").await;
     window.sees(RESULT, "It is not known whether that worked").await;
     app.instance = Instance::start(&app.environment, "all");
-    window.sees(STREAM, "Live").await;
+    window.sees(STREAM, "up to date").await;
     app.buy("ada", &id, "k", 3).await.ok(201);
     window.sees(".unit .numbers", "7 available · 3 held").await;
     window.does("#do-pause").await;
@@ -418,7 +418,7 @@ async fn a_full_live_feed_is_shown_as_full_and_not_as_a_lost_connection() {
     window.change_language("zh-CN").await;
     window.sees(STREAM, "目前无法实时查看").await;
     drop(viewers);
-    window.sees(STREAM, "实时").await;
+    window.sees(STREAM, "数字为最新").await;
     window.misses(&format!("{STREAM} [lang=en]")).await;
     window.sees(".unit .numbers", "可售 10").await;
     window.close().await;

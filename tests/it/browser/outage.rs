@@ -16,7 +16,7 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
     let window = Window::open(&app).await.expect(&["503", "401"]);
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees("#sale-state", "Open").await;
-    window.sees("#stream", "Live").await;
+    window.sees("#stream", "up to date").await;
     postgres.stop();
     window.does("#do-pause").await;
     window.sees(RESULT, "Nothing was done").await;

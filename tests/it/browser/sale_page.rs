@@ -17,7 +17,7 @@ async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
     let window = Window::open(&app).await.expect(&["404"]);
     window.open_console(&format!("/console/sales/{draft}")).await;
     window.sees(NAME, "A draft").await;
-    window.sees("#stream", "Live").await;
+    window.sees("#stream", "up to date").await;
     // Another operator deletes it.
     let path = format!("/v1/admin/sales/{draft}");
     app.send(app.request(Method::DELETE, Who::Operator, &path))
@@ -74,7 +74,7 @@ async fn pages_that_are_left_keep_no_connection_and_are_live_again_for_who_comes
         let opened = tokio::time::timeout(PATIENCE, window.goto(&path)).await;
         assert!(opened.is_ok(), "the browser waits for a connection");
         window.sees(NAME, name).await;
-        window.sees("#stream", "Live").await;
+        window.sees("#stream", "up to date").await;
     }
     window.leave_by("history.back()").await;
     let (id, name) = &sales[6];

@@ -471,7 +471,7 @@ async fn a_restock_whose_answer_was_lost_stays_the_same_until_its_outcome_is_kno
     let id = app.load_sale(&sale()).await;
     let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console(&format!("/console/sales/{id}")).await;
-    window.sees(STREAM, "Live").await;
+    window.sees(STREAM, "up to date").await;
     let kept = format!("return sessionStorage.getItem('flashsale.restock.{id}')");
     window.block(&["*/restock"]).await;
     window.fill("#restock-quantity", "30").await;
