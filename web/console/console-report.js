@@ -55,13 +55,13 @@ function unitBars({ prefix, units }) {
     const sum = Object.values(units).reduce((all, more) => all + more, 0);
     return Object.entries(units).map(([bucket, count]) => ({
         name: `${prefix}_${bucket}`,
-        text: `${count} (${percent(count, sum, 1)})`,
+        text: `${count} (${percent(count, sum)})`,
         share: sum > 0 ? count / sum : 0,
     }));
 }
 
 /** @type {(name: string, share: number | null) => { name: string, text: string, share: number }} */
-const shareBar = (name, share) => ({ name, text: share === null ? '–' : percent(share, 1, 1), share: share ?? 0 });
+const shareBar = (name, share) => ({ name, text: share === null ? '–' : percent(share, 1), share: share ?? 0 });
 
 export function reportView(view, id) {
     const path = `/v1/admin/sales/${id}/report`;
@@ -192,7 +192,7 @@ export function reportView(view, id) {
         orders.update('paid', String(paid));
         orders.update('reserved', String(reserved));
         orders.update('returned', String(cancelled + expired));
-        orders.update('unpaid', report.unpaid_share === null ? '–' : percent(report.unpaid_share, 1, 1));
+        orders.update('unpaid', report.unpaid_share === null ? '–' : percent(report.unpaid_share, 1));
         orders.update('revoked', String(revoked), revoked > 0 ? 'is-bad' : '');
         setChildren(
             items.body,
@@ -200,7 +200,7 @@ export function reportView(view, id) {
                 rowOf([
                     element('bdi', {}, plainly(item.name)),
                     code(item.sku),
-                    `${item.sold} (${percent(item.sold, item.total, 1)})`,
+                    `${item.sold} (${percent(item.sold, item.total)})`,
                     String(item.held),
                     String(item.total),
                     element('span', { class: 'whole' }, money(item.money_minor, item.currency)),
@@ -230,7 +230,7 @@ export function reportView(view, id) {
         latency.update('p99', inMilliseconds(p99));
         setChildren(
             answers.body,
-            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum, 1)])),
+            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum)])),
         );
         const points = pointsOf(report);
         const isEmpty = points.length === 0;

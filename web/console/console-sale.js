@@ -59,7 +59,7 @@ export function saleView(view, id) {
     const state = element('span', { class: 'pill', id: 'sale-state' });
     const until = element('p', { class: 'muted', id: 'sale-until' });
     const countdown = element('p', { class: 'countdown', role: 'timer', 'aria-live': 'off' });
-    const times = element('p', { class: 'muted small' });
+    const times = element('p', { class: 'muted small', id: 'sale-times' });
     const stream = element('p', { class: 'stream', role: 'status', id: 'stream' });
     const actions = element('div', { class: 'actions', id: 'actions' });
     const result = resultLine();
@@ -85,7 +85,7 @@ export function saleView(view, id) {
         refresh();
         auditLog.read();
     });
-    const auditLog = auditLogTable(id, learnPause);
+    const auditLog = auditLogTable(id, learnTimes);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = needs('all', word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` }));
@@ -131,6 +131,9 @@ export function saleView(view, id) {
     // When the sale was paused last, by the audit log.
     /** @type {number | null} */
     let pausedAt = null;
+    // When an operator closed it, likewise.
+    /** @type {number | null} */
+    let closedAt = null;
     let isWell = true;
     // Instances whose report is overdue.
     let silent = 0;
@@ -231,10 +234,12 @@ export function saleView(view, id) {
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
-        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.ends_at)}`);
+        const ended = at === 'closed' && closedAt !== null ? Math.min(closedAt, Date.parse(sale.ends_at)) : sale.ends_at;
+        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(ended)}`);
         renderActions(at);
+        renderRoom(at);
         show(report, at !== 'draft');
-        show(restock.node, at !== 'draft');
+        show(restock.node, !['draft', 'closed'].includes(at));
         show(audit.node, at !== 'draft');
     }
 
@@ -264,13 +269,26 @@ export function saleView(view, id) {
         return key;
     }
 
-    // The pause stands in the audit log, so that a page opened later knows it, too.
+    // A pause and a close stand in the audit log, so that a page opened later knows them, too.
     /** @param {Action[]} entries */
-    function learnPause(entries) {
-        const pauses = entries.filter(({ action, outcome }) => action === 'sales.pause' && outcome === 'done');
-        const times = pauses.map(({ begun_at: begun }) => Date.parse(begun));
-        if (times.length > 0) {
-            pausedAt = Math.max(...times, pausedAt ?? 0);
+    function learnTimes(entries) {
+        /** @type {(name: string, known: number | null) => number | null} */
+        const latest = (name, known) =>
+            entries
+                .filter(({ action, outcome }) => action === name && outcome === 'done')
+                .reduce((last, { begun_at: begun }) => Math.max(last ?? 0, Date.parse(begun)), known);
+        pausedAt = latest('sales.pause', pausedAt);
+        closedAt = latest('sales.close', closedAt);
+    }
+
+    // Nobody waits for a sale that is over, though Redis still has the places.
+    function renderRoom(at) {
+        const room = live?.waiting_room;
+        if (at === 'closed') {
+            ['waiting', 'admitted'].forEach(numbers.remove);
+        } else if (room) {
+            numbers.update('waiting', String(room.waiting));
+            numbers.update('admitted', String(room.admitted));
         }
     }
 
@@ -432,10 +450,6 @@ export function saleView(view, id) {
         bad('dead', due.dead_letters, attention);
         bad('failed', due.failed_releases, attention);
         bad('lost', due.lost_orders);
-        if (stats.waiting_room) {
-            numbers.update('waiting', String(stats.waiting_room.waiting));
-            numbers.update('admitted', String(stats.waiting_room.admitted));
-        }
     }
 
     function renderUndrained({ undrained_events: events }) {

@@ -74,13 +74,18 @@ export function tilesOf() {
         setText(all.get(name).text, value);
         setAttribute(all.get(name).node, 'class', `tile ${tone}`);
     }
-    return { node: list, update };
+    function remove(name) {
+        all.get(name)?.node.remove();
+        all.delete(name);
+    }
+    return { node: list, update, remove };
 }
 
-/** A share of a whole. @type {(part: number, whole: number, digits?: number) => string} */
-export function percent(part, whole, digits = 0) {
-    const step = 10 ** digits;
-    return whole > 0 ? `${Math.round((100 * step * part) / whole) / step} %` : '–';
+/** A share of a whole. A part is never shown as nothing, nor as the whole. @type {(part: number, whole: number) => string} */
+export function percent(part, whole) {
+    const tenths = Math.round((1000 * part) / whole);
+    const shown = part > 0 && part < whole ? Math.min(Math.max(tenths, 1), 999) : tenths;
+    return whole > 0 ? `${shown / 10} %` : '–';
 }
 
 // Lists that a view reads together.

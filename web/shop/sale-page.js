@@ -21,7 +21,7 @@ import { readLetters } from './captcha.js';
 import { hear, hearRoughly, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
-import { about, clockTime, countdownParts, momentNear, money, secondsLeft, span } from './format.js';
+import { about, clockTime, countdownParts, moment, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard } from './item-card.js';
 import { groupCard, grouped } from './item-group.js';
 import { inOwn, say, startLanguage } from './language.js';
@@ -218,7 +218,8 @@ function renderHead(state) {
     if (until !== null && now() !== null) {
         renderCountdown(secondsLeft(until, now()));
     }
-    setText(byId('when'), span(sale.starts_at, sale.ends_at, now()));
+    // A sale may have been closed before its time.
+    setText(byId('when'), state === 'closed' ? moment(sale.starts_at) : span(sale.starts_at, sale.ends_at, now()));
     setText(byId('calendar'), say('addToCalendar'));
     show(byId('calendar'), state === 'scheduled' && !isMissing);
     showPicture(byId('picture'), sale.image_url);

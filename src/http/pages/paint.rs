@@ -44,7 +44,7 @@ pub fn sale_head(language: Language, shop: &str, sale: &PublicSale) -> Markup {
             None => language.say(&state_word(sale)).to_owned(),
         },
         lowest_price(language, sale.items.iter()),
-        span(language, sale.starts_at, sale.ends_at),
+        times(language, sale),
     ];
     let description = texts.join(" · ");
     // Other sites want a whole address.
@@ -131,9 +131,18 @@ pub fn hero(language: Language, sale: &PublicSale) -> Markup {
     }
 }
 
+/// When the sale starts and ends. A closed one has only its start: it may have been closed before its time.
+fn times(language: Language, sale: &PublicSale) -> String {
+    if sale.state == SaleState::Closed {
+        moment(language, sale.starts_at)
+    } else {
+        span(language, sale.starts_at, sale.ends_at)
+    }
+}
+
 /// When the sale sells, and before it does, the button that adds it to a calendar.
 fn when(language: Language, sale: Option<&PublicSale>) -> Markup {
-    let text = sale.map(|sale| span(language, sale.starts_at, sale.ends_at));
+    let text = sale.map(|sale| times(language, sale));
     let is_ahead = sale.is_some_and(|sale| sale.state == SaleState::Scheduled);
     html! {
         div class="when" {

@@ -181,7 +181,11 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     window.fill("#ban-reason", "<b>looks</b> too often").await;
     // The question says what the ban will be.
     window.click("form.panel button").await;
-    for text in ["For how long: A day", "Reason: <b>looks</b> too often", "It stays signed in."] {
+    for text in [
+        "For how long: A day",
+        "Reason: <b>looks</b> too often",
+        "It stays signed in.",
+    ] {
         window.sees("dialog #sure-text", text).await;
     }
     window.press(Key::Escape).await;

@@ -2,7 +2,7 @@
 //! every item.
 
 use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
-use crate::support::poll::PATIENCE;
+use crate::support::poll::{self, PATIENCE};
 use crate::support::window::Window;
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
@@ -198,5 +198,51 @@ async fn the_title_of_a_tab_says_what_is_in_it() {
     window.change_language("zh-CN").await;
     window.sees("#view h1", "限制").await;
     window.has_title("限制 · 控制台").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_closed_before_its_time_shows_no_later_end_no_waiting_room_and_no_restock() {
+    let app = TestApp::start().await;
+    let late = json!({"ends_at": "2037-11-22T12:00:00Z", "guards": {"waiting_room": true}});
+    let id = app.load_sale(&sale_with(&late)).await;
+    let window = Window::open(&app).await;
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#sale-times", "2037").await;
+    window.sees_tile("In the waiting room", |text| text == "0").await;
+    window.sees_tile("Let in, yet to buy", |text| text == "0").await;
+    window.sees("#restock-sku", "").await;
+    app.operate(&id, "close").await.ok(200);
+    window.driver().refresh().await.unwrap();
+    window.sees("#sale-state", "Closed").await;
+    window.sees(".unit .numbers", "10 available").await;
+    window.sees_tile("In the waiting room", str::is_empty).await;
+    window.misses("#restock-sku").await;
+    poll::within(PATIENCE, "the end is the real one", async || {
+        let times = window.text("#sale-times").await.unwrap_or_default();
+        times.contains('–') && !times.contains("2037")
+    })
+    .await;
+    window.goto(&format!("/sales/{id}")).await;
+    window.sees("#until", "This sale is over").await;
+    let when = window.text("#when").await.unwrap();
+    assert!(!when.is_empty() && !when.contains('–'), "{when}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_is_sold_or_left_is_not_rounded_away() {
+    let app = TestApp::start().await;
+    let id = app.load_sale(&sale_with(&json!({"stock": 10_000}))).await;
+    app.buy("ada", &id, "k", 1).await.ok(201);
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window
+        .sees(&format!("tr:has(a[href='/console/sales/{id}'])"), "99.9 %")
+        .await;
+    window.goto(&format!("/console/sales/{id}")).await;
+    for share in ["0.1 %", "99.9 %"] {
+        window.sees(".unit .large", share).await;
+    }
     window.close().await;
 }
