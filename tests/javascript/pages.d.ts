@@ -235,6 +235,8 @@ interface FieldDefinition {
     max?: number;
     mayLack?: boolean;
     isExact?: boolean;
+    pattern?: RegExp;
+    must?: string;
     currency?(): string;
     unit?: number;
     prefix?: string;

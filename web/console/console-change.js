@@ -18,6 +18,7 @@ const REMOVABLE = ['description', 'image_url'];
 // Refusals of a value, which the operator can correct.
 /** @type {Answer['code'][]} */
 const OF_VALUES = ['invalid_request', 'invalid_transition'];
+const TIMES = ['starts_at', 'ends_at'];
 
 /** The message in the languages that it has. @param {SaleMessage} message */
 export const messageText = (message) => LANGUAGES.flatMap((code) => message[code] || []).join(' · ');
@@ -57,7 +58,9 @@ export function changesOf(id, path, result, done) {
             } else if (OF_VALUES.includes(answer.code) && group.node.isConnected) {
                 result.clear();
                 // The API's own text begins with the member.
-                return { ...wordsOf(answer), place: /^\w+/.exec(answer.body.detail)?.[0] };
+                const place = /^\w+/.exec(answer.body.detail)?.[0] ?? '';
+                const isTime = answer.code === 'invalid_transition' && TIMES.includes(place);
+                return { ...(isTime ? { text: say('mustBeLater') } : wordsOf(answer)), place };
             } else {
                 result.bad(answer);
             }

@@ -24,9 +24,12 @@ export function localTime(instant) {
     return `${date}T${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-function readText({ max = 200, mayLack }, text) {
+function readText({ max = 200, mayLack, pattern, must }, text) {
     if (text.trim() === '') {
         return mayLack ? { value: null } : { wrong: say('wrongEmpty') };
+    }
+    if (pattern && !pattern.test(text)) {
+        return { wrong: say(must) };
     }
     return text.length > max ? { wrong: say('wrongLong', { max }) } : { value: text };
 }
@@ -184,8 +187,8 @@ export function groupOf(fields) {
 // - prices: `min` and `max` in the smallest unit, and `currency()`;
 // - durations: `min` and `max` in the API's unit, and `unit`, its milliseconds;
 // - choices: `options`, and the `prefix` of their texts;
-// - texts of one line or of several (`lines`): `max`, and `isExact` for an identifier, which the browser must not
-//   spell-check.
+// - texts of one line or of several (`lines`): `max`; `isExact` for an identifier, which the browser must not
+//   spell-check; and a `pattern`, with `must`, the key of its rule.
 // A number or a text has `mayLack` if the field may stay empty.
 /** @type {(field: FieldDefinition) => Field} */
 export function fieldOf(field) {

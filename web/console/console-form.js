@@ -20,7 +20,7 @@ import { ofTab, readOfTab } from './storage.js';
 const HOUR_MS = 3_600_000;
 // The most items that the API takes. They fit into one request, however long their names are.
 const ITEMS_MAX = 1000;
-// Fields with rules that only the API checks. A page in another language explains the rule in its own words.
+// Fields with rules that the API checks. The page explains the rule in its own words.
 const JUDGED = [
     'name',
     'description',
@@ -303,6 +303,11 @@ export function formView(view, id) {
             own.forEach((field, name) => into(item, name, field));
             body.items.push(item);
         }
+        const guard = (name) => body.guards?.[name] ?? configured?.[name];
+        if (['captcha', 'proof_of_work'].includes(guard('challenge')) && guard('purchase_token') === false) {
+            fields.get('guards.challenge')?.complain(say('must_challenge'));
+            isRight = false;
+        }
         return isRight ? body : null;
     }
 
@@ -312,7 +317,7 @@ export function formView(view, id) {
         const [number, name = ''] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
         const last = place.split('.').at(-1) ?? '';
-        field?.complain(words.more && JUDGED.includes(last) ? { ...words, text: say(`must_${last}`) } : words);
+        field?.complain(JUDGED.includes(last) ? say(`must_${last}`) : words);
         write(wrong, field ? '' : words);
         if (!errors.update()) {
             wrong.focus();

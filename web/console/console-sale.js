@@ -81,10 +81,11 @@ export function saleView(view, id) {
     const refused = element('ul', { class: 'legend', id: 'guards-refused' });
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
-    const restock = restockPart(id, path, () => {
+    const restocked = () => {
         refresh();
         auditLog.read();
-    });
+    };
+    const restock = restockPart(id, path, freeOf, restocked);
     const auditLog = auditLogTable(id, learnTimes);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
@@ -290,6 +291,12 @@ export function saleView(view, id) {
             numbers.update('waiting', String(room.waiting));
             numbers.update('admitted', String(room.admitted));
         }
+    }
+
+    // The free units of an item by the latest numbers, if there are any.
+    function freeOf(sku) {
+        const item = live?.items?.find((one) => one.sku === sku);
+        return item && item.available + item.in_transit;
     }
 
     // The stages that pick somebody, by their guards.
@@ -567,8 +574,9 @@ function auditPart(path) {
     return { node };
 }
 
-// Adds units or takes unsold ones back. The request keeps its key until its outcome is known, even after a reload.
-function restockPart(id, path, done) {
+// Adds units or takes unsold ones back. `freeOf(sku)` has how many are free, if that is known. The request keeps its key
+// until its outcome is known, even after a reload.
+function restockPart(id, path, freeOf, done) {
     const result = resultLine();
     const once = onceOnly(`flashsale.restock.${id}`);
     const { select: sku, row } = choiceOf({ id: 'restock-sku', label: 'sku', options: [] });
@@ -609,8 +617,9 @@ function restockPart(id, path, done) {
             quantity.set('');
             typed.forget();
         } else if (OF_QUANTITY.includes(answer.code)) {
-            result.wrong(say('somethingWrong'));
-            quantity.complain(wordsOf(answer));
+            result.clear();
+            const free = answer.code === 'insufficient_stock' ? freeOf(sku.value) : undefined;
+            quantity.complain(free === undefined ? wordsOf(answer) : say('tooFewFree', { n: free }));
             quantity.control.focus();
         } else {
             result.bad(answer);

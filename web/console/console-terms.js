@@ -27,7 +27,7 @@ export const TERMS = [
     },
 ];
 export const ITEM_TERMS = [
-    { name: 'sku', label: 'sku', kind: 'text', max: 64, hint: 'skuHint' },
+    { name: 'sku', label: 'sku', kind: 'text', max: 64, pattern: /^[\w.-]+$/, must: 'must_sku', hint: 'skuHint' },
     { name: 'name', label: 'name', kind: 'text' },
     { name: 'price_minor', label: 'price', kind: 'price', min: 0, max: 10_000_000_000, hint: 'priceHint' },
     { name: 'currency', label: 'currency', kind: 'text', max: 3 },

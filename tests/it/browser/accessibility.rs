@@ -368,7 +368,7 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
     judge.window.sees(".item", "Price: €499.00").await;
     judge.window.fill("#guards-challenge", "captcha").await;
     judge.window.click("form .actions button").await;
-    let contrary = [("#view h1", ""), ("#guards-challenge-wrong", "needs purchase_token")];
+    let contrary = [("#view h1", ""), ("#guards-challenge-wrong", "needs a purchase token")];
     judge.judges("guards that contradict each other", &contrary).await;
     judge.window.goto("/console/limits").await;
     judge.window.sees("#limit-address_rate", "").await;

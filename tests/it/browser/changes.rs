@@ -120,7 +120,7 @@ async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_ear
     window.sees("#amend-name-wrong", "Nothing is changed").await;
     window.types("amend-ends_at", "2020-01-01T00:00:00").await;
     window.click("dialog .strong").await;
-    window.sees("#amend-ends_at-wrong", "can only become later").await;
+    window.sees("#amend-ends_at-wrong", "It can only become later").await;
     window.misses("#amend-name-wrong").await;
     assert_eq!(
         window.run("return document.activeElement.id", &[]).await,

@@ -94,14 +94,14 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     // An error that only the server finds is shown beside the field, too.
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
     window.types("shards", "4").await;
-    window.types("item-0-sku", "two words").await;
     let starts_at = window.value("starts_at").await;
     window.types("ends_at", &starts_at).await;
     window.click("form .actions button").await;
-    window.sees("#ends_at-wrong", "ends_at must be after starts_at").await;
+    window.sees("#ends_at-wrong", "A time after the start").await;
     window.types("ends_at", "2099-01-01T00:00:00").await;
+    window.types("item-0-sku", "two words").await;
     window.click("form .actions button").await;
-    window.sees("#item-0-sku-wrong", "items[0].sku").await;
+    window.sees("#item-0-sku-wrong", "1 to 64 letters").await;
     window.misses("#ends_at-wrong").await;
     assert_eq!(window.run("return document.activeElement.id", &[]).await, "item-0-sku");
     window.misses("form .errors").await;
@@ -109,7 +109,6 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.types("item-0-sku", "phone").await;
     window.click("fieldset > button").await;
     window.types("item-1-sku", "case").await;
-    window.fill("#guards-challenge", "captcha").await;
     // The session ends while it is typed.
     sqlx::query("delete from console_sessions")
         .execute(&mut app.database().await)
@@ -128,9 +127,10 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.press(Key::Enter).await;
     window.misses("#sign-in").await;
     window.holds("item-1-name", "Case").await;
+    window.fill("#guards-challenge", "captcha").await;
     window.click("form .actions button").await;
     window
-        .sees("#guards-challenge-wrong", "challenge needs purchase_token")
+        .sees("#guards-challenge-wrong", "A challenge needs a purchase token")
         .await;
     // Also over a reload.
     window.driver().refresh().await.unwrap();
