@@ -1,6 +1,7 @@
 // Describes what operators requested: the terms of a sale, and the requests in the audit log.
 
 import { guardsText } from './console-guards.js';
+import { limitText, LIMITS } from './console-limits.js';
 import { messageLabel } from './console-names.js';
 import { isStage, stageText } from './console-stages.js';
 import { TERMS, termText, timeText } from './console-terms.js';
@@ -36,8 +37,18 @@ export function itemText(item) {
     return `${apart(item.sku ?? '–')}: ${parts.join(', ')}`;
 }
 
-// JSON fields with a label of their own, and a formatter where the raw value is not readable.
+// A query has its values as text.
+const yesOrNo = (value) => say(String(value) === 'true' ? 'switch_yes' : 'switch_no');
+
+/** @type {(name: string) => [string, (value: any) => string]} */
+function ofLimit(name) {
+    const text = (value) => (Number.isInteger(value) && value >= 0 ? limitText(name, value) : value === null ? say('takeBack') : apart(value));
+    return [`set_${name}`, (value) => otherText(value, text)];
+}
+
+// JSON fields and query parameters with a label of their own, and a formatter where the raw value is not readable.
 const MEMBERS = {
+    ...Object.fromEntries(LIMITS.map((name) => [name, ofLimit(name)])),
     ...Object.fromEntries(TERMS.map((term) => [term.name, [term.label, (value) => termText(term, value)]])),
     sku: ['sku'],
     quantity: ['restockQuantity'],
@@ -48,17 +59,22 @@ const MEMBERS = {
     note: ['letterNote'],
     admissions_per_second: ['guardAdmissions'],
     payment_id: ['payment'],
+    end_sessions: ['endSessions', yesOrNo],
+    limit: ['rowsMax'],
+    newest_first: ['newestFirst', yesOrNo],
+    starting_after: ['rowsAfter'],
     until: ['until', (value) => (value === null ? say('span_ever') : timeText(value))],
     purchase_rate: ['rateLimit', (value) => (isObject(value) ? rateText(value) : apart(value))],
     guards: ['theGuards', (value) => (isObject(value) ? guardsText(value) : apart(value))],
     items: ['theItems', (value) => (isList(value) ? value.map(itemText).join('; ') : apart(value))],
 };
 
-function otherText(value) {
+// `text` formats a value that is neither a stage nor an object.
+function otherText(value, text = apart) {
     if (isStage(value)) {
-        return stageText(value.value === undefined ? '' : apart(value.value), value);
+        return stageText(value.value === undefined ? '' : text(value.value), value);
     }
-    return apart(typeof value === 'object' && value !== null ? JSON.stringify(value) : value);
+    return typeof value === 'object' && value !== null ? apart(JSON.stringify(value)) : text(value);
 }
 
 // A request from the audit log, with labels for the common fields.
@@ -66,7 +82,7 @@ export const requestText = (detail) =>
     Object.entries(detail)
         .map(([member, value]) => {
             const inLanguage = LANGUAGES.includes(member) ? [messageLabel(member)] : [];
-            const [key, format = otherText] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : inLanguage;
+            const [key, format = (other) => otherText(other)] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : inLanguage;
             return `${key ? say(key) : apart(member)}: ${format(value)}`;
         })
         .join(' · ');

@@ -44,7 +44,9 @@ export function auditLogTable(sale, heard = () => {}) {
             const outcome = entry.outcome ?? 'unknown';
             const tone = { done: 'is-available', unknown: 'is-low' }[outcome] ?? '';
             const isKnown = ['done', 'unknown'].includes(outcome);
-            const said = isKnown ? say(`outcome_${outcome}`) : say('outcome_refused', { why: meaning(outcome) || outcome });
+            const isWrongKey = entry.action === 'session.create' && outcome === 'unauthenticated';
+            const why = isWrongKey ? say('wrongKey') : meaning(outcome) || outcome;
+            const said = isKnown ? say(`outcome_${outcome}`) : say('outcome_refused', { why });
             return [
                 timeCell(entry.begun_at),
                 whoDid(entry),
@@ -52,7 +54,7 @@ export function auditLogTable(sale, heard = () => {}) {
                 actionName(entry.action),
                 ...(sale ? [] : [entry.sale_id ? saleLink(entry.sale_id) : '']),
                 element('span', { class: 'small' }, requestText(entry.detail)),
-                element('span', { class: `pill ${tone}`, title: outcome }, said),
+                element('span', { class: `pill ${isKnown ? tone : 'is-long'}`, title: outcome }, said),
             ];
         },
         empty: 'noActions',

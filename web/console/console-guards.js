@@ -87,7 +87,11 @@ const stagedValue = (definition, value) => (value === undefined || value === tru
 /** @type {(guards: Partial<AdminSale['guards']>, stages?: Record<string, any>) => string} */
 export function guardsText(guards, stages = guards) {
     const texts = [];
-    const textOf = (name) => termText(GUARDS.find((guard) => guard.name === name) ?? { kind: '' }, guards[name]);
+    // A request may leave a value as configured.
+    const textOf = (name) => {
+        const definition = GUARDS.find((guard) => guard.name === name) ?? { kind: '' };
+        return (guards[name] ?? null) === null ? say('asConfigured') : termText(definition, guards[name]);
+    };
     for (const { name, on, isOn = (of) => isAbove0OrTrue(of[name]), others = [] } of GUARDS) {
         if (on && isOn(guards)) {
             const values = Object.fromEntries(others.map((it) => [it, textOf(it)]));

@@ -34,7 +34,7 @@ const UNITS = { adaptive_latency_ms: 1, browsing_ban_seconds: SECOND };
 const typedText = (name, value) => (name in UNITS ? durationText(value * UNITS[name]) : String(value));
 
 // A bare 0 could be read as "lets nobody in".
-const limitText = (name, value) => (value !== 0 ? typedText(name, value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
+export const limitText = (name, value) => (value !== 0 ? typedText(name, value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
 
 // The bounds of each limit in the API's unit, given the values in force. A limit that is off has no bounds of its own.
 const SETTINGS = {
@@ -50,6 +50,8 @@ const SETTINGS = {
     browsing_ban_above: () => [0, PAGE_VIEWS_MAX],
     browsing_ban_seconds: (it) => [bans(it) ? 1 : 0, BAN_SECONDS_MAX],
 };
+
+export const LIMITS = Object.keys(SETTINGS);
 
 export function limitsView(view) {
     const result = resultLine();
@@ -67,7 +69,7 @@ export function limitsView(view) {
         pageOf(guards) {
             last = guards;
             sayNow();
-            const data = Object.keys(SETTINGS).map((name) => ({
+            const data = LIMITS.map((name) => ({
                 name,
                 configured: guards.configured[name],
                 changed: guards.changed[name] ?? null,

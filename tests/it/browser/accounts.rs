@@ -116,6 +116,10 @@ async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers()
     window.goto("/console/audit-log").await;
     window.sees("#view tbody tr:first-child", "Lift ban").await;
     window.sees("#view tbody tr:nth-child(2)", "<b>resells</b>").await;
+    window
+        .sees("#view tbody tr:nth-child(2)", "End its sessions as well: no")
+        .await;
+    window.sees("#view tbody", "Newest first: yes").await;
     window.sees("#view tbody tr:nth-child(2)", &bot).await;
     assert_eq!(window.run(hurt, &[]).await, json!(0));
     window.close().await;

@@ -434,6 +434,16 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{id}"));
     app.send(request.json(&changed)).await.ok(200);
     let plain = app.create_sale(&sale()).await;
+    let proof = json!({"purchase_token": true, "challenge": "proof_of_work"});
+    app.create_sale(&sale_with(&json!({"guards": proof}))).await;
+    let limits = app.request(Method::PATCH, Who::Operator, "/v1/admin/guards");
+    app.send(limits.json(&json!({"browsing_ban_seconds": 129_600})))
+        .await
+        .ok(200);
+    let stranger = app.request(Method::POST, Who::Nobody, "/v1/admin/session");
+    app.send(stranger.json(&json!({"key": "not the key of operators"})))
+        .await
+        .no(401, "unauthenticated");
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     let on = "a purchase token is asked for, it is given out for a captcha, \
@@ -459,6 +469,15 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     }
     window.goto(&format!("/console/sales/{plain}")).await;
     window.sees(".facts", "防护 无").await;
+    window.goto("/console/audit-log").await;
+    for text in [
+        "通过难度为（按配置）的工作量证明发放令牌",
+        "此类封禁的时长: 1 d 12 h",
+        "未登录",
+        "被拒绝：密钥错误",
+    ] {
+        window.sees("#view tbody", text).await;
+    }
     window.close().await;
 }
 

@@ -87,9 +87,14 @@ async fn an_operator_tries_a_limit_on_a_part_of_the_shoppers_and_then_on_nobody(
     window.misses("dialog").await;
     window.goto("/console/audit-log").await;
     window
-        .sees("#view tbody", "address_rate: 300, for 20 %, enforced")
+        .sees(
+            "#view tbody",
+            "Requests a second of one address: 300, for 20 %, enforced",
+        )
         .await;
-    window.sees("#view tbody", "address_rate: for 0 %").await;
+    window
+        .sees("#view tbody", "Requests a second of one address: for 0 %")
+        .await;
     window.close().await;
 }
 
