@@ -30,7 +30,7 @@ function alertsTable(limit, ban) {
         /** @param {ListedAlert} entry */
         row(entry) {
             const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
-            const what = element('span', {}, `${say(`alert_${entry.kind}`)}: `, english(entry.detail));
+            const what = element('span', {}, `${say(`alert_${entry.kind}`)}${say('colon')}`, english(entry.detail));
             return [timeCell(entry.raised_at), code(entry.user), what, needs('run', button)];
         },
         empty: 'noAlerts',
@@ -84,8 +84,8 @@ function banFields(id) {
         nodes,
         // The ban in words, for the confirmation.
         text() {
-            const length = `${say('howLong')}: ${say(`span_${span.value}`)}`;
-            const why = `${say('reason')}: ${plainly(reason.text())}`;
+            const length = `${say('howLong')}${say('colon')}${say(`span_${span.value}`)}`;
+            const why = `${say('reason')}${say('colon')}${plainly(reason.text())}`;
             const ends = say(sessions.checked ? 'sessionsEnd' : 'sessionsStay');
             return element('div', { class: 'list' }, ...[say('aboutBan'), length, why, ends].map((line) => element('p', {}, line)));
         },
@@ -113,7 +113,7 @@ function actionsOn(result, after) {
     async function ban({ user, kind, detail }, button) {
         const { each, nodes, body: bodyOf } = banFields('alert-ban');
         const fields = Object.entries(each);
-        setTexts(fields, begun.get(user) ?? { reason: `${say(`alert_${kind}`)}: ${detail}` });
+        setTexts(fields, begun.get(user) ?? { reason: `${say(`alert_${kind}`)}${say('colon')}${detail}` });
         const node = element('div', { class: 'list' }, ...nodes);
         node.addEventListener('input', () => begun.set(user, textsIn(fields)));
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {

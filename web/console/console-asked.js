@@ -34,7 +34,7 @@ export function itemText(item) {
     if (item.per_user_limit !== undefined) {
         parts.push(say('limitNote', { n: item.per_user_limit }));
     }
-    return `${apart(item.sku ?? '–')}: ${parts.join(', ')}`;
+    return `${apart(item.sku ?? '–')}${say('colon')}${parts.join(say('comma'))}`;
 }
 
 // A query has its values as text.
@@ -66,7 +66,7 @@ const MEMBERS = {
     until: ['until', (value) => (value === null ? say('span_ever') : timeText(value))],
     purchase_rate: ['rateLimit', (value) => (isObject(value) ? rateText(value) : apart(value))],
     guards: ['theGuards', (value) => (isObject(value) ? guardsText(value) : apart(value))],
-    items: ['theItems', (value) => (isList(value) ? value.map(itemText).join('; ') : apart(value))],
+    items: ['theItems', (value) => (isList(value) ? value.map(itemText).join(say('semicolon')) : apart(value))],
 };
 
 // `text` formats a value that is neither a stage nor an object.
@@ -83,6 +83,6 @@ export const requestText = (detail) =>
         .map(([member, value]) => {
             const inLanguage = LANGUAGES.includes(member) ? [messageLabel(member)] : [];
             const [key, format = (other) => otherText(other)] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : inLanguage;
-            return `${key ? say(key) : apart(member)}: ${format(value)}`;
+            return `${key ? say(key) : apart(member)}${say('colon')}${format(value)}`;
         })
         .join(' · ');

@@ -76,7 +76,7 @@ export async function contractOf(sale) {
         ...(earlier === null ? [word('p', 'contractUncompared', { class: 'warning' })] : []),
         element('p', {}, startsAtOnce ? say('contractNow', { to }) : say('contractTimes', { from, to })),
         element('p', {}, say('contractPay', { time: durationText(SECOND * sale.payment_window_seconds) })),
-        element('p', {}, `${say('theGuards')}: ${guardsText(sale.guards)}`),
+        element('p', {}, `${say('theGuards')}${say('colon')}${guardsText(sale.guards)}`),
         word('p', 'about_preload'),
     );
 }

@@ -1,23 +1,29 @@
-// Durations as people write them, such as 1 h 30 min. The symbols are the same in every language. The API has whole seconds
-// or milliseconds.
+// Durations as people write them, such as 1 h 30 min, with the words of the page's language. The API has whole seconds or
+// milliseconds.
+
+import { inEach, say } from './language.js';
 
 /** @type {Record<string, number>} */
 const MILLISECONDS = { d: 86_400_000, h: 3_600_000, min: 60_000, s: 1000, ms: 1 };
-const PART = /(\d{1,12})\s*(d|h|min|s|ms)\s*/gy;
+const UNITS = Object.keys(MILLISECONDS);
+const PART = /(\d{1,12})\s*([^\d\s]+)\s*/gy;
 
 /** @type {(milliseconds: number) => string} */
 export function durationText(milliseconds) {
     const parts = [];
     let rest = milliseconds;
-    for (const [symbol, length] of Object.entries(MILLISECONDS)) {
-        const count = Math.floor(rest / length);
+    for (const unit of UNITS) {
+        const count = Math.floor(rest / MILLISECONDS[unit]);
         if (count > 0) {
-            parts.push(`${count} ${symbol}`);
+            parts.push(`${count} ${say(`unit_${unit}`)}`);
         }
-        rest -= count * length;
+        rest -= count * MILLISECONDS[unit];
     }
-    return parts.join(' ') || '0 s';
+    return parts.join(' ') || `0 ${say('unit_s')}`;
 }
+
+// The words of every language are read: a text may have been typed before the page changed its own.
+const unitOf = (word) => UNITS.find((unit) => inEach(`unit_${unit}`).includes(word));
 
 // The milliseconds; null if the text is no duration. A number without its unit could mean seconds or minutes, so only 0 may
 // stand alone.
@@ -28,5 +34,7 @@ export function durationOf(text) {
     if (typed !== parts.map(([part]) => part).join('')) {
         return typed === '0' ? 0 : null;
     }
-    return parts.length === 0 ? null : parts.reduce((sum, [, count, symbol]) => sum + Number(count) * MILLISECONDS[symbol], 0);
+    const lengths = parts.map(([, count, word]) => Number(count) * (MILLISECONDS[unitOf(word) ?? ''] ?? NaN));
+    const sum = lengths.reduce((all, length) => all + length, 0);
+    return parts.length === 0 || Number.isNaN(sum) ? null : sum;
 }

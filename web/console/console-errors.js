@@ -14,7 +14,7 @@ export function errorSummary(form) {
         const group = control.closest('[role=group]')?.getAttribute('aria-label');
         const wrong = form.querySelector(`#${CSS.escape(control.id)}-wrong`)?.textContent;
         const label = control.labels?.[0]?.textContent;
-        const link = element('a', { href: `#${control.id}` }, `${group ? `${group} · ` : ''}${label}: ${wrong}`);
+        const link = element('a', { href: `#${control.id}` }, `${group ? `${group} · ` : ''}${label}${say('colon')}${wrong}`);
         link.addEventListener('click', (event) => {
             event.preventDefault();
             control.focus();

@@ -4,7 +4,7 @@
 
 import { call, onceOnly } from './console-api.js';
 import { onSubmit, sure, wordsOf } from './console-dialog.js';
-import { durationText } from './console-duration.js';
+import { durationOf, durationText } from './console-duration.js';
 import { errorSummary } from './console-errors.js';
 import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fields.js';
 import { GUARDS as GUARDS_OF_SALE, valueText } from './console-guards.js';
@@ -45,7 +45,7 @@ const NEW_ITEM = { sku: '', name: '', price_minor: '', currency: 'EUR', stock: '
 function newSale() {
     const hour = Math.ceil(Date.now() / HOUR_MS) * HOUR_MS;
     return {
-        ...Object.fromEntries(TERMS.map(({ name, initial = '' }) => [name, initial])),
+        ...Object.fromEntries(TERMS.map(({ name, kind, initial = '' }) => [name, kind === 'duration' ? durationText(durationOf(initial) ?? 0) : initial])),
         starts_at: localTime(hour),
         ends_at: localTime(hour + 2 * HOUR_MS),
         ...Object.fromEntries(GUARDS.map(({ name, mayLack }) => [name, mayLack ? '' : CONFIGURED])),

@@ -98,15 +98,15 @@ export function guardsText(guards, stages = guards) {
             texts.push(say(on, { n: textOf(name), ...values }));
         }
     }
-    const parts = texts.length > 0 ? [texts.join(', ')] : [];
+    const parts = texts.length > 0 ? [texts.join(say('comma'))] : [];
     for (const definition of GUARDS.filter(({ layer }) => layer)) {
         const stage = stages[definition.name];
         if (stage === null || isStage(stage)) {
             const text = stage === null ? say('stageEnded') : stageText(stagedValue(definition, stage.value), stage);
-            parts.push(`${say(`layer_${definition.layer}`)}: ${text}`);
+            parts.push(`${say(`layer_${definition.layer}`)}${say('colon')}${text}`);
         }
     }
-    return parts.join('; ') || say('on_none');
+    return parts.join(say('semicolon')) || say('on_none');
 }
 
 // The refusals of each guard as the entries of a list, and what guards in shadow would have refused.

@@ -26,7 +26,7 @@ function ceiling(value) {
 
 const rounded = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
 
-// `nameOf(key)` names a line, `unit` is a text key, and `first` is the tone of the first line.
+// `nameOf(key)` names a line, `unit` is the text key of a value, and `first` is the tone of the first line.
 export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
     const top = element('span', { class: 'axis' });
     const ground = drawn('path', { class: 'ground', d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` });
@@ -98,7 +98,7 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         }
         const heights = shown.flatMap((point) => keys.map((key) => point.values[key] ?? null)).filter((value) => value !== null);
         const highest = ceiling(Math.max(1, ...heights));
-        setText(top, `${highest} ${say(unit)}`);
+        setText(top, say(unit, { n: highest }));
         setText(start, given ? momentExact(given.from) : say('secondsAgo', { n: Math.round(span / 1000) }));
         setText(finish, given ? momentExact(given.to) : say('now'));
         for (const key of keys) {

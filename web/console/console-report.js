@@ -19,7 +19,7 @@ const HOUR_MS = 3_600_000;
 const GAP_STEPS = 2;
 
 /** @param {number | null} milliseconds */
-const inMilliseconds = (milliseconds) => (milliseconds === null ? '–' : `${Math.round(milliseconds * 10) / 10} ms`);
+const inMilliseconds = (milliseconds) => (milliseconds === null ? '–' : say('milliseconds', { n: Math.round(milliseconds * 10) / 10 }));
 
 /** @param {number | null} seconds */
 function soldOutText(seconds) {
@@ -42,7 +42,7 @@ function barsOf(title, hint) {
             ...bars.map(({ name, text, share }) => {
                 const filled = drawn('rect', { height: 1, width: share, class: 'part-sold' });
                 const bar = drawn('svg', { viewBox: '0 0 1 1', preserveAspectRatio: 'none', class: 'bar', 'aria-hidden': 'true' }, filled);
-                return element('li', {}, `${say(name)}: `, element('b', {}, text), bar);
+                return element('li', {}, `${say(name)}${say('colon')}`, element('b', {}, text), bar);
             }),
         );
     }
@@ -69,7 +69,7 @@ export function reportView(view, id) {
     const times = element('p', { class: 'muted small', id: 'report-times' });
     const result = resultLine();
     const orders = tilesOf();
-    const items = wideTableOf('reportItems', ['name', 'sku', 'sold', 'held', 'units', 'taken', 'soldOutAfter']);
+    const items = wideTableOf('reportItems', ['name', 'sku', 'sold', 'held', 'restockQuantity', 'taken', 'soldOutAfter']);
     const stopped = element('ul', { class: 'legend' });
     const attempts = barsOf('byAttempts', 'byAttemptsHint');
     const firstSeen = barsOf('byFirstSeen', 'byFirstSeenHint');

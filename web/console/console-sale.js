@@ -447,9 +447,9 @@ export function saleView(view, id) {
         const bad = (name, count, link = '') => inside.update(name, String(count), count > 0 ? 'is-bad' : '', link);
         numbers.update('accepted', a(point.accepted));
         numbers.update('refused', a(refusals));
-        numbers.update('p99', point.p99 === null ? '–' : `${Math.round(point.p99 * 10) / 10} ms`);
+        numbers.update('p99', point.p99 === null ? '–' : say('milliseconds', { n: Math.round(point.p99 * 10) / 10 }));
         renderUndrained(stats);
-        inside.update('expiry_lag', `${Math.round(stats.expiry_lag_seconds)} s`, stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
+        inside.update('expiry_lag', say('secondsExact', { n: Math.round(stats.expiry_lag_seconds) }), stats.expiry_lag_seconds > 10 ? 'is-bad' : '');
         numbers.update('reserved', String(orders.reserved));
         numbers.update('paid', String(orders.paid));
         numbers.update('returned', String(orders.cancelled + orders.expired));
@@ -469,7 +469,8 @@ export function saleView(view, id) {
         write(faults, ...[health.redis.fault, health.postgres.fault, lack].map((more) => ({ text: '', more: more ?? '' })));
         for (const server of ['redis', 'postgres']) {
             const { milliseconds, fault } = health[server];
-            inside.update(server, fault ? say('away_now') : `${Math.round(milliseconds * 10) / 10} ms`, fault ? 'is-bad' : '');
+            const took = say('milliseconds', { n: Math.round(milliseconds * 10) / 10 });
+            inside.update(server, fault ? say('away_now') : took, fault ? 'is-bad' : '');
         }
     }
 

@@ -25,7 +25,7 @@ export function stageText(value, { percent, shadow }) {
     if (shadow !== undefined) {
         words.push(say(shadow ? 'effect_shadow' : 'effect_enforced'));
     }
-    return words.filter((text) => text !== '').join(', ');
+    return words.filter((text) => text !== '').join(say('comma'));
 }
 
 // The fields of a stage: `value`, of this definition, unless it is null; `percent`; and `effect` if it may be in shadow.

@@ -33,7 +33,7 @@ function onTheirWay(shards) {
         return '';
     }
     const named = sending.slice(0, NAMED_MAX).map(({ shard, units }) => say('transitFrom', { n: units[5], shard }));
-    const list = [...named, ...(sending.length > NAMED_MAX ? ['…'] : [])].join(', ');
+    const list = [...named, ...(sending.length > NAMED_MAX ? ['…'] : [])].join(say('comma'));
     return say('onTheirWay', { list });
 }
 

@@ -58,6 +58,10 @@ export function say(word, values = {}) {
     return textOf(word, values.n).replace(/\{(\w+)\}/g, (_all, name) => apart(values[name]));
 }
 
+// The text of a key in each language.
+/** @type {(word: string) => unknown[]} */
+export const inEach = (word) => LANGUAGES.map((code) => WORDS[code].texts[word]);
+
 // A message in the language of the page, or else in the first that it has, with its `lang`.
 /** @type {(message: SaleMessage) => { text: string, lang: string }} */
 export function inOwn(message) {

@@ -305,6 +305,15 @@ async fn durations_are_typed_as_people_write_them() {
     window.click("#actions a").await;
     window.holds("payment_window_seconds", "1 h 30 min").await;
     window.holds("guards-unpaid_cooldown_seconds", "5 min").await;
+    // Words of each language are read, whatever that of the page.
+    window.change_language("zh-CN").await;
+    window.sees("#view h1", "编辑草稿").await;
+    window.types("payment_window_seconds", "15 分钟").await;
+    window.types("purchase_rate-window_ms", "1小时30分钟").await;
+    window.click("form .actions button").await;
+    for text in ["付款时限 15 分钟", "每段时长 1 小时 30 分钟", "未付款后冷却 5 分钟"] {
+        window.sees(".facts", text).await;
+    }
     window.close().await;
 }
 
@@ -458,7 +467,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     ] {
         window.sees(newest, text).await;
     }
-    let on = "要求购买令牌, 通过图片验证码发放令牌";
+    let on = "要求购买令牌，通过图片验证码发放令牌";
     window.change_language("zh-CN").await;
     window.sees(".facts", on).await;
     window.sees(newest, on).await;
@@ -472,7 +481,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     window.goto("/console/audit-log").await;
     for text in [
         "通过难度为（按配置）的工作量证明发放令牌",
-        "此类封禁的时长: 1 d 12 h",
+        "此类封禁的时长：1 天 12 小时",
         "未登录",
         "被拒绝：密钥错误",
     ] {

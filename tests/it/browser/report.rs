@@ -105,7 +105,7 @@ async fn the_report_shows_who_got_the_units() {
         "{widths}: {fairness}"
     );
     window.change_language("zh-CN").await;
-    window.sees("#fairness", "第 1 次购买: 3 (100 %)").await;
+    window.sees("#fairness", "第 1 次购买：3 (100 %)").await;
     window.close().await;
     let printed = app.run(&["sale", "report", &id]).ended(0).stdout;
     assert!(printed.contains("units by purchases sent: one 3, two 0"), "{printed}");

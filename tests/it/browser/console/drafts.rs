@@ -173,7 +173,7 @@ async fn guards_that_nobody_has_touched_are_as_the_instance_is_configured() {
             return it.placeholder ?? it.options[it.selectedIndex].text; };
         return ['purchase_token', 'challenge', 'holds_max', 'admission_seconds'].map(text).join('; ')";
     for (language, expected) in [
-        ("zh-CN", "按配置（是）; 按配置（无）; 按配置（3）; 按配置（5 min）"),
+        ("zh-CN", "按配置（是）; 按配置（无）; 按配置（3）; 按配置（5 分钟）"),
         (
             "en",
             "as configured (yes); as configured (none); as configured (3); as configured (5 min)",
