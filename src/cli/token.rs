@@ -45,7 +45,9 @@ pub fn user_id(text: &str) -> Result<String, String> {
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     match duration::parse(text)? {
-        Duration::ZERO => Err("a token that ends at once is of no use: give it at least 1s".to_owned()),
+        ttl if ttl < Duration::from_secs(1) => {
+            Err("a token that ends at once is of no use: give it at least 1s".to_owned())
+        }
         ttl => Ok(ttl),
     }
 }

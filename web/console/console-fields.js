@@ -1,7 +1,7 @@
 // Form fields: a label, a hint and an error text.
 
 import { durationOf, durationText } from './console-duration.js';
-import { minorOf, priceText } from './console-price.js';
+import { grouped, minorOf, priceText, wholeOf } from './console-price.js';
 import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
@@ -14,7 +14,6 @@ const BEGUN_MAX = 20;
 // The choice that leaves a setting at the instance's default.
 export const CONFIGURED = 'configured';
 
-const WHOLE = /^-?\d{1,15}$/;
 const two = (number) => String(number).padStart(2, '0');
 
 // Formats an instant for a `datetime-local` input, in the browser's time zone.
@@ -39,20 +38,20 @@ const KINDS = {
     text: readText,
     lines: readText,
     whole({ min, max, mayLack }, text) {
-        const number = Number(text);
         if (mayLack && text.trim() === '') {
             return { value: null };
         }
-        if (!WHOLE.test(text.trim()) || number < min || number > max) {
-            return { wrong: say('wrongNumber', { min, max }) };
+        const number = wholeOf(text);
+        if (number === null || number < min || number > max) {
+            return { wrong: say('wrongNumber', { min: grouped(min), max: grouped(max) }) };
         }
         return { value: number };
     },
     price({ min, max, currency }, text) {
         const minor = minorOf(text, currency());
         if (minor === null || minor < min || minor > max) {
-            const [example, most] = [49_900, max].map((price) => priceText(price, currency()));
-            return { wrong: say('wrongPrice', { example, most }) };
+            const [example, large, most] = [49_900, 129_900, max].map((price) => grouped(priceText(price, currency())));
+            return { wrong: say('wrongPrice', { example, large, most }) };
         }
         return { value: minor };
     },

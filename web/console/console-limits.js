@@ -4,6 +4,7 @@ import { call } from './console-api.js';
 import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-dialog.js';
 import { durationText } from './console-duration.js';
 import { begunIn, fieldOf, groupOf } from './console-fields.js';
+import { grouped } from './console-price.js';
 import { stageFields, stageOf, stageText, stageTexts } from './console-stages.js';
 import { listTable, needs, rowButton, word } from './console-table.js';
 import { SECOND } from './console-terms.js';
@@ -34,7 +35,21 @@ const UNITS = { adaptive_latency_ms: 1, browsing_ban_seconds: SECOND };
 const typedText = (name, value) => (name in UNITS ? durationText(value * UNITS[name]) : String(value));
 
 // A bare 0 could be read as "lets nobody in".
-export const limitText = (name, value) => (value !== 0 ? typedText(name, value) : say(RATES.includes(name) ? 'noLimit' : 'limitOff'));
+export function limitText(name, value) {
+    if (value === 0) {
+        return say(RATES.includes(name) ? 'noLimit' : 'limitOff');
+    }
+    return name in UNITS ? typedText(name, value) : grouped(value);
+}
+
+// What 0 means where it may be typed. Limits without an entry shape the adaptive rate, and are unused while that is off.
+const ZERO = {
+    ...Object.fromEntries(RATES.map((name) => [name, 'zeroNoLimit'])),
+    adaptive_max_rate: 'zeroAdaptive',
+    browsing_alert_above: 'zeroWarnings',
+    browsing_ban_above: 'zeroBans',
+    browsing_ban_seconds: 'unusedBans',
+};
 
 // The bounds of each limit in the API's unit, given the values in force. A limit that is off has no bounds of its own.
 const SETTINGS = {
@@ -146,7 +161,7 @@ export function limitsView(view) {
     async function change(name, button) {
         const value = last.effective[name];
         const [min, max] = SETTINGS[name](last.effective);
-        const hint = min > 0 ? undefined : RATES.includes(name) ? 'zeroNoLimit' : 'zeroOff';
+        const hint = min > 0 ? undefined : (ZERO[name] ?? 'unusedAdaptive');
         const kind = name in UNITS ? 'duration' : 'whole';
         const field = fieldOf({ id: 'limit-value', label: 'newValue', kind, unit: UNITS[name], min, max, hint });
         typed.follow(name, field, typedText(name, value));

@@ -280,7 +280,7 @@ async fn durations_are_typed_as_people_write_them() {
     window.holds("payment_window_seconds", "15 min").await;
     window.holds("purchase_rate-window_ms", "1 min").await;
     // A number alone could mean seconds or minutes.
-    for wrong in ["900", "1 h 30", "15 minutes", "-1 s", "500 ms", "0", "2 d", "soon"] {
+    for wrong in ["900", "1 h 30", "1.5 h", "-1 s", "500 ms", "0", "2 d", "soon"] {
         window.types("payment_window_seconds", wrong).await;
         window.click("form .actions button").await;
         window
@@ -290,7 +290,15 @@ async fn durations_are_typed_as_people_write_them() {
             )
             .await;
     }
-    window.types("payment_window_seconds", "90min").await;
+    // The command line reads the same texts.
+    let unlike = "const { milliseconds, refused } = JSON.parse(arguments[0]);
+        return import(new URL('console-duration.js', document.querySelector('script[type=module]').src)).then(({ durationOf }) => [
+            ...Object.keys(milliseconds).filter((text) => durationOf(text) !== milliseconds[text]),
+            ...refused.filter((text) => durationOf(text) !== null),
+        ])";
+    let texts = include_str!("../../durations.json");
+    assert_eq!(window.run(unlike, &[texts]).await, json!([]));
+    window.types("payment_window_seconds", "1h30m").await;
     window.types("purchase_rate-window_ms", "1 s 500 ms").await;
     window.types("guards-unpaid_cooldown_seconds", "5 min").await;
     window.click("form .actions button").await;

@@ -35,6 +35,12 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     window.sees("#limit-value-hint", "0 means no limit").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
+    window.click("#changeIt-browsing_ban_seconds").await;
+    window
+        .sees("#limit-value-hint", "only while page views ban accounts")
+        .await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
     // Cancelling the dialog changes nothing, and an invalid number is marked beside the field.
     window.click("#changeIt-address_rate").await;
     window.sees("dialog h2", "Requests a second of one address").await;
@@ -48,15 +54,15 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
 
     window.click("#changeIt-address_rate").await;
     window.sees("dialog .strong", "Change").await;
-    window.types("limit-value", "800").await;
+    window.types("limit-value", "8,000").await;
     window.click("dialog .strong").await;
-    window.sees(".result", "Requests a second of one address: 800").await;
+    window.sees(".result", "Requests a second of one address: 8,000").await;
     window.misses("dialog").await;
     assert_eq!(window.focus().await, "button#changeIt-address_rate.");
-    window.sees(RATE, "800").await;
-    assert_eq!(changed(&app).await, json!({"address_rate": 800}));
+    window.sees(RATE, "8,000").await;
+    assert_eq!(changed(&app).await, json!({"address_rate": 8000}));
     window.driver().refresh().await.unwrap();
-    window.sees(RATE, "800").await;
+    window.sees(RATE, "8,000").await;
     window.does("#takeBack-address_rate").await;
     window.sees(".result", "Requests a second of one address: 500").await;
     window.misses("#takeBack-address_rate").await;
@@ -75,7 +81,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     let app = TestApp::with("all", ADAPTIVE).await;
     let window = Window::open(&app).await.expect(&["400", "ERR"]);
     window.open_console("/console/limits").await;
-    window.sees("#limit-adaptive_max_rate", "1000").await;
+    window.sees("#limit-adaptive_max_rate", "1,000").await;
     window.click("#changeIt-adaptive_max_rate").await;
     window.sees("dialog .strong", "Change").await;
     // Only the API finds two limits that contradict each other.
@@ -90,7 +96,7 @@ async fn a_limit_that_is_refused_stays_to_be_put_right_also_after_a_reload() {
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     window.driver().refresh().await.unwrap();
-    window.sees("#limit-adaptive_max_rate", "1000").await;
+    window.sees("#limit-adaptive_max_rate", "1,000").await;
     window.click("#changeIt-adaptive_max_rate").await;
     window.sees("dialog .strong", "Change").await;
     window.holds("limit-value", "7").await;
@@ -158,7 +164,7 @@ async fn limits_of_time_are_typed_and_shown_with_their_unit() {
 
 /// A bound as an error text has it, in the unit that the limit's name ends with.
 fn bound(text: &str, name: &str) -> i64 {
-    if let Ok(number) = text.parse() {
+    if let Ok(number) = text.replace(',', "").parse() {
         return number;
     }
     let parts: Vec<&str> = text.split(' ').collect();

@@ -39,11 +39,31 @@ async fn prices_are_typed_as_people_write_them() {
     let window = Window::open(&app).await;
     window.open_console("/console/sales/new").await;
     window.types_sale("Winter", TimeDelta::minutes(30)).await;
-    for wrong in ["1.499", "1,234.00", "-1", "free", "100000000.01"] {
+    for wrong in ["1.499", "12,34.00", "0,500", "-1", "free", "100,000,000.01"] {
         window.types("item-0-price_minor", wrong).await;
         window.click("form .actions button").await;
-        window.sees("#item-0-price_minor-wrong", "such as 499.00").await;
+        window
+            .sees(
+                "#item-0-price_minor-wrong",
+                "such as 499.00 or 1,299.00, at most 100,000,000.00",
+            )
+            .await;
     }
+    for (typed, shown) in [
+        ("1,299.00", "€1,299.00"),
+        ("1.299,00", "€1,299.00"),
+        ("10,000", "€10,000.00"),
+        ("12,50", "€12.50"),
+    ] {
+        window.types("item-0-price_minor", typed).await;
+        window.sees(".item", &format!("Price: {shown}")).await;
+    }
+    // With three digits behind the point, it may be 1.299 or 1299.
+    window.types("item-0-price_minor", "1,299").await;
+    window.types("item-0-currency", "KWD").await;
+    window.click("form .actions button").await;
+    window.sees("#item-0-price_minor-wrong", "such as 49.900").await;
+    window.types("item-0-stock", "10,000").await;
     // The smallest unit follows the currency.
     window.types("item-0-price_minor", "499").await;
     window.types("item-0-currency", "JPY").await;
@@ -56,7 +76,8 @@ async fn prices_are_typed_as_people_write_them() {
     window.click("form .actions button").await;
     window.sees(STATE, "Draft").await;
     let made = app.get(Who::Operator, "/v1/admin/sales").await.ok(200).body["data"][0].clone();
-    assert_eq!(made["items"][0]["price_minor"], 49_900);
+    let item = &made["items"][0];
+    assert_eq!((&item["price_minor"], &item["stock"]), (&json!(49_900), &json!(10_000)));
     window.click("#actions a").await;
     window.holds("item-0-price_minor", "499.00").await;
     window.close().await;
@@ -73,7 +94,7 @@ async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     window.click("form .actions button").await;
     window.sees("#name-wrong", "Fill this in").await;
     window.sees("#shards-wrong", "from 1 to 256").await;
-    window.sees("#item-0-stock-wrong", "from 0 to 1000000000").await;
+    window.sees("#item-0-stock-wrong", "from 0 to 1,000,000,000").await;
     window.sees("#item-0-name-wrong", "Fill this in").await;
     // Several errors are listed above the form, each with a link to its field.
     let summary = "const { activeElement: it } = document; return it.getAttribute('role') + it.className";
