@@ -237,6 +237,7 @@ interface FieldDefinition {
     isExact?: boolean;
     pattern?: RegExp;
     must?: string;
+    isWide?: boolean;
     currency?(): string;
     unit?: number;
     prefix?: string;

@@ -188,7 +188,7 @@ export function groupOf(fields) {
 // - choices: `options`, and the `prefix` of their texts;
 // - texts of one line or of several (`lines`): `max`; `isExact` for an identifier, which the browser must not
 //   spell-check; and a `pattern`, with `must`, the key of its rule.
-// A number or a text has `mayLack` if the field may stay empty.
+// A number or a text has `mayLack` if the field may stay empty. A field that `isWide` fills a row of the sale's form.
 /** @type {(field: FieldDefinition) => Field} */
 export function fieldOf(field) {
     const control = input(field);
@@ -202,7 +202,7 @@ export function fieldOf(field) {
         parts.push(word('p', field.hint, { class: 'muted small', id: `${field.id}-hint` }));
     }
     control.setAttribute('aria-describedby', about.join(' '));
-    const node = element('div', { class: `row kind-${field.kind}` }, ...parts, wrong);
+    const node = element('div', { class: `row kind-${field.kind}${field.isWide ? ' is-wide' : ''}` }, ...parts, wrong);
     const text = () => control.value;
     function complain(words) {
         setAttribute(control, 'aria-invalid', write(wrong, words) === '' ? 'false' : 'true');

@@ -74,6 +74,16 @@ function textsOf(sale) {
     return texts;
 }
 
+// A field of the form, marked if it must be filled in.
+/** @type {(definition: FieldDefinition) => Field} */
+function formField(definition) {
+    const field = fieldOf(definition);
+    if (!definition.mayLack && !['choice', 'switch'].includes(definition.kind)) {
+        setAttribute(field.control, 'aria-required', 'true');
+    }
+    return field;
+}
+
 // The field that an API error names, with the item's number before it.
 function placeOf(detail) {
     const item = /^items\[(\d+)\]\.(\w+)/.exec(detail);
@@ -109,7 +119,7 @@ export function formView(view, id) {
     const group = (legend, ...children) => element('fieldset', {}, word('legend', legend), ...children);
     const made = (definitions) =>
         definitions.map((definition) => {
-            const field = fieldOf({ ...definition, id: definition.name.replace('.', '-') });
+            const field = formField({ ...definition, id: definition.name.replace('.', '-') });
             fields.set(definition.name, field);
             return field.node;
         });
@@ -117,6 +127,7 @@ export function formView(view, id) {
     const form = element(
         'form',
         { class: 'form', novalidate: '', 'data-needs': 'all' },
+        word('p', 'requiredHint', { class: 'muted small' }),
         group('theSale', grid(...made(TERMS))),
         group('theItems', list, add),
         group('theGuards', word('p', 'guardsHint', { class: 'muted small' }), grid(...made(GUARDS))),
@@ -155,9 +166,10 @@ export function formView(view, id) {
         const currency = () => textOf('currency');
         /** @type {Map<string, Field>} */
         const own = new Map(
-            ITEM_TERMS.map((term) => [term.name, fieldOf({ ...term, currency, id: `item-${number}-${term.name}` })]),
+            ITEM_TERMS.map((term) => [term.name, formField({ ...term, currency, id: `item-${number}-${term.name}` })]),
         );
         const price = element('p', { class: 'muted small', 'aria-live': 'off' });
+        own.get('price_minor')?.node.append(price);
         const remove = button('removeItem', { class: 'quiet' }, () => {
             items.splice(items.indexOf(item), 1);
             arrange();
@@ -165,7 +177,7 @@ export function formView(view, id) {
             add.focus();
         });
         const fieldsOfItem = [...own.values()].map((field) => field.node);
-        const node = element('div', { class: 'panel item', role: 'group' }, grid(...fieldsOfItem), price, remove);
+        const node = element('div', { class: 'panel item', role: 'group' }, grid(...fieldsOfItem), remove);
         const item = { own, node, remove, show: showPrice };
         function showPrice() {
             const minor = minorOf(textOf('price_minor'), currency());

@@ -68,6 +68,7 @@ export const GUARDS = [
         others: ['admissions_per_second', 'admission_seconds'],
         layer: 'waiting_room',
         mayShadow: true,
+        isWide: true,
     },
     { name: 'admissions_per_second', label: 'guardAdmissions', kind: 'whole', min: 1, max: 1_000_000, mayLack: true },
     { name: 'admission_seconds', label: 'guardAdmissionTime', kind: 'duration', unit: SECOND, min: 10, max: 86_400, mayLack: true },

@@ -1,4 +1,5 @@
 // The terms of a sale and of its items: their fields in the form, with the texts of a new sale, and their words elsewhere.
+// The form has two columns. A field that `isWide` fills both, so that fields that belong together share a row.
 
 import { durationText } from './console-duration.js';
 import { momentExact } from './format.js';
@@ -8,9 +9,9 @@ import { apart, say } from './language.js';
 export const SECOND = 1000;
 
 export const TERMS = [
-    { name: 'name', label: 'name', kind: 'text' },
-    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true },
-    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true },
+    { name: 'name', label: 'name', kind: 'text', isWide: true },
+    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true, isWide: true },
+    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true, isWide: true },
     { name: 'starts_at', label: 'starts', kind: 'time', hint: 'zoneHint' },
     { name: 'ends_at', label: 'ends', kind: 'time' },
     { name: 'shards', label: 'shards', kind: 'whole', min: 1, max: 256, hint: 'shardsHint', initial: '4' },
@@ -35,8 +36,8 @@ export const ITEM_TERMS = [
     { name: 'per_user_limit', label: 'limit', kind: 'whole', min: 1, max: 100_000 },
     { name: 'group', label: 'group', kind: 'text', max: 100, hint: 'groupHint', mayLack: true },
     { name: 'option', label: 'option', kind: 'text', max: 100, mayLack: true },
-    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true },
-    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true },
+    { name: 'description', label: 'description', kind: 'lines', max: 2000, mayLack: true, isWide: true },
+    { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true, isWide: true },
 ];
 
 /** The value of a term, whose name may have parts. @param {{ name: string }} term @param {any} sale */

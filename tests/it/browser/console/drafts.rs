@@ -84,6 +84,36 @@ async fn prices_are_typed_as_people_write_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_that_belong_together_share_a_row_and_required_ones_are_marked() {
+    let app = TestApp::start_api_only().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/sales/new").await;
+    window.sees("#view h1", "New sale").await;
+    let apart = "const top = (id) => document.getElementById(id).closest('.row').getBoundingClientRect().top;
+        return [['starts_at', 'ends_at'], ['purchase_rate-limit', 'purchase_rate-window_ms'],
+            ['item-0-price_minor', 'item-0-currency'], ['item-0-group', 'item-0-option'],
+            ['guards-admissions_per_second', 'guards-admission_seconds']]
+            .filter(([one, other]) => top(one) !== top(other))";
+    assert_eq!(window.run(apart, &[]).await, json!([]));
+    let is_wide = "const box = (it) => it.getBoundingClientRect().width;
+        const name = document.getElementById('name');
+        return box(name) > 0.99 * box(name.closest('.grid'))";
+    assert_eq!(window.run(is_wide, &[]).await, true);
+    let marks =
+        "return ['name', 'starts_at', 'item-0-stock', 'description', 'durability', 'guards-holds_max'].map((id) =>
+        getComputedStyle(document.querySelector(`label[for='${id}']`), '::after').content.includes('*'))";
+    assert_eq!(
+        window.run(marks, &[]).await,
+        json!([true, true, true, false, false, false])
+    );
+    window.sees("form > p.muted", "must be filled in").await;
+    // The price in words stands below the typed one.
+    window.types("item-0-price_minor", "499").await;
+    window.sees(".row:has(> #item-0-price_minor)", "Price: €499.00").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_was_typed_is_lost_and_what_is_wrong_is_said_beside_it() {
     let app = TestApp::start().await;
     let window = Window::open(&app).await.expect(&["400", "401"]);
