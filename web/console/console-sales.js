@@ -4,7 +4,7 @@
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { listTable, percent, word } from './console-table.js';
-import { timeCell } from './console-time.js';
+import { dateCell } from './console-time.js';
 import { element, setAttribute, setText } from './dom.js';
 import { clockTime, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
@@ -36,7 +36,8 @@ function inOrder(a, b) {
 // The cells of a sale that change by themselves.
 function cellsOf() {
     const link = () => element('a', { class: 'due' });
-    return { time: element('span'), left: element('span'), pace: element('span'), alerts: link(), due: link() };
+    const whole = () => element('span', { class: 'whole' });
+    return { time: whole(), left: whole(), pace: whole(), alerts: link(), due: link() };
 }
 
 export function salesView(view) {
@@ -70,8 +71,8 @@ export function salesView(view) {
                 pace,
                 alerts,
                 due,
-                timeCell(sale.starts_at),
-                timeCell(sale.ends_at),
+                dateCell(sale.starts_at),
+                dateCell(sale.ends_at),
             ];
         },
         empty: 'noSalesYet',
@@ -139,6 +140,7 @@ export function salesView(view) {
             const at = now();
             setText(ofSale(sale.id).time, until === null || at === null ? '' : `${say(key)} ${clockTime(secondsLeft(until, at))}`);
         }
+        table.hideEmpty();
     }
 
     const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new', 'data-needs': 'all' });

@@ -49,15 +49,15 @@ export function rowButton(key, label, act, id) {
 export function tableOf(columns, ...before) {
     const body = element('tbody');
     const head = element('tr', {}, ...columns.map((column) => word('th', column, { scope: 'col' })));
-    return { body, table: element('table', {}, ...before, element('thead', {}, head), body) };
+    return { body, head, table: element('table', {}, ...before, element('thead', {}, head), body) };
 }
 
 // A table that scrolls if it is too wide. `caption` is the text key of its name.
 export function wideTableOf(caption, columns) {
     const title = `table-${caption}`;
-    const { table, body } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
+    const { table, body, head } = tableOf(columns, word('caption', caption, { class: 'for-readers', id: title }));
     const wide = element('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-labelledby': title }, table);
-    return { body, wide };
+    return { body, head, wide };
 }
 
 // Numbers under titles. `update` shows one, and adds it at first.
@@ -108,10 +108,10 @@ export const listsOf = (...lists) => ({
 // - `empty`: the text key for an empty list, or a function that returns it.
 // A refresh reads the first result page only. The later rows stay as read, unless the first page no longer reaches them;
 // then all are read.
-// `read` resolves to whether the API replied.
+// `read` resolves to whether the API replied. `hideEmpty` is for a view that changes cells between two reads.
 /** @template Entry @param {Listing<Entry>} options */
 export function listTable({ caption, columns, path, row, idOf, empty, every, mayGrow = true, pageOf = (body) => body, nameOf, inOrder, groupOf }) {
-    const { body, wide } = wideTableOf(caption, columns);
+    const { body, head, wide } = wideTableOf(caption, columns);
     const emptyWord = typeof empty === 'function' ? empty : () => empty;
     const nothing = word('p', emptyWord(), { class: 'muted' });
     const trouble = element('p', { class: 'warning', role: 'status' });
@@ -119,7 +119,7 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         pages += 1;
         read();
     });
-    const node = element('div', { class: 'list' }, trouble, nothing, wide, more);
+    const node = element('div', { class: 'list cards' }, trouble, nothing, wide, more);
     const hide = () => [nothing, wide, more].forEach((part) => show(part, false));
     hide();
     let pages = 1;
@@ -229,11 +229,12 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
             // An unchanged row keeps its buttons, and with them the focus.
             if (rows.get(ids[at])?.text !== text) {
                 const shown = (cell) => (typeof cell === 'string' ? plainly(cell) : (cell ?? ''));
-                const cells = row(entry).map((cell) => element('td', {}, shown(cell)));
+                const cells = row(entry).map((cell, column) => element('td', { 'data-label': say(columns[column]) }, shown(cell)));
                 rows.set(ids[at], { text, node: element('tr', nameOf ? { id: nameOf(entry) } : {}, ...cells) });
             }
         });
         setChildren(body, withHeadings(found));
+        hideEmpty();
         if (focused !== '' && document.activeElement === document.body) {
             byId(focused)?.focus();
         }
@@ -263,6 +264,17 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         return headings.get(group);
     }
 
+    // Hides the columns that are empty in all rows.
+    function hideEmpty() {
+        const all = [...rows.values()].map((row) => row.node);
+        const shown = columns.filter((_column, at) => {
+            const isUsed = all.some((line) => line.children[at].textContent !== '');
+            [head, ...all].forEach((line) => show(line.children[at], isUsed));
+            return isUsed;
+        });
+        headings.forEach((heading) => setAttribute(heading.firstElementChild, 'colspan', String(shown.length)));
+    }
+
     document.addEventListener('visibilitychange', () => {
         if (document.visibilityState !== 'hidden' && isSignedIn()) {
             readFirst();
@@ -284,5 +296,5 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         setBusy(node, true);
         return read();
     };
-    return { node, read, again, restart };
+    return { node, read, again, restart, hideEmpty };
 }

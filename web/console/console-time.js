@@ -1,4 +1,4 @@
-// Times in tables: short where the day is today's.
+// Times in tables: short where the day is today's, or with the date in each row.
 
 import { now } from './clock.js';
 import { element } from './dom.js';
@@ -6,12 +6,15 @@ import { isToday, momentExact, timeExact } from './format.js';
 import { form } from './language.js';
 
 /** @type {Intl.DateTimeFormatOptions} */
-const OTHER_DAY = { year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' };
+const WITH_DATE = { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' };
 
-const otherDay = (time) => new Intl.DateTimeFormat(form(), OTHER_DAY).format(new Date(time));
+const withDate = (time) => new Intl.DateTimeFormat(form(), WITH_DATE).format(new Date(time));
 
-// The time in a cell: today's time of day, or a date. The title has it exactly.
-export function timeCell(time) {
-    const text = isToday(time, now() ?? Date.now()) ? timeExact(time) : otherDay(time);
-    return element('time', { datetime: String(time), title: momentExact(time) }, text);
-}
+// The title has the time exactly.
+const cellOf = (time, text) => element('time', { datetime: String(time), title: momentExact(time) }, text);
+
+// The time in a cell: today's time of day, or a date.
+export const timeCell = (time) => cellOf(time, isToday(time, now() ?? Date.now()) ? timeExact(time) : withDate(time));
+
+// The same with the date also of today, for a column whose times are of many days.
+export const dateCell = (time) => cellOf(time, withDate(time));

@@ -344,6 +344,17 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
     window.sees(&row, "70 %").await;
     window.sees(&row, "Ends in").await;
     window.sees(&format!("{row} a.due[href*=refund_due]"), "1").await;
+    // A column without a value is not there, and the times have the same form on every day.
+    window.misses("[aria-labelledby=table-sales] th:nth-child(6)").await;
+    window
+        .sees("[aria-labelledby=table-sales] th:nth-child(7)", "Refunds due")
+        .await;
+    let year = &rfc3339(Utc::now())[..4];
+    for time in ["8", "9"] {
+        window.sees(&format!("{row} td:nth-child({time})"), year).await;
+    }
+    let lines = format!("return document.querySelector(\"{row} td:nth-child(3) span\").getClientRects().length");
+    assert_eq!(window.run(&lines, &[]).await, 1);
     let texts =
         "return [...document.querySelectorAll('#view tbody tr')].map((it) => it.querySelector('th, a').textContent)";
     assert_eq!(

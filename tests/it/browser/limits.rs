@@ -1,7 +1,7 @@
 //! The limits of the gateway in the console: configured, changed and in force.
 
 use crate::support::app::{TestApp, Who, sale};
-use crate::support::window::Window;
+use crate::support::window::{TELEPHONE, Window};
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
@@ -159,6 +159,29 @@ async fn limits_of_time_are_typed_and_shown_with_their_unit() {
         .await;
     window.click("dialog .errors a[href='#stage-percent']").await;
     assert_eq!(window.focus().await, "input#stage-percent.");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_telephone_a_row_is_a_card_with_all_its_values_and_buttons() {
+    let app = TestApp::start().await;
+    app.load_sale(&sale()).await;
+    let window = Window::with(&app, TELEPHONE).await;
+    window.open_console("/console/limits").await;
+    window.sees("#tryIt-address_rate", "Try").await;
+    let label = "return document.querySelector('#limit-address_rate td:nth-child(4)').dataset.label";
+    assert_eq!(window.run(label, &[]).await, "In force");
+    let cut = "const width = document.documentElement.clientWidth;
+        return [...document.querySelectorAll('td, td *')].filter((it) => it.checkVisibility())
+            .filter((it) => it.getBoundingClientRect().right > width).map((it) => it.textContent)";
+    assert_eq!(window.run(cut, &[]).await, json!([]));
+    window.change_language("zh-CN").await;
+    window.sees("#tryIt-address_rate", "试用").await;
+    assert_eq!(window.run(label, &[]).await, "生效值");
+    window.change_language("en").await;
+    window.goto("/console").await;
+    window.sees("#view tbody", "100 %").await;
+    assert_eq!(window.run(cut, &[]).await, json!([]));
     window.close().await;
 }
 
