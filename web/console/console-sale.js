@@ -114,7 +114,22 @@ export function saleView(view, id) {
     );
     const buttons = new Map();
     const rare = element('div', { class: 'actions' });
-    const further = element('details', { class: 'further', id: 'further', 'data-needs': 'run' }, word('summary', 'furtherActions', { class: 'button' }), rare);
+    const furtherTitle = word('summary', 'furtherActions', { class: 'button' });
+    const further = element('details', { class: 'further', id: 'further', 'data-needs': 'run' }, furtherTitle, rare);
+    // The menu closes with each action, before a dialog opens. Its hidden button passes the focus on.
+    actions.addEventListener(
+        'click',
+        ({ target }) => {
+            if (!(target instanceof Node) || furtherTitle.contains(target)) {
+                return;
+            }
+            if (rare.contains(target)) {
+                furtherTitle.focus();
+            }
+            further.open = false;
+        },
+        true,
+    );
 
     /** @type {AdminSale | null} */
     let sale = null;

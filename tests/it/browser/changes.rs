@@ -65,6 +65,21 @@ async fn an_operator_sets_the_message_to_the_shoppers_of_a_sale() {
     window
         .sees("dialog h2", "Set the message to the shoppers of “A sale”?")
         .await;
+    // The menu is closed, and its title gets the focus after the dialog.
+    window.misses("#do-message").await;
+    window.press(Key::Escape).await;
+    window.misses("dialog").await;
+    assert_eq!(window.focus().await, "summary#.button");
+    window.press(Key::Enter).await;
+    window.sees("#do-message", "Message").await;
+    let [bar, menu] = ["#actions .big", "#further .actions"]
+        .map(|part| format!("return document.querySelector('{part}').getBoundingClientRect().toJSON()"));
+    let (pause, menu) = (window.run(&bar, &[]).await, window.run(&menu, &[]).await);
+    assert!(
+        menu["top"].as_f64() >= pause["bottom"].as_f64(),
+        "{menu} covers {pause}"
+    );
+    window.click("#do-message").await;
     window.fill("#message-en", "More at 18:00.").await;
     // What is wrong is said beside its field, also if only the server finds it.
     for (wrong, said) in [
@@ -88,6 +103,7 @@ async fn an_operator_sets_the_message_to_the_shoppers_of_a_sale() {
     assert_eq!(message().await, json!({"en": "More at 18:00.", "zh": "18:00 补货。"}));
 
     // The dialog begins with the present message, and two empty texts remove it.
+    window.click("#further summary").await;
     window.click("#do-message").await;
     window.sees("#sure-text", "Now: More at 18:00.").await;
     window.holds("message-en", "More at 18:00.").await;
@@ -174,6 +190,7 @@ async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again
     window.sees(".facts", "Description Warm things.").await;
     assert_eq!(texts().await, [json!("Warm things."), json!("/winter.jpg")]);
 
+    window.click("#further summary").await;
     window.click("#do-amend").await;
     window.holds("amend-description", "Warm things.").await;
     window.types("amend-description", "").await;

@@ -243,6 +243,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESULT, "The sale is closed").await;
     window.sees(STATE, "Closed").await;
     window.sees(VERDICT, "Over: nobody can buy any more").await;
+    window.click("#further summary").await;
     window.misses("#do-close").await;
     // Also a sale that is over may have lost its Redis.
     window.sees("#do-rebuild", "Rebuild").await;

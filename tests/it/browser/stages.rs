@@ -107,6 +107,7 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
+    window.sees("#do-try", "Try a guard").await;
     window.misses("#do-end-trials").await;
     window.click("#do-try").await;
     window.sees("dialog", "Try a guard of “A sale”?").await;
@@ -125,6 +126,7 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     let token = json!({"value": true, "percent": 10, "shadow": true});
     assert_eq!(staged().await, json!({"purchase_token": token}));
 
+    window.click("#further summary").await;
     window.click("#do-try").await;
     window.sees("dialog", "Try a guard of “A sale”?").await;
     window.types("try-guard", "holds").await;
@@ -140,8 +142,10 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
         .sees(NEWEST_ACTION, "Guards: unpaid orders: 2, for 50 %, enforced")
         .await;
 
+    window.click("#further summary").await;
     window.click("#do-end-trials").await;
     window.sees(".result", "The trials pick nobody now").await;
+    window.click("#further summary").await;
     window.misses("#do-end-trials").await;
     window.sees(".facts", "unpaid orders: 2, for 0 %").await;
     let ended = staged().await;
