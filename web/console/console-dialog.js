@@ -37,7 +37,7 @@ export function restoreFocus(id = 'main') {
     }
 }
 
-// Asks the operator to confirm; `isDanger` marks the button of an action that takes something away. With a `field`, or a
+// Asks the operator to confirm, or to fill in a `field`; `isDanger` marks the button of an action that takes something away. With a `field`, or a
 // `groupOf` fields, resolves to the typed value. The dialog holds the focus, and Escape cancels.
 // With `act`, the dialog stays open until `act(value)` succeeds. If `act` returns text, that text is the error, and the
 // operator can correct the value.
@@ -54,7 +54,7 @@ export function sure(question, text, yes, { field = null, act = null, isDanger =
     return new Promise((resolve) => {
         let value = true;
         const ok = element('button', { class: isDanger ? 'strong danger' : 'strong', type: 'button' }, yes);
-        const no = element('button', { type: 'button' }, say('no'));
+        const no = element('button', { type: 'button' }, say(field ? 'cancelForm' : 'no'));
         const errors = field && errorSummary(field.node);
         const dialog = element(
             'dialog',

@@ -182,7 +182,8 @@ export function limitsView(view) {
         const value = last.effective[name];
         const [min, max] = SETTINGS[name](last.effective);
         const fields = stageFields({ label: 'stageValue', kind: 'whole', min, max }, mayShadow(name));
-        const texts = stageTexts(last.staged[name], value);
+        // A limit that is off has no value to begin with.
+        const texts = stageTexts(last.staged[name], value === 0 ? '' : value);
         const subjectOf = (member) => `${name} ${member}`;
         for (const [member, field] of Object.entries(fields)) {
             typed.follow(subjectOf(member), field, texts[member]);

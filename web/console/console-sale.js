@@ -623,7 +623,7 @@ function restockPart(id, path, freeOf, done) {
         const body = { sku: sku.value, quantity: units };
         const text = JSON.stringify(body);
         const about = once.isOpen(text) ? 'about_again' : units > 0 ? 'about_add' : 'about_take';
-        if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(about), say('do_restock')))) {
+        if (!(await sure(say(units > 0 ? 'sure_add' : 'sure_take', words), say(about), say(units > 0 ? 'do_restock' : 'doTakeUnits')))) {
             return;
         }
         result.busy();

@@ -2,7 +2,7 @@
 
 use crate::support::app::{Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::{Window, shared_development};
+use crate::support::window::{Appearance, Window, shared_development};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -62,9 +62,7 @@ async fn an_operator_sets_the_message_to_the_shoppers_of_a_sale() {
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
     window.click("#do-message").await;
-    window
-        .sees("dialog h2", "Set the message to the shoppers of “A sale”?")
-        .await;
+    window.sees("dialog h2", "Message to the shoppers of “A sale”").await;
     // The menu is closed, and its title gets the focus after the dialog.
     window.misses("#do-message").await;
     window.press(Key::Escape).await;
@@ -128,8 +126,22 @@ async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_ear
     window.sees("#do-pause", "Pause").await;
     window.click("#further summary").await;
     window.click("#do-amend").await;
+    window.sees("dialog h2", "Amend “A sale”").await;
+    window.sees("dialog .actions", "Cancel").await;
     window.holds("amend-name", "A sale").await;
     window.holds("amend-admissions_per_second", "7").await;
+    // However low the window is, the buttons are in view.
+    let low = Appearance {
+        height: 500,
+        ..Appearance::default()
+    };
+    window.appear(low).await;
+    let cut = "const bottom = (selector) => document.querySelector(selector).getBoundingClientRect().bottom;
+        const dialog = document.querySelector('dialog');
+        return dialog.scrollHeight > dialog.clientHeight ? bottom('dialog .strong') - bottom('dialog') : 'all fits'";
+    let below = window.run(cut, &[]).await;
+    assert!(below.as_f64().is_some_and(|it| it < 0.0), "{below}");
+    window.appear(Appearance::default()).await;
     // It has started.
     window.misses("#amend-starts_at").await;
     window.click("dialog .strong").await;

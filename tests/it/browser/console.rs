@@ -224,7 +224,10 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     assert!(window.is_in_view(RESTOCKED).await);
     window.sees(".unit .numbers", "30 available").await;
     window.fill("#restock-quantity", "-31").await;
-    window.does(RESTOCK).await;
+    window.click(RESTOCK).await;
+    window.sees("dialog .strong", "Take back").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
     window.sees(RESTOCK_WRONG, "Only 30 units are free.").await;
     window.misses(RESTOCKED).await;
     assert!(window.is_in_view(RESTOCK_WRONG).await);

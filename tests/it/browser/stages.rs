@@ -83,6 +83,8 @@ async fn an_operator_tries_a_limit_on_a_part_of_the_shoppers_and_then_on_nobody(
     window.click("#tryIt-browsing_alert_above").await;
     window.sees("dialog .strong", "Try").await;
     window.misses("#stage-effect").await;
+    // It is off, so there is no value to begin with.
+    window.holds("stage-value", "").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     window.goto("/console/audit-log").await;
@@ -110,9 +112,12 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.sees("#do-try", "Try a guard").await;
     window.misses("#do-end-trials").await;
     window.click("#do-try").await;
-    window.sees("dialog", "Try a guard of “A sale”?").await;
+    window.sees("dialog", "Try a guard of “A sale”").await;
     // A challenge needs a purchase token for all.
     window.misses("#try-guard option[value=challenge]").await;
+    let gap = "const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+        return box('dialog .strong').top - box('#try-guard').bottom";
+    assert!(window.run(gap, &[]).await.as_f64() > Some(8.0));
     window.types("try-guard", "purchase_token").await;
     window.click("dialog .strong").await;
     window.sees("dialog", "The part gets: yes. The others keep: no.").await;
@@ -128,7 +133,7 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
 
     window.click("#further summary").await;
     window.click("#do-try").await;
-    window.sees("dialog", "Try a guard of “A sale”?").await;
+    window.sees("dialog", "Try a guard of “A sale”").await;
     window.types("try-guard", "holds").await;
     window.click("dialog .strong").await;
     window.holds("stage-value", "0").await;
