@@ -237,8 +237,8 @@ export function accountsView(view) {
     view.append(
         word('h1', 'accounts'),
         result.node,
-        element('section', {}, word('h2', 'alerts'), alerts.node),
-        element('section', {}, word('h2', 'bans'), one.node, bans.node),
+        element('section', { class: 'list' }, word('h2', 'alerts'), alerts.node),
+        element('section', { class: 'list' }, word('h2', 'bans'), one.node, bans.node),
         form,
     );
     const lists = listsOf(alerts, bans);

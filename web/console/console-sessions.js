@@ -44,6 +44,6 @@ export function sessionsPart() {
         every: EVERY_MS,
         mayGrow: false,
     });
-    const node = element('section', {}, word('h2', 'sessions'), result.node, table.node);
+    const node = element('section', { class: 'list' }, word('h2', 'sessions'), result.node, table.node);
     return { node, table };
 }

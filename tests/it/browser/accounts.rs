@@ -297,6 +297,9 @@ async fn an_operator_finds_one_account_among_many_and_only_the_first_page_loads_
     let behind = "return window.asked.filter((it) => it.includes('starting_after')).length <= 2";
     assert_eq!(window.run(behind, &[]).await, true);
 
+    let gap = "const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+        return box('#look-up-form button').left - box('#look-up').right";
+    assert!(window.run(gap, &[]).await.as_f64() > Some(0.0));
     window.types("look-up", "bot-101").await;
     window.click("#look-up-form button").await;
     has_rows("the one is shown", 1).await;

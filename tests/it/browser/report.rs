@@ -118,6 +118,10 @@ async fn the_course_of_a_sale_is_saved_as_a_table() {
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}/report")).await;
     window.sees(ANSWERS, "75 %").await;
+    // The highest value is written above a plot, not over a peak.
+    let covered = "const box = (it, part) => it.querySelector(part).getBoundingClientRect();
+        return [...document.querySelectorAll('.frame')].filter((it) => box(it, '.axis').bottom > box(it, 'svg').top).length";
+    assert_eq!(window.run(covered, &[]).await, 0);
     let table = window.saves("#download", &format!("sale-{id}.csv")).await;
     assert!(
         table.starts_with("at,seconds,reserved,sold_out,p50_ms,p95_ms,p99_ms\r\n"),
