@@ -87,6 +87,9 @@ const cards = new Map();
 const groups = new Map();
 /** @type {Map<string, ReturnType<typeof orderRow>>} */
 const rows = new Map();
+// The time of the last drawing. All that a drawing shows is of one moment, so that no two timers differ.
+/** @type {number | null} */
+let drawnAt = null;
 // The milestone that each unpaid order has passed.
 /** @type {Map<string, number>} */
 const passed = new Map();
@@ -98,9 +101,10 @@ const isBusy = () => phase !== null && (!phase.isEnd || phase.kind === 'unknown'
 const isBanned = () => phase?.kind === 'refused' && phase.code === 'banned';
 
 function render() {
+    drawnAt = now();
     showConnection();
     showSignIn();
-    const state = sale && stateAt(sale, now());
+    const state = sale && stateAt(sale, drawnAt);
     // Until a reading, the page shows what the server has written into it.
     if (sale || isMissing) {
         setTitle(titleOf());
@@ -123,7 +127,7 @@ function renderItem(present, item, isVariant) {
     const card = cards.get(item.sku) ?? itemCard(item, act, isVariant);
     cards.set(item.sku, card);
     const own = phase?.sku === item.sku ? phase : null;
-    const text = card.update(now(), present, item, own, isBusy() || isBanned(), unitsOf(item.sku), unpaidOf(item.sku));
+    const text = card.update(drawnAt, present, item, own, isBusy() || isBanned(), unitsOf(item.sku), unpaidOf(item.sku));
     if (own && text !== said) {
         said = text;
         announce(text);
@@ -153,7 +157,7 @@ function unitsOf(sku) {
 }
 
 /** @param {Order} order */
-const isInTime = (order) => secondsLeft(Date.parse(order.expires_at), now() ?? 0) > 0;
+const isInTime = (order) => secondsLeft(Date.parse(order.expires_at), drawnAt ?? 0) > 0;
 
 // The unpaid orders; the one whose time ends first comes first.
 function reserved() {
@@ -189,7 +193,7 @@ function titleNews() {
         return say('titleTrying');
     }
     const unpaid = firstUnpaid();
-    const left = unpaid && now() !== null ? secondsLeft(Date.parse(unpaid.expires_at), now()) : 0;
+    const left = unpaid && drawnAt !== null ? secondsLeft(Date.parse(unpaid.expires_at), drawnAt) : 0;
     if (left > 0) {
         return say('titlePay', { time: about(left) });
     }
@@ -214,18 +218,18 @@ function renderHead(state) {
     setAttribute(byId('state'), 'class', `pill is-${state}`);
     const { word, until } = timeOf(sale, state);
     setText(byId('until'), say(word));
-    show(byId('countdown'), until !== null && now() !== null);
-    if (until !== null && now() !== null) {
-        renderCountdown(secondsLeft(until, now()));
+    show(byId('countdown'), until !== null && drawnAt !== null);
+    if (until !== null && drawnAt !== null) {
+        renderCountdown(secondsLeft(until, drawnAt));
     }
     // A sale may have been closed before its time.
-    setText(byId('when'), state === 'closed' ? moment(sale.starts_at) : span(sale.starts_at, sale.ends_at, now()));
+    setText(byId('when'), state === 'closed' ? moment(sale.starts_at) : span(sale.starts_at, sale.ends_at, drawnAt));
     setText(byId('calendar'), say('addToCalendar'));
     show(byId('calendar'), state === 'scheduled' && !isMissing);
     showPicture(byId('picture'), sale.image_url);
     showDescription(byId('description'), sale.description);
     const isEarly = state === 'scheduled' && !shopper();
-    setText(byId('sign-in-early'), isEarly ? say('signInEarly', { time: momentNear(sale.starts_at, now()) }) : '');
+    setText(byId('sign-in-early'), isEarly ? say('signInEarly', { time: momentNear(sale.starts_at, drawnAt) }) : '');
     show(byId('sign-in-early'), isEarly);
 }
 
@@ -274,7 +278,7 @@ function renderOrders() {
     const shown = sorted.map((order) => {
         const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
         rows.set(order.id, row);
-        const change = row.update(now(), order, nameOf(order));
+        const change = row.update(drawnAt, order, nameOf(order));
         if (change) {
             announce(change);
         }
@@ -288,10 +292,10 @@ function renderOrders() {
 // The time that is left when the page sees the order first is no news.
 /** @param {Order} order */
 function announceTime(order) {
-    if (now() === null) {
+    if (drawnAt === null) {
         return;
     }
-    const left = secondsLeft(Date.parse(order.expires_at), now());
+    const left = secondsLeft(Date.parse(order.expires_at), drawnAt);
     const minutes = MILESTONES.find((milestone) => left <= milestone * 60) ?? Infinity;
     const before = passed.get(order.id) ?? minutes;
     passed.set(order.id, minutes);
@@ -321,7 +325,7 @@ function renderToPay() {
         return;
     }
     setText(byId('to-pay-what'), say('toPay', { item: nameOf(unpaid) }));
-    setText(byId('to-pay-timer'), now() === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), now())));
+    setText(byId('to-pay-timer'), drawnAt === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), drawnAt)));
     const link = payLink(unpaid.id);
     const amount = money(unpaid.amount_minor, unpaid.currency);
     setText(byId('to-pay-link'), link === null ? say('payHow') : say('payAmount', { amount }));
