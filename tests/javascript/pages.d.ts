@@ -126,6 +126,7 @@ interface Attempt extends Wish {
     purchaseToken?: PurchaseToken | null;
     solved?: Solution | null;
     wasWrong?: boolean;
+    isLate?: boolean;
     isUnseen?: boolean;
 }
 
@@ -173,6 +174,8 @@ interface Phase extends Omit<End, 'kind'> {
     isEnd?: boolean;
     at?: number;
     isSoldOut?: boolean;
+    isAgain?: boolean;
+    turnUntil?: number;
     position?: number;
     first?: number;
     wait?: number;
@@ -199,7 +202,7 @@ interface World {
     hasSlept(): boolean;
     show(phase: Phase): void;
     pause(ms: number): Promise<boolean>;
-    letters(image: string, how: { wasWrong: boolean; mayNotSee: boolean }): Promise<Letters | null>;
+    letters(image: string, how: { why: string; mayNotSee: boolean; turnUntil?: number }): Promise<Letters | null>;
 }
 
 // A view of the console. `read` reads its data after a sign-in, `again` after a change of language.

@@ -14,6 +14,8 @@ const WAIT_MAX_SECONDS = 90;
 // The waiting room gets more retries: nothing is bought yet, and the shopper keeps the place.
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
+// With less time left, a shopper may not solve a challenge before the turn ends.
+const TURN_LEAST_MS = 20_000;
 
 // How often an attempt that waits for a free unit looks whether there is one, and the pause after it came too late.
 const TRY_SECONDS = 1;
@@ -192,9 +194,12 @@ function refusal(answer, attempt, world) {
         return taken(TOO_LATE_SECONDS);
     }
     if (GUARD_CODES.includes(answer.code)) {
-        attempt.purchaseToken = null;
         if (answer.code === 'admission_required') {
+            // The token is good for the next turn, too.
             keepRoom(world.id, world.user, { ...loadRoom(world.id, world.user), admission: null });
+        } else {
+            attempt.isLate = Boolean(attempt.purchaseToken);
+            attempt.purchaseToken = null;
         }
         return { kind: 'again', why: 'guards', code: answer.code };
     }
@@ -203,6 +208,19 @@ function refusal(answer, attempt, world) {
         return { kind: 'again', why: 'slow', code: 'early', seconds: 1 };
     }
     return refused(answer);
+}
+
+// The attempt's purchase token, unless it has expired.
+/** @type {(attempt: Attempt, world: World) => PurchaseToken | null} */
+function goodToken({ purchaseToken: kept }, world) {
+    return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
+}
+
+// Whether the shopper or the browser must solve a challenge before the purchase.
+/** @type {(attempt: Attempt, world: World) => boolean} */
+function mustSolve(attempt, world) {
+    const { purchase_token: needsToken, challenge } = world.sale().guards;
+    return needsToken && challenge !== 'none' && !attempt.solved && goodToken(attempt, world) === null;
 }
 
 // Waits for admission from the waiting room. Returns `{ admission }`, or what ended the wait.
@@ -216,7 +234,8 @@ async function admission(attempt, world, counted) {
         if (end) {
             return end;
         }
-        if (room.admission && Date.parse(room.until ?? '') > world.now()) {
+        const least = mustSolve(attempt, world) ? TURN_LEAST_MS : 0;
+        if (room.admission && Date.parse(room.until ?? '') > world.now() + least) {
             return { admission: room.admission };
         }
         const answer = await ask('POST', `/v1/sales/${world.id}/waiting-room`, {
@@ -241,7 +260,9 @@ async function admission(attempt, world, counted) {
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
             seconds = standing.ask_again_seconds ?? 2;
-            world.show({ kind: 'queued', isSoldOut: state === 'sold_out', position, first, wait, heardAt: world.now() });
+            const isAgain = goodToken(attempt, world) !== null;
+            const isSoldOut = state === 'sold_out';
+            world.show({ kind: 'queued', isSoldOut, isAgain, position, first, wait, heardAt: world.now() });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
             // The shopper keeps the place.
             misses += 1;
@@ -261,9 +282,13 @@ async function admission(attempt, world, counted) {
 // Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
 /** @type {(attempt: Attempt, world: World, kind: ChallengeKind) => Promise<PurchaseToken | Step>} */
 async function purchaseToken(attempt, world, kind) {
-    const kept = attempt.purchaseToken;
-    if (kept && Date.parse(kept.expires_at) > world.now()) {
+    const kept = goodToken(attempt, world);
+    if (kept) {
         return kept;
+    }
+    if (attempt.purchaseToken) {
+        attempt.purchaseToken = null;
+        attempt.isLate = true;
     }
     let challenge;
     if (kind !== 'none') {
@@ -281,6 +306,8 @@ async function purchaseToken(attempt, world, kind) {
     if (answer.isOk) {
         attempt.purchaseToken = answer.body;
         attempt.solved = null;
+        attempt.wasWrong = false;
+        attempt.isLate = false;
         world.keep();
         return answer.body;
     }
@@ -309,9 +336,11 @@ async function solution(attempt, world) {
     }
     /** @type {Challenge} */
     const challenge = posed.body;
+    const turnUntil = world.sale().guards.waiting_room ? Date.parse(loadRoom(world.id, world.user).until ?? '') : undefined;
     let answer;
     if (challenge.kind === 'captcha') {
-        const read = await world.letters(challenge.image, { wasWrong: Boolean(attempt.wasWrong), mayNotSee });
+        const why = attempt.wasWrong ? 'lettersWrong' : attempt.isLate ? 'lettersLate' : 'lettersWhy';
+        const read = await world.letters(challenge.image, { why, mayNotSee, turnUntil });
         if (read === null) {
             return { kind: 'stopped' };
         }
@@ -319,11 +348,12 @@ async function solution(attempt, world) {
         if (answer === '') {
             // The shopper wants another picture, or none.
             attempt.wasWrong = false;
+            attempt.isLate = false;
             attempt.isUnseen = Boolean(read.isUnseen);
             return { kind: 'again', why: 'guards', code: 'challenge_required' };
         }
     } else {
-        world.show({ kind: 'proving' });
+        world.show({ kind: 'proving', turnUntil });
         answer = await solve(challenge.altcha, world.signal);
         if (answer === null) {
             attempt.isUnseen = false;

@@ -3,13 +3,13 @@
 import { element, show } from './dom.js';
 import { worded } from './language.js';
 
-// Shows the picture in `place`. Resolves to one of these:
+// Shows the picture in `place`, and `why` it is shown. Resolves to one of these:
 // - `{ letters }`: the text that the shopper typed;
 // - no letters: the shopper wants another picture;
 // - no letters and `isUnseen`: the shopper wants the other way (`mayNotSee`);
 // - null: the attempt was stopped.
-/** @type {(place: HTMLElement, image: string, how: { wasWrong: boolean, mayNotSee: boolean }, signal: AbortSignal) => Promise<Letters | null>} */
-export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
+/** @type {(place: HTMLElement, image: string, how: { why: string, mayNotSee: boolean }, signal: AbortSignal) => Promise<Letters | null>} */
+export function readLetters(place, image, { why, mayNotSee }, signal) {
     return new Promise((resolve) => {
         const input = element('input', {
             id: 'letters',
@@ -23,10 +23,7 @@ export function readLetters(place, image, { wasWrong, mayNotSee }, signal) {
         // Only an inline PNG: no other source may load.
         picture.src = image.startsWith('data:image/png;base64,') ? image : '';
         const words = {
-            hint: worded(
-                element('p', wasWrong ? { class: 'warning', role: 'alert' } : {}),
-                wasWrong ? 'lettersWrong' : 'lettersWhy',
-            ),
+            hint: worded(element('p', why === 'lettersWhy' ? {} : { class: 'warning', role: 'alert' }), why),
             label: worded(element('label', { for: 'letters' }), 'letters'),
             send: worded(element('button', { class: 'strong', type: 'submit' }), 'lettersSend'),
             other: worded(element('button', { class: 'quiet', type: 'button' }), 'lettersOther'),

@@ -60,7 +60,7 @@ function words(phase) {
         case 'letters':
             return say('lettersNote');
         case 'queued':
-            return say(phase.isSoldOut ? 'queuedSoldOut' : 'queuedNote');
+            return say(phase.isSoldOut ? 'queuedSoldOut' : phase.isAgain ? 'queuedAgain' : 'queuedNote');
         case 'trying':
             return say('tryingNote');
         case 'unknown':
@@ -99,6 +99,16 @@ function refusedWords({ code, state }) {
 // A replayed order is described in its current state.
 function decidedWords(state) {
     return say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
+}
+
+// The time that is left of the shopper's turn, for a challenge in a sale with a waiting room.
+/** @type {(phase: Phase | null, now: number | null) => string} */
+function turnWords(phase, now) {
+    if (!phase?.turnUntil || now === null) {
+        return '';
+    }
+    const left = secondsLeft(phase.turnUntil, now);
+    return left > 0 ? say('turnLeft', { time: clockTime(left) }) : say('turnOver');
 }
 
 const TONES = { refused: 'is-bad', unsolvable: 'is-bad', letters: 'is-due', begun: 'is-due' };
@@ -288,8 +298,8 @@ export function itemCard(item, act, isVariant) {
         if (isQueued) {
             room.update(now, phase, sale.state === 'scheduled');
         }
-        setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : '');
-        show(timer, wait > 0);
+        setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : turnWords(phase, now));
+        show(timer, timer.textContent !== '');
         const isBegun = phase?.kind === 'begun';
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));

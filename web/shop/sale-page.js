@@ -517,7 +517,7 @@ async function run(attempt, who) {
         },
         pause: (ms) => pause(ms, stopping.signal),
         async letters(image, how) {
-            world.show({ kind: 'letters' });
+            world.show({ kind: 'letters', turnUntil: how.turnUntil });
             const { place } = /** @type {ReturnType<typeof itemCard>} */ (cards.get(attempt.sku));
             const read = await readLetters(place, image, how, stopping.signal);
             // The shopper has just pressed a button and is waiting. The time spent on the picture is no sleep.

@@ -231,7 +231,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.change_language("en").await;
     window.sees(".captcha label", "Letters in the picture").await;
     window.click(".captcha button.strong").await;
-    window.sees(".captcha .warning", "not right").await;
+    window.sees(".captcha .warning", "not right, or came too late").await;
     let second = posed(&window).await;
     assert_ne!(first["id"], second["id"]);
     set_captcha_text(&id, &user, &second, "AB3XY").await;
@@ -240,6 +240,63 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sees(NOTE, "Reserved for you").await;
     window.misses(".captcha").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+/// A sale with a waiting room and a captcha, and a shopper on its page. Challenges are counted by account, in a Redis that
+/// tests share.
+async fn with_room_and_captcha(app: &Shared) -> (String, String, Window) {
+    let guards = json!({"waiting_room": true, "purchase_token": true, "challenge": "captcha"});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let user = uuid::Uuid::new_v4().to_string();
+    let window = Window::of_shopper(app, &id, &user).await;
+    (id, user, window)
+}
+
+async fn answers_the_captcha(window: &Window, sale: &str, user: &str) {
+    window.sees(".captcha p", "Type what the picture shows").await;
+    window.sees("#items .outcome .timer", "Your turn: ").await;
+    set_captcha_text(sale, user, &posed(window).await, "AB3XY").await;
+    window.fill("#letters", "ab3xy").await;
+    window.click(".captcha button.strong").await;
+    window.sees(NOTE, "Reserved for you").await;
+}
+
+/// Answers the first purchase that the shopper's turn is over, and counts the challenges.
+const TURN_OVER: &str = "const real = window.fetch;
+    window.posed = 0;
+    window.fetch = (path, options) => {
+        window.posed += Number(path.endsWith('/challenges'));
+        if (window.isOver || options.method !== 'POST' || !path.endsWith('/orders')) { return real(path, options); }
+        window.isOver = true;
+        const refusal = { status: 403, code: 'admission_required', key_has_order: false };
+        return Promise.resolve(new Response(JSON.stringify(refusal), { status: 403 }));
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_answer_still_counts_after_the_turn_has_ended() {
+    let app = shared_development().await;
+    let (id, user, window) = with_room_and_captcha(&app).await;
+    window.run(TURN_OVER, &[]).await;
+    window.click(BUY).await;
+    answers_the_captcha(&window, &id, &user).await;
+    let seen = window.run("return [window.isOver, window.posed]", &[]).await;
+    assert_eq!(seen, json!([true, 1]), "no second picture");
+    assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+/// Keeps an admission that ends in five seconds, and that the server does not know.
+const TURN_ENDS: &str = "const until = new Date(Date.now() + 5000).toISOString();
+    localStorage.setItem(`flashsale.room.${arguments[0]}.${arguments[1]}`, JSON.stringify({ admission: 'old', until }))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_picture_is_shown_to_a_shopper_whose_turn_is_nearly_over() {
+    let app = shared_development().await;
+    let (id, user, window) = with_room_and_captcha(&app).await;
+    window.run(TURN_ENDS, &[&id, &user]).await;
+    window.click(BUY).await;
+    answers_the_captcha(&window, &id, &user).await;
     window.close().await;
 }
 
