@@ -169,6 +169,10 @@ pub struct PublicGuards {
     challenge: ChallengeKind,
     /// Whether a shopper may solve a proof of work in place of the captcha.
     captcha_proof: bool,
+    /// How many unpaid orders an account may have in this sale. Absent without such a limit, and if a stage gives some
+    /// shoppers another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holds_max: Option<u32>,
 }
 
 impl From<&SaleGuards> for PublicGuards {
@@ -178,6 +182,7 @@ impl From<&SaleGuards> for PublicGuards {
             purchase_token: guards.purchase_token,
             challenge: guards.challenge,
             captcha_proof: guards.take_proof_for_captcha(),
+            holds_max: Some(guards.holds_max).filter(|most| *most > 0),
         }
     }
 }
@@ -223,6 +228,8 @@ impl PublicSale {
     pub fn of(glance: &Glance, releases: &Releases) -> Self {
         let now = glance.now();
         let sale = &glance.sale;
+        let mut guards = PublicGuards::from(&sale.shown_guards());
+        guards.holds_max = guards.holds_max.filter(|_| sale.staged_guards.holds_max.is_none());
         let items = sale.items.iter().map(|item| {
             // Before the preload, all the stock is free.
             let free = glance.free.get(&item.sku).copied().unwrap_or(item.stock);
@@ -260,7 +267,7 @@ impl PublicSale {
             server_time: from_millis(now),
             payment_window_seconds: sale.payment_window_seconds,
             purchase_rate: sale.purchase_rate,
-            guards: PublicGuards::from(&sale.shown_guards()),
+            guards,
             message: sale.message.clone(),
             items: items.collect(),
         }

@@ -238,6 +238,7 @@ interface PublicGuards {
     purchase_token: boolean;
     challenge: ChallengeKind;
     captcha_proof: boolean;
+    holds_max?: number;
 }
 
 interface PublicItem {

@@ -1,6 +1,6 @@
 //! Accounts that hold and do not pay: how much they may hold, and how long they must wait.
 
-use crate::support::app::{TestApp, sale_with};
+use crate::support::app::{TestApp, Who, sale_with};
 use crate::support::poll::{self, PATIENCE, within};
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ fn guarded(guards: &Value) -> Value {
 async fn an_account_holds_no_more_orders_than_the_sale_allows_until_it_pays_or_cancels() {
     let app = TestApp::shared().await;
     let id = app.load_sale(&sale_with(&json!({"guards": {"holds_max": 2}}))).await;
+    let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200);
+    assert_eq!(shown.body["guards"]["holds_max"], 2);
     let first = app.buy("ada", &id, "a", 1).await.ok(201);
     let second = app.buy("ada", &id, "b", 1).await.ok(201);
     let refused = app.buy("ada", &id, "c", 1).await.no(409, "too_many_holds");
