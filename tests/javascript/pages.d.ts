@@ -159,6 +159,14 @@ type Step = Repeat | End;
 type Counted = Record<Repeat['why'], number>;
 type Solution = { id: string; answer: string };
 
+// What a shopper has of an item. `has`: units on hold or paid for. `order`: the unpaid order whose time ends first. `isFull`:
+// the account may have no more unpaid orders.
+interface Own {
+    has: number;
+    order?: Order;
+    isFull: boolean;
+}
+
 // An item in the card of its group. `hasNews`: there is an attempt at it, or an unpaid order.
 interface Variant {
     item: PublicItem;

@@ -225,10 +225,9 @@ export function itemCard(item, act, isVariant) {
     onPress(stop, () => act.stop());
 
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
-    // `has`: how many the shopper holds or has paid for. `order`: the unpaid order whose time ends first.
     // Returns the news in words, for screen readers.
-    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, has: number, order?: Order) => string} */
-    function update(now, sale, item, phase, isBusy, has, order) {
+    /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
+    function update(now, sale, item, phase, isBusy, { has, order, isFull }) {
         free = Math.max(0, most - has);
         setText(name, item.name);
         showPicture(image, isVariant ? undefined : item.image_url);
@@ -238,7 +237,7 @@ export function itemCard(item, act, isVariant) {
         setAttribute(left, 'class', `pill is-${item.availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
-        show(choice, free > 1);
+        show(choice, free > 1 && !isFull);
         limitChoice(quantity, free);
         quantity.disabled = isBusy;
         const units = wanted() ?? 0;
@@ -254,6 +253,7 @@ export function itemCard(item, act, isVariant) {
         show(left, isOffered(sale));
         setText(hold, ['open', 'paused'].includes(sale.state) ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');
+        const isSoldOut = item.availability === 'sold_out' && !mayQueue(sale);
         word = 'buy';
         if (isHere) {
             word = BUSY[phase.kind];
@@ -261,9 +261,13 @@ export function itemCard(item, act, isVariant) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
         } else if (free === 0) {
             word = 'hasAll';
-        } else if (item.availability === 'sold_out' && !mayQueue(sale)) {
+        } else if (isSoldOut && !item.on_hold) {
             // What is paid for does not come back by itself.
-            word = item.on_hold ? 'keepTrying' : 'left_sold_out';
+            word = 'left_sold_out';
+        } else if (isFull) {
+            word = 'payFirst';
+        } else if (isSoldOut) {
+            word = 'keepTrying';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
         } else if (sale.guards.waiting_room) {
@@ -303,6 +307,7 @@ export function itemCard(item, act, isVariant) {
         const isBegun = phase?.kind === 'begun';
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
         setText(again, say(isBegun ? 'goOn' : 'askAgain'));
+        setPressable(again, !(isBegun && isFull));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : (STOP_BUTTONS[phase?.kind ?? ''] ?? 'stop')));
         show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'trying', 'slow', 'letters', 'proving'].includes(phase?.kind ?? '')));

@@ -127,7 +127,7 @@ function renderItem(present, item, isVariant) {
     const card = cards.get(item.sku) ?? itemCard(item, act, isVariant);
     cards.set(item.sku, card);
     const own = phase?.sku === item.sku ? phase : null;
-    const text = card.update(drawnAt, present, item, own, isBusy() || isBanned(), unitsOf(item.sku), unpaidOf(item.sku));
+    const text = card.update(drawnAt, present, item, own, isBusy() || isBanned(), ownOf(item.sku));
     if (own && text !== said) {
         said = text;
         announce(text);
@@ -150,10 +150,15 @@ function renderGroup(present, items) {
     return group.card;
 }
 
-// How many units of an item the shopper holds or has paid for.
-function unitsOf(sku) {
-    const own = orders.filter((order) => order.sku === sku && ['reserved', 'paid'].includes(order.state));
-    return own.reduce((units, order) => units + order.quantity, 0);
+// What the shopper has of an item.
+/** @type {(sku: string) => Own} */
+function ownOf(sku) {
+    const counted = orders.filter((order) => order.sku === sku && ['reserved', 'paid'].includes(order.state));
+    return {
+        has: counted.reduce((units, order) => units + order.quantity, 0),
+        order: unpaidOf(sku),
+        isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
+    };
 }
 
 /** @param {Order} order */

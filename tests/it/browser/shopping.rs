@@ -213,6 +213,24 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_with_too_many_unpaid_orders_is_asked_to_pay_first_and_for_nothing_else() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale_with(&json!({"guards": {"holds_max": 1}}))).await;
+    let held = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.sees(BUY, "Pay for or cancel your order first").await;
+    window.misses("#item-phone-quantity").await;
+    let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
+    assert_eq!(window.run(is_off, &[]).await, json!("true"));
+    app.cancel("ada", &held).await.ok(200);
+    window.finds(BUY, "Buy").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    window.sees(BUY, "Pay for or cancel your order first").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
