@@ -174,13 +174,14 @@ interface Variant {
     hasNews: boolean;
 }
 
-// The phase of an attempt that the shopper sees.
+// The phase of an attempt that the shopper sees. `unpaid`: the most unpaid orders that the page has seen since its end.
 interface Phase extends Omit<End, 'kind'> {
     kind: End['kind'] | 'sending' | 'checking' | 'proving' | 'letters' | 'queued' | 'trying' | 'elsewhere';
     sku?: string;
     quantity?: number;
     isEnd?: boolean;
     at?: number;
+    unpaid?: number;
     isSoldOut?: boolean;
     isAgain?: boolean;
     turnUntil?: number;

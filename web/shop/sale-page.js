@@ -47,6 +47,8 @@ const ORDERS_LATER_MS = 60_000;
 const KEEP_MS = 2000;
 // News of an attempt stays at least this long. A reply within this time may be older than the news.
 const NEWS_MS = 2000;
+// The refusals that end with an unpaid order.
+const OF_UNPAID = ['too_many_holds', 'purchase_limit_reached'];
 // How many minutes before the end of the time to pay screen readers say so.
 const MILESTONES = [1, 2, 5];
 
@@ -384,7 +386,12 @@ async function refreshOrders() {
 // Removes the news of an attempt when it is no longer true.
 function forgetOldNews() {
     const news = phase;
-    if (!news?.isEnd || performance.now() - (news.at ?? -Infinity) < NEWS_MS) {
+    if (!news?.isEnd) {
+        return;
+    }
+    const unpaid = reserved().length;
+    news.unpaid = Math.max(news.unpaid ?? 0, unpaid);
+    if (performance.now() - (news.at ?? -Infinity) < NEWS_MS) {
         return;
     }
     const order = orders.find((one) => one.id === news.order?.id);
@@ -393,7 +400,8 @@ function forgetOldNews() {
     const isBack = news.code === 'sold_out' && news.quantity === 1 && item && item.availability !== 'sold_out';
     const goesOn = news.code === 'sale_not_open' && sale?.state === 'open';
     const isWaitedOut = news.kind === 'slow' && (news.until ?? 0) <= (now() ?? 0);
-    if (isDecided || isBack || goesOn || isWaitedOut) {
+    const isFreed = OF_UNPAID.includes(news.code ?? '') && unpaid < news.unpaid;
+    if (isDecided || isBack || goesOn || isWaitedOut || isFreed) {
         phase = null;
     }
 }

@@ -230,6 +230,30 @@ async fn a_shopper_with_too_many_unpaid_orders_is_asked_to_pay_first_and_for_not
     window.close().await;
 }
 
+/// Refuses every purchase because of too many unpaid orders.
+const TOO_MANY_HOLDS: &str = "const real = window.fetch;
+    window.fetch = (path, options) => {
+        if (options.method !== 'POST' || !path.endsWith('/orders')) { return real(path, options); }
+        const refusal = { status: 409, code: 'too_many_holds', key_has_order: false };
+        return Promise.resolve(new Response(JSON.stringify(refusal), { status: 409 }));
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_because_of_unpaid_orders_goes_away_with_the_order() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let held = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.sees(ORDER, "Reserved").await;
+    window.run(TOO_MANY_HOLDS, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You have too many unpaid orders").await;
+    app.cancel("ada", &held).await.ok(200);
+    window.misses(NOTE).await;
+    window.sees(ORDER, "Cancelled").await;
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     let app = shared_development().await;
