@@ -47,6 +47,13 @@ const BUSY = {
     elsewhere: 'elsewhereButton',
 };
 
+// What asks something of the shopper, or takes long, has the card's box for itself.
+const ALONE = ['letters', 'proving', 'queued', 'trying'];
+
+// Whether the card shows an unpaid order beside this phase of an attempt.
+/** @param {Phase | null} phase */
+export const showsOrder = (phase) => !ALONE.includes(phase?.kind ?? '');
+
 // The text for a phase of the attempt.
 /** @param {Phase | null | undefined} phase */
 function words(phase) {
@@ -227,7 +234,8 @@ export function itemCard(item, act, isVariant) {
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
-    function update(now, sale, item, phase, isBusy, { has, order, isFull }) {
+    function update(now, sale, item, phase, isBusy, { has, order: unpaidOrder, isFull }) {
+        const order = showsOrder(phase) ? unpaidOrder : undefined;
         free = Math.max(0, most - has);
         setText(name, item.name);
         showPicture(image, isVariant ? undefined : item.image_url);
@@ -276,7 +284,7 @@ export function itemCard(item, act, isVariant) {
         setText(buy, say(word, { n: has, limit: most }));
         setPressable(buy, !isBusy && PRESSABLE.includes(word));
         // Paying comes before buying more.
-        setAttribute(buy, 'class', order ? 'buy' : 'strong buy');
+        setAttribute(buy, 'class', unpaidOrder ? 'buy' : 'strong buy');
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
 
         const focused = [again, stop].find((button) => button === document.activeElement);

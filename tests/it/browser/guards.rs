@@ -301,6 +301,23 @@ async fn no_picture_is_shown_to_a_shopper_whose_turn_is_nearly_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_captcha_has_the_items_box_for_itself_and_the_payment_stays_among_the_orders() {
+    let app = shared_development().await;
+    let (id, user, window) = with_room_and_captcha(&app).await;
+    window.click(BUY).await;
+    answers_the_captcha(&window, &id, &user).await;
+    window.sees("#items .payment .timer", "14:").await;
+    window.click(BUY).await;
+    window.sees(".captcha p", "Type what the picture shows").await;
+    window.misses("#items .payment").await;
+    window.sees("#orders .payment .timer", "14:").await;
+    window.click("#items .outcome > .actions button.quiet").await;
+    window.misses(".captcha").await;
+    window.sees("#items .payment .timer", "14:").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
     let app = shared_development().await;
     let picture = json!({"purchase_token": true, "challenge": "captcha", "captcha_proof_cost": 0});
