@@ -159,10 +159,11 @@ type Step = Repeat | End;
 type Counted = Record<Repeat['why'], number>;
 type Solution = { id: string; answer: string };
 
-// What a shopper has of an item. `has`: units on hold or paid for. `order`: the unpaid order whose time ends first. `isFull`:
-// the account may have no more unpaid orders.
+// What a shopper has of an item. `has`: units that are reserved or paid for. `order`: the unpaid order whose time ends first.
+// `isFull`: the account may have no more unpaid orders.
 interface Own {
     has: number;
+    reserved: number;
     order?: Order;
     isFull: boolean;
 }

@@ -234,7 +234,7 @@ export function itemCard(item, act, isVariant) {
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
-    function update(now, sale, item, phase, isBusy, { has, order: unpaidOrder, isFull }) {
+    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, isFull }) {
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         free = Math.max(0, most - has);
         setText(name, item.name);
@@ -268,7 +268,7 @@ export function itemCard(item, act, isVariant) {
         } else if (!isOffered(sale)) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
         } else if (free === 0) {
-            word = 'hasAll';
+            word = reserved === 0 ? 'hasAll' : reserved === has ? 'hasReserved' : 'hasBoth';
         } else if (isSoldOut && !item.on_hold) {
             // What is paid for does not come back by itself.
             word = 'left_sold_out';

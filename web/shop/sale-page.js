@@ -155,9 +155,13 @@ function renderGroup(present, items) {
 // What the shopper has of an item.
 /** @type {(sku: string) => Own} */
 function ownOf(sku) {
-    const counted = orders.filter((order) => order.sku === sku && ['reserved', 'paid'].includes(order.state));
+    const unitsIn = (state) => {
+        const counted = orders.filter((order) => order.sku === sku && order.state === state);
+        return counted.reduce((units, order) => units + order.quantity, 0);
+    };
     return {
-        has: counted.reduce((units, order) => units + order.quantity, 0),
+        has: unitsIn('reserved') + unitsIn('paid'),
+        reserved: unitsIn('reserved'),
         order: unpaidOf(sku),
         isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
     };

@@ -117,7 +117,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
             .await;
         }
         window.sees(&format!("{item} .payment .note"), "Pay by").await;
-        window.sees(&format!("{item} .buy"), "You have 1 of 1").await;
+        window.sees(&format!("{item} .buy"), "1 of 1 reserved").await;
         let unpaid_first =
             "return document.querySelector('#orders').compareDocumentPosition(document.querySelector('#items'))
             === Node.DOCUMENT_POSITION_FOLLOWING";
@@ -128,6 +128,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
         assert_eq!(window.run(href, &[]).await, paid_there);
         assert_eq!(app.pay(&format!("pay_phone_{count}_{wanted}"), &order).await, "applied");
         window.misses("#to-pay").await;
+        window.sees(&format!("{item} .buy"), "You have 1 of 1").await;
         poll::within(PATIENCE, "the items come first again", async || {
             window.run(unpaid_first, &[]).await == json!(false)
         })
@@ -206,7 +207,7 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.finds(BUY, "Buy").await;
     window.misses("#item-phone-quantity").await;
     window.click(BUY).await;
-    window.sees(BUY, "You have 2 of 2").await;
+    window.sees(BUY, "2 of 2 reserved").await;
     let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
     assert_eq!(window.run(is_off, &[]).await, json!("true"));
     window.close().await;
