@@ -1,7 +1,7 @@
-// One order: item, state, time left to pay, and the shopper's actions.
+// One order: item, state, time left to pay, and the shopper's actions. In short, if the item's own card has these.
 
 import { element, setAttribute, setText, show } from './dom.js';
-import { money, secondsLeft } from './format.js';
+import { money, momentNear, secondsLeft } from './format.js';
 import { say } from './language.js';
 import { orderNumber } from './order-number.js';
 import { payment } from './payment.js';
@@ -17,16 +17,19 @@ export function orderRow(id, act) {
     const state = element('span', { class: 'pill' });
     const amount = element('p', { class: 'price' });
     const note = element('p', { class: 'note' });
+    const below = element('a');
+    const short = element('p', {}, below);
     const number = orderNumber(id);
     const paying = payment(id, act, () => row.focus());
     const head = element('div', { class: 'item-head' }, name, state);
-    const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, amount, note, paying.node, number.node);
+    const whole = element('div', { class: 'whole' }, amount, note, paying.node);
+    const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, whole, short, number.node);
     /** @type {OrderState | null} */
     let seen = null;
 
-    // Returns the change in words, for screen readers.
-    /** @type {(now: number | null, order: Order, itemName: string) => string} */
-    function update(now, order, itemName) {
+    // `isInCard`: the item's card has the payment. Returns the change in words, for screen readers.
+    /** @type {(now: number | null, order: Order, itemName: string, isInCard: boolean) => string} */
+    function update(now, order, itemName, isInCard) {
         const isOpen = order.state === 'reserved';
         const isOver = isOpen && now !== null && secondsLeft(Date.parse(order.expires_at), now) === 0;
         setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
@@ -37,6 +40,10 @@ export function orderRow(id, act) {
         setText(note, isOpen ? '' : say(`order_${order.state}_note`));
         show(note, !isOpen);
         paying.update(now, order);
+        show(whole, !isInCard);
+        setText(below, say('payBelow', { time: momentNear(order.expires_at, now) }));
+        setAttribute(below, 'href', `#item-${order.sku}`);
+        show(short, isInCard && !isOver);
         number.update();
         const isNews = seen !== null && seen !== order.state;
         seen = order.state;

@@ -22,7 +22,7 @@ import { hear, hearRoughly, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
 import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, clockTime, countdownParts, moment, momentNear, money, secondsLeft, span } from './format.js';
-import { itemCard } from './item-card.js';
+import { itemCard, showsOrder } from './item-card.js';
 import { groupCard, grouped } from './item-group.js';
 import { inOwn, say, startLanguage } from './language.js';
 import { showDescription, showPicture, titled, watch } from './look.js';
@@ -182,6 +182,13 @@ function unpaidOf(sku) {
     return ofItem.find(isInTime) ?? ofItem.at(0);
 }
 
+// Whether the card of its item shows this order, with its payment.
+/** @type {(order: Order) => boolean} */
+function isInCard(order) {
+    const own = phase?.sku === order.sku ? phase : null;
+    return cards.has(order.sku) && order.id === unpaidOf(order.sku)?.id && showsOrder(own);
+}
+
 // The first that can still be paid.
 const firstUnpaid = () => reserved().find(isInTime);
 
@@ -289,7 +296,7 @@ function renderOrders() {
     const shown = sorted.map((order) => {
         const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
         rows.set(order.id, row);
-        const change = row.update(drawnAt, order, nameOf(order));
+        const change = row.update(drawnAt, order, nameOf(order), isInCard(order));
         if (change) {
             announce(change);
         }
@@ -318,7 +325,7 @@ function announceTime(order) {
 /** @param {Order} order */
 const nameOf = (order) => sale?.items.find(({ sku }) => sku === order.sku)?.name ?? order.sku;
 
-// As long as something is unpaid, it comes first: above the items, and at the bottom of a small screen.
+// As long as something is unpaid, the orders come first: above the items, and at the bottom of a small screen.
 function renderToPay() {
     const unpaid = shopper() && !isMissing ? firstUnpaid() : undefined;
     const [section, items] = [byId('orders-section'), byId('items-section')];
@@ -340,7 +347,7 @@ function renderToPay() {
     const link = payLink(unpaid.id);
     const amount = money(unpaid.amount_minor, unpaid.currency);
     setText(byId('to-pay-link'), link === null ? say('payHow') : say('payAmount', { amount }));
-    setAttribute(byId('to-pay-link'), 'href', link ?? '#orders-section');
+    setAttribute(byId('to-pay-link'), 'href', link ?? (isInCard(unpaid) ? `#item-${unpaid.sku}` : '#orders-section'));
 }
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.

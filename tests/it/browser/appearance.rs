@@ -63,7 +63,7 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.fill("#token", &token("ada")).await;
     window.click("#by-token button").await;
     window.click("#items .buy").await;
-    window.sees("#orders .payment .note", "Pay in the shop by").await;
+    window.sees("#items .payment .note", "Pay in the shop by").await;
     // The shop asks for the number, so it stands beside the time to pay, too.
     let order = app.orders("ada", &id).await.ok(200).body["data"][0]["id"].clone();
     let order = order.as_str().unwrap();
@@ -77,7 +77,7 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.click("#orders .order-number button").await;
     window.sees("#orders .order-number button", "Copied").await;
     assert_eq!(window.run("return window.copied", &[]).await, order);
-    window.misses("#orders button.strong").await;
+    window.misses("#items .payment button.strong").await;
     window.close().await;
 }
 

@@ -44,22 +44,23 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.click("#items .outcome .actions button").await;
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
-    window.sees("#orders .timer", "14:").await;
+    window.sees("#items .payment .timer", "14:").await;
+    // The payment is on the page once: the order's row leads to it.
+    window
+        .sees("#orders .order a[href='#item-phone']", "Pay or cancel by")
+        .await;
+    window.misses("#orders .payment").await;
     assert_eq!(window.attempt().await, None, "a known order needs no key");
     window.picture("sale.png").await;
-    window.click("#orders button.strong").await;
+    window.click("#items .payment button.strong").await;
     window.sees(ORDER, "Paid").await;
-    window.misses("#orders .timer").await;
+    window.misses("#items .payment").await;
     assert_eq!(app.units(&id).await, [9, 0, 1]);
     // Another is cancelled, which needs two presses.
     window.click(BUY).await;
     window.sees("#orders .order[data-state=reserved]", "Reserved").await;
-    window
-        .click("#orders .order[data-state=reserved] .actions button:nth-child(2)")
-        .await;
-    window
-        .click("#orders .order[data-state=reserved] .actions button:nth-child(3)")
-        .await;
+    window.click("#items .payment .actions button:nth-child(2)").await;
+    window.click("#items .payment .actions button:nth-child(3)").await;
     window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
     app.wait_for_units(&id, [9, 0, 1]).await;
     window.close().await;
@@ -231,6 +232,43 @@ async fn a_shopper_with_too_many_unpaid_orders_is_asked_to_pay_first_and_for_not
     window.close().await;
 }
 
+/// Whether the timers of the most urgent order agree in ten drawings. Each question for the time moves the page's clock on.
+const TIMERS_AGREE: &str = "let asked = 0;
+    const real = performance.now.bind(performance);
+    performance.now = () => real() + (asked += 1) * 300;
+    const timers = () => [...document.querySelectorAll('#to-pay-timer, #items .payment .timer')].map((it) => it.textContent);
+    const seen = [];
+    return new Promise((resolve) => {
+        const watch = new MutationObserver(() => {
+            seen.push(timers());
+            if (seen.length === 10) {
+                watch.disconnect();
+                performance.now = real;
+                resolve(seen.every((texts) => texts.length === 2 && texts[0] === texts[1]));
+            }
+        });
+        watch.observe(document.getElementById('to-pay-timer'), { childList: true });
+    })";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_orders_the_card_has_the_urgent_one_and_all_its_timers_show_the_same() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let first = app.buy("ada", &id, "a", 1).await.ok(201).id();
+    let second = app.buy("ada", &id, "b", 1).await.ok(201).id();
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    let [first, second] = [first, second].map(|order| format!("#orders [data-order='{order}']"));
+    window.sees(&format!("{first} a"), "Pay or cancel by").await;
+    window.misses(&format!("{first} .payment")).await;
+    window.sees(&format!("{second} .payment .timer"), "14:").await;
+    assert_eq!(window.run(TIMERS_AGREE, &[]).await, json!(true));
+    // Once it is paid for, the other one takes its place.
+    window.click("#items .payment button.strong").await;
+    window.sees(&format!("{first} .pill"), "Paid").await;
+    window.sees(&format!("{second} a"), "Pay or cancel by").await;
+    window.close().await;
+}
+
 /// Refuses every purchase because of too many unpaid orders.
 const TOO_MANY_HOLDS: &str = "const real = window.fetch;
     window.fetch = (path, options) => {
@@ -279,7 +317,7 @@ async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     window.sees(ORDER, "Reserved").await;
     assert_eq!(app.units(&id).await, [0, 1, 0]);
     // What is paid does not come back, so there is nothing to try for.
-    window.click("#orders button.strong").await;
+    window.click("#items .payment button.strong").await;
     window.sees(ORDER, "Paid").await;
     window.finds(BUY, "Sold out").await;
     window.sees("#items .hold", "none on hold").await;

@@ -9,7 +9,7 @@ use serde_json::json;
 const BUY: &str = "#items .buy";
 const NOTE: &str = "#items .outcome .note";
 const ORDER: &str = "#orders .order .pill";
-const PAY: &str = "#orders .order a.button";
+const PAY: &str = "#items .payment a.button";
 const ADDRESS: &str = "return location.href";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
