@@ -199,9 +199,15 @@ function titleOf() {
     return told ? `${told} · ${name}` : name;
 }
 
+// The most urgent first: a line and an attempt wait by themselves, but the time to pay runs.
 function titleNews() {
     if (phase?.kind === 'letters') {
         return say('titleLetters');
+    }
+    const unpaid = firstUnpaid();
+    const left = unpaid && drawnAt !== null ? secondsLeft(Date.parse(unpaid.expires_at), drawnAt) : 0;
+    if (left > 0) {
+        return say('titlePay', { time: about(left) });
     }
     if (phase?.kind === 'queued') {
         const ahead = phase.position === undefined ? null : phase.position - 1;
@@ -209,11 +215,6 @@ function titleNews() {
     }
     if (phase?.kind === 'trying') {
         return say('titleTrying');
-    }
-    const unpaid = firstUnpaid();
-    const left = unpaid && drawnAt !== null ? secondsLeft(Date.parse(unpaid.expires_at), drawnAt) : 0;
-    if (left > 0) {
-        return say('titlePay', { time: about(left) });
     }
     return phase?.isEnd && ['unknown', 'begun'].includes(phase.kind) ? say('titleGoOn') : '';
 }

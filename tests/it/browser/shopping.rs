@@ -528,6 +528,31 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_title_shows_the_time_to_pay_before_an_attempt_that_waits() {
+    let app = shared_development().await;
+    let items = json!([
+        {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
+        {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
+    ]);
+    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    app.buy("bob", &id, "k", 1).await.ok(201);
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.finds(BUY, "Keep trying for me").await;
+    window.click(BUY).await;
+    window.has_title("Trying for you · A sale · Flashsale").await;
+    window.click("#items .outcome button.quiet").await;
+    window.misses(NOTE).await;
+    window.click("#items > li:nth-child(2) .buy").await;
+    window.sees(ORDER, "Reserved").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "as soon as one is free").await;
+    window
+        .has_title("Reserved: about 15 min to pay · A sale · Flashsale")
+        .await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
     let app = shared_development().await;
     let (starts_at, ends_at) = (Utc::now() + TimeDelta::days(3), Utc::now() + TimeDelta::days(4));
