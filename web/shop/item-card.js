@@ -308,7 +308,7 @@ export function itemCard(item, act, isVariant) {
         card.toggleAttribute('data-queued', isQueued);
         show(room.node, isQueued);
         if (isQueued) {
-            room.update(now, phase, sale.state === 'scheduled');
+            room.update(now, phase, sale.state === 'scheduled' ? Date.parse(sale.starts_at) : null);
         }
         setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : turnWords(phase, now));
         show(timer, timer.textContent !== '');

@@ -36,6 +36,9 @@ function gone({ position = 1, first = 1 }) {
     return first > 1 ? Math.max(0, (first - position) / (first - 1)) : 1;
 }
 
+// Within this time of a turn, a shopper stays. A shopper who comes back later may also trust a time without seconds.
+const STAY_SECONDS = 120;
+
 export function waitingRoom() {
     const place = element('p', { class: 'place' });
     const bar = element('progress', { max: '1' });
@@ -46,28 +49,33 @@ export function waitingRoom() {
     const node = element('div', { class: 'room' }, place, bar, turn, kept, remind, heard);
     onPress(remind, () => Notification.requestPermission());
 
-    // `isEarly`: before the start, when there are no positions yet.
-    /** @type {(now: number | null, phase: Phase, isEarly: boolean) => void} */
-    function update(now, phase, isEarly) {
+    // `startsAt`: the start of the sale before it has come, when there are no positions yet.
+    /** @type {(now: number | null, phase: Phase, startsAt: number | null) => void} */
+    function update(now, phase, startsAt) {
         const { position, wait, heardAt } = phase;
         const ahead = (position ?? 1) - 1;
         const counted = ahead === 0 ? say('queuedNext') : say('queuedAhead', { n: crowd(ahead) });
         setText(place, position === undefined ? say('queuedDraw') : counted);
         place.classList.toggle('is-counted', position !== undefined);
-        show(place, position !== undefined || isEarly);
+        show(place, position !== undefined || startsAt !== null);
         setAttribute(bar, 'aria-label', say('queueBar'));
         setAttribute(bar, 'value', gone(phase).toFixed(3));
         show(bar, position !== undefined);
         if (now === null || heardAt === undefined) {
             return;
         }
-        const turnAt = wait === undefined ? null : heardAt + wait * 1000;
+        // Before the lots are drawn, nobody knows a turn.
+        const turnAt = startsAt ?? (wait === undefined ? null : heardAt + wait * 1000);
+        const left = turnAt === null ? 0 : secondsLeft(turnAt, now);
         const time = turnAt === null ? '' : momentNear(turnAt, now);
-        const left = turnAt === null ? '' : about(Math.max(1, secondsLeft(turnAt, now)));
-        setText(turn, turnAt === null ? say('queuedStill') : say('queuedTurn', { left, time }));
-        show(turn, !phase.isSoldOut);
-        const keptWords = turnAt === null ? say('queuedKept') : say('queuedKeptUntil', { time });
-        setText(kept, isOn() ? `${keptWords} ${say('notified')}` : keptWords);
+        const mayGo = left > STAY_SECONDS;
+        const words = mayGo ? 'queuedTurn' : turnAt === null ? 'queuedStill' : 'queuedSoon';
+        setText(turn, say(words, { left: about(Math.max(1, left)), time }));
+        show(turn, startsAt === null && !phase.isSoldOut);
+        const keptWords = mayGo ? say('queuedKept', { time }) : say('queuedStay');
+        // When all is sold out, the note above says to stay.
+        setText(kept, `${phase.isSoldOut ? '' : keptWords} ${isOn() ? say('notified') : ''}`.trim());
+        show(kept, kept.textContent !== '');
         setText(remind, say('notify'));
         show(remind, mayAsk());
         setText(heard, say('updatedAt', { time: timeExact(heardAt) }));

@@ -26,9 +26,10 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     window.sees("#items .room .place", "draws a lot").await;
-    window.sees("#items .room", "Your turn in about").await;
     window.sees("#items .room", "You may close this page").await;
     window.sees("#items .room", "Updated").await;
+    let room = window.text("#items .outcome").await.unwrap();
+    assert!(!room.contains("Your turn in") && !room.contains("Stay"), "{room}");
     // A shopper who leaves has bought nothing, and finds the same place on return.
     window.click("#items .outcome button.quiet").await;
     window.misses("#items .room").await;
@@ -41,6 +42,52 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
     window.close().await;
+}
+
+/// Waits in a room whose places come from this script, and returns what the item's box says.
+async fn said_in_room(sale: &Value, place: &Value) -> String {
+    let app = shared_development().await;
+    let id = app.load_sale(sale).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    let script = format!(
+        "const real = window.fetch;
+        window.fetch = (path, options) => path.endsWith('/waiting-room')
+            ? Promise.resolve(new Response(JSON.stringify({place}))) : real(path, options)"
+    );
+    window.run(&script, &[]).await;
+    window.click(BUY).await;
+    window.sees("#items .room", "Updated").await;
+    let said = window.text("#items .outcome").await.unwrap();
+    window.close().await;
+    said
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_waiting_room_says_one_thing_either_stay_or_go() {
+    let room = json!({"guards": {"waiting_room": true}});
+    let place =
+        |seconds: u32| json!({"state": "waiting", "position": 5, "waiting": 9, "estimated_wait_seconds": seconds});
+    let soon = said_in_room(&sale_with(&room), &place(60)).await;
+    assert!(
+        soon.contains("Your turn in about 60 s.") || soon.contains("Your turn in about 5"),
+        "{soon}"
+    );
+    assert!(
+        soon.contains("Stay here") && !soon.contains("close this page"),
+        "{soon}"
+    );
+    let later = said_in_room(&sale_with(&room), &place(600)).await;
+    assert!(later.contains("Your turn in about 10 min, at "), "{later}");
+    assert!(later.contains("close this page") && !later.contains("Stay"), "{later}");
+    // Lots are drawn at the start, so no turn is known a minute before it.
+    let starts_at = rfc3339(Utc::now() + TimeDelta::seconds(100));
+    let early = json!({"starts_at": starts_at, "guards": {"waiting_room": true}});
+    let waiting = json!({"state": "waiting", "waiting": 9, "estimated_wait_seconds": 60});
+    let early = said_in_room(&sale_with(&early), &waiting).await;
+    assert!(
+        early.contains("Stay here") && !early.contains("Your turn in"),
+        "{early}"
+    );
 }
 
 /// A browser that lets pages notify once they have asked, and counts the notifications in `window.notified`. The page
