@@ -39,7 +39,7 @@ const BUSY = {
     sending: 'sending',
     checking: 'checking',
     proving: 'checking',
-    letters: 'checking',
+    letters: 'answerBelow',
     queued: 'queued',
     trying: 'tryingButton',
     unknown: 'asking',

@@ -176,7 +176,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.window.sign_in(&uuid::Uuid::new_v4().to_string()).await;
     judge.window.click("#items .buy").await;
     judge
-        .judges("a captcha", &[(".captcha", "Letters in the picture")])
+        .judges("a captcha", &[(".captcha", "Letters and digits in the picture")])
         .await;
     judge.window.block(&["*/v1/sales/*"]).await;
     judge.window.finds("#connection", "The shop does not answer").await;

@@ -261,7 +261,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     let user = uuid::Uuid::new_v4().to_string();
     window.sign_in(&user).await;
     window.click(BUY).await;
-    window.sees(".captcha label", "Letters in the picture").await;
+    window.sees(".captcha label", "Letters and digits in the picture").await;
     let is_drawn = "const image = document.querySelector('.captcha img');
         return image.complete && image.naturalWidth === 260 && document.activeElement.id === 'letters'";
     poll::within(PATIENCE, "the picture is there", async || {
@@ -271,12 +271,13 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     let first = posed(&window).await;
     // It follows the page's language at once, and keeps the typed text.
     window.fill("#letters", "00000").await;
+    window.sees(BUY, "Answer below").await;
     window.change_language("zh-CN").await;
     window.sees(".captcha label", "图片中的字符").await;
     let alternative = "return document.querySelector('.captcha img').alt";
     assert_eq!(window.run(alternative, &[]).await, "一张含有五个字母或数字的图片");
     window.change_language("en").await;
-    window.sees(".captcha label", "Letters in the picture").await;
+    window.sees(".captcha label", "Letters and digits in the picture").await;
     window.click(".captcha button.strong").await;
     window.sees(".captcha .warning", "not right, or came too late").await;
     let second = posed(&window).await;
@@ -377,7 +378,7 @@ async fn a_shopper_who_cannot_see_the_picture_buys_by_a_proof_where_allowed() {
         // Challenges are counted by account, in a Redis that tests share.
         window.sign_in(&uuid::Uuid::new_v4().to_string()).await;
         window.click(BUY).await;
-        window.sees(".captcha label", "Letters in the picture").await;
+        window.sees(".captcha label", "Letters and digits in the picture").await;
         assert_eq!(window.text(unseen).await.is_some(), takes_proof);
         if takes_proof {
             window.click(unseen).await;
@@ -401,7 +402,7 @@ async fn whose_proof_is_refused_is_shown_the_picture_again() {
     let user = uuid::Uuid::new_v4().to_string();
     window.sign_in(&user).await;
     window.click(BUY).await;
-    window.sees(".captcha label", "Letters in the picture").await;
+    window.sees(".captcha label", "Letters and digits in the picture").await;
     posed(&window).await;
     // The browser's answers are spoilt on their way.
     let spoil = "const real = window.fetch;
@@ -438,7 +439,7 @@ async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
     // Challenges are counted by account, in a Redis that tests share.
     window.sign_in(&uuid::Uuid::new_v4().to_string()).await;
     window.click(BUY).await;
-    window.sees(".captcha label", "Letters in the picture").await;
+    window.sees(".captcha label", "Letters and digits in the picture").await;
     window.click(".captcha .actions button + button").await;
     window.sees(NOTE, "solving a small task").await;
     let focus = "return document.activeElement.className";
@@ -450,7 +451,7 @@ async fn a_proof_that_takes_too_long_is_stopped_and_the_picture_comes_again() {
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
     window.click(BUY).await;
-    window.sees(".captcha label", "Letters in the picture").await;
+    window.sees(".captcha label", "Letters and digits in the picture").await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.close().await;
 }
