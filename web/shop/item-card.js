@@ -55,8 +55,8 @@ const ALONE = ['letters', 'proving', 'queued', 'trying'];
 export const showsOrder = (phase) => !ALONE.includes(phase?.kind ?? '');
 
 // The text for a phase of the attempt.
-/** @param {Phase | null | undefined} phase */
-function words(phase) {
+/** @type {(phase: Phase | null | undefined, itemName: string) => string} */
+function words(phase, itemName) {
     switch (phase?.kind) {
         case 'sending':
             return say('sendingNote');
@@ -80,7 +80,7 @@ function words(phase) {
         case 'elsewhere':
             return say('elsewhere');
         case 'begun':
-            return say('begunNote', { n: phase.quantity });
+            return say('begunNote', { n: phase.quantity, item: itemName });
         case 'reserved':
             // An unpaid order has its own words, below.
             return phase.order?.state === 'reserved' ? '' : decidedWords(phase.order?.state);
@@ -289,7 +289,7 @@ export function itemCard(item, act, isVariant) {
 
         const focused = [again, stop].find((button) => button === document.activeElement);
         const isDue = order && (now === null || secondsLeft(Date.parse(order.expires_at), now) > 0);
-        const text = words(phase) || (isDue ? say('reservedNote') : '');
+        const text = words(phase, item.name) || (isDue ? say('reservedNote') : '');
         setText(note, text);
         setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
         show(outcome, text !== '' || order !== undefined);
@@ -314,7 +314,7 @@ export function itemCard(item, act, isVariant) {
         show(timer, timer.textContent !== '');
         const isBegun = phase?.kind === 'begun';
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
-        setText(again, say(isBegun ? 'goOn' : 'askAgain'));
+        setText(again, say(isBegun ? 'buy' : 'askAgain'));
         setPressable(again, !(isBegun && isFull));
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : (STOP_BUTTONS[phase?.kind ?? ''] ?? 'stop')));

@@ -137,7 +137,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.window.open_link().await;
     judge.judges("sign-in of development", &[("#as-anybody", "")]).await;
     judge.window.sign_in("ada").await;
-    let begun = [("#items .variants .buy", "Buy"), (CARD, "You had begun")];
+    let begun = [("#items .variants .buy", "Buy"), (CARD, "Buy 1 Linen cap?")];
     judge.judges("a purchase was begun, a variant is open", &begun).await;
     judge_refusals(&mut judge, &buy).await;
 

@@ -40,7 +40,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.click(BUY).await;
     window.sees("#sign-in-why", "Sign in to buy").await;
     window.sign_in("ada").await;
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 Aurora headphones, midnight blue?").await;
     window.click("#items .outcome .actions button").await;
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;

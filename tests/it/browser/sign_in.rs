@@ -79,7 +79,7 @@ async fn what_a_shopper_wanted_is_kept_over_the_sign_in_and_bought_after_a_press
     window.sees("#sales", "A sale").await;
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
-    window.sees(NOTE, "You had begun to buy 3 of this").await;
+    window.sees(NOTE, "Buy 3 A phone?").await;
     assert_eq!(window.focus().await, "li#.item");
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.click("#items .outcome .actions button").await;

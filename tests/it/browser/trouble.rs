@@ -358,10 +358,10 @@ async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     assert_eq!(begun["isOpen"], false);
     app.operate(&id, "open").await.ok(200);
     window.goto_sale(&id).await;
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 A phone?").await;
     // A reload does not buy either.
     window.driver().refresh().await.unwrap();
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 A phone?").await;
     window.finds(BUY, "Queue to buy").await;
     assert_eq!(app.orders("ada", &id).await.ok(200).body["data"], json!([]));
     assert_eq!(window.attempt().await.unwrap(), begun);
@@ -373,7 +373,7 @@ async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     let back = "localStorage.setItem(arguments[0], arguments[1])";
     window.run(back, &[name.as_str().unwrap(), &begun.to_string()]).await;
     window.driver().refresh().await.unwrap();
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 A phone?").await;
     window.click("#items .outcome .actions button").await;
     window.sees(NOTE, "Reserved for you").await;
     assert_eq!(window.focus().await, "li#.item");
@@ -466,10 +466,10 @@ async fn a_page_that_slept_through_its_turn_asks_before_it_buys() {
     window.sees(NOTE, "You are in the waiting room").await;
     window.run(SLEEP, &[]).await;
     app.operate(&id, "open").await.ok(200);
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 A phone?").await;
     // A reload does not buy either.
     window.driver().refresh().await.unwrap();
-    window.sees(NOTE, "You had begun to buy 1 of this").await;
+    window.sees(NOTE, "Buy 1 A phone?").await;
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.click("#items .outcome .actions button").await;
     window.sees(NOTE, "Reserved for you").await;

@@ -109,9 +109,7 @@ async fn what_a_shopper_chose_before_the_sign_in_opens_after_it() {
     window.sees("#items .option:has(:enabled)", "S").await;
     window.sign_in("ada").await;
     has_open(&window, &["Shirt, M"]).await;
-    window
-        .sees(&format!("{GROUP} .outcome .note"), "You had begun to buy 1 of this")
-        .await;
+    window.sees(&format!("{GROUP} .outcome .note"), "Buy 1 Shirt, M?").await;
     window.close().await;
 }
 
