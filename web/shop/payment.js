@@ -62,14 +62,14 @@ export function payment(id, act, lostFocus) {
         const mayPay = act.mayPay() || link !== null;
         const amount = money(order.amount_minor, order.currency);
         show(node, order.state === 'reserved');
-        setText(note, noteOf(order, now, left, mayPay));
+        setText(note, isAsked && isOpen ? say('cancelAsk') : noteOf(order, now, left, mayPay));
         setText(timer, left ? clockTime(left) : '');
         show(timer, isOpen && left !== null);
         setAttribute(timer, 'class', left !== null && left <= 60 ? 'timer is-urgent' : 'timer');
         setText(payAtShop, say('payAmount', { amount }));
         show(payAtShop, isOpen && !isBusy && !isAsked);
         setText(pay, say('payAmountHere', { amount }));
-        show(pay, isOpen && act.mayPay());
+        show(pay, isOpen && act.mayPay() && !isAsked);
         setText(cancel, say('cancel'));
         show(cancel, isOpen && !isAsked);
         setText(sure, say('cancelSure'));

@@ -60,6 +60,8 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.click(BUY).await;
     window.sees("#orders .order[data-state=reserved]", "Reserved").await;
     window.click("#items .payment .actions button:nth-child(2)").await;
+    window.sees("#items .payment .note", "Cancel this order?").await;
+    window.misses("#items .payment button.strong").await;
     window.click("#items .payment .actions button:nth-child(3)").await;
     window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
     app.wait_for_units(&id, [9, 0, 1]).await;
