@@ -119,7 +119,7 @@ export function about(seconds) {
     return seconds < 90 ? say('aboutSeconds', { n: seconds }) : say('aboutMinutes', { n: Math.ceil(seconds / 60) });
 }
 
-// Days, hours, minutes and seconds with their names. Days appear only if there are any.
+// Days, hours, minutes and seconds with their names, from the first that is not zero.
 export function countdownParts(seconds) {
     /** @type {[number, string][]} */
     const parts = [
@@ -128,5 +128,6 @@ export function countdownParts(seconds) {
         [Math.floor(seconds / 60) % 60, 'minutes'],
         [seconds % 60, 'seconds'],
     ];
-    return parts.slice(parts[0][0] > 0 ? 0 : 1).map(([number, word]) => [two(number), say(word)]);
+    const first = parts.findIndex(([number], at) => number > 0 || at === parts.length - 1);
+    return parts.slice(first).map(([number, word]) => [two(number), say(word)]);
 }

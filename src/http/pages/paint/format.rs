@@ -6,7 +6,7 @@ use chrono::{DateTime, Datelike as _, Utc};
 
 pub(super) const DAY_SECONDS: i64 = 86_400;
 
-/// Days, hours, minutes and seconds with their words. Days appear only if there are any.
+/// Days, hours, minutes and seconds with their words, from the first that is not zero.
 pub(super) fn countdown_parts(seconds: i64) -> Vec<(i64, &'static str)> {
     let parts = [
         (seconds / DAY_SECONDS, "days"),
@@ -14,8 +14,8 @@ pub(super) fn countdown_parts(seconds: i64) -> Vec<(i64, &'static str)> {
         (seconds / 60 % 60, "minutes"),
         (seconds % 60, "seconds"),
     ];
-    let is_shown = |(number, word): &(i64, &str)| *word != "days" || *number > 0;
-    parts.into_iter().filter(is_shown).collect()
+    let is_unseen = |(number, word): &(i64, &str)| *number == 0 && *word != "seconds";
+    parts.into_iter().skip_while(is_unseen).collect()
 }
 
 pub(super) fn money(language: Language, minor: i64, currency: &str) -> String {
@@ -100,7 +100,9 @@ mod tests {
             span(chinese_language(), from, later),
             "1970年1月1日 00:00 UTC – 1970年1月2日 01:00 UTC"
         );
-        assert_eq!(countdown_parts(59), [(0, "hours"), (0, "minutes"), (59, "seconds")]);
+        assert_eq!(countdown_parts(0), [(0, "seconds")]);
+        assert_eq!(countdown_parts(59), [(59, "seconds")]);
+        assert_eq!(countdown_parts(3600), [(1, "hours"), (0, "minutes"), (0, "seconds")]);
         assert_eq!(countdown_parts(90_061)[0], (1, "days"));
     }
 }
