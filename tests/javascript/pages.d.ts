@@ -39,6 +39,7 @@ interface PageElements {
     'orders-section': HTMLElement;
     role: HTMLElement;
     sales: HTMLElement;
+    'see-all': HTMLElement;
     'sign-in': HTMLElement;
     'sign-in-early': HTMLElement;
     'sign-in-why': HTMLElement;

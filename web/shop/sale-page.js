@@ -224,6 +224,7 @@ function renderHead(state) {
     const notice = isMissing ? 'noSaleNote' : state === 'paused' ? 'pausedNote' : '';
     setText(byId('notice'), notice && say(notice));
     show(byId('notice'), notice !== '');
+    show(byId('see-all'), isMissing);
     if (!sale) {
         setText(byId('name'), say('noSale'));
         return;

@@ -113,7 +113,10 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.opens("/", &[("#sales", "A sale"), ("#development", "Dev")]).await;
     judge.opens("/nothing", &[("h1", "There is no such page.")]).await;
     let missing = format!("/sales/{}", uuid::Uuid::new_v4());
-    judge.opens(&missing, &[("#name", "There is no such sale.")]).await;
+    let see_all = ("#see-all a[href='/']", "See all sales");
+    judge
+        .opens(&missing, &[("#name", "There is no such sale."), see_all])
+        .await;
     let early = [("#calendar", "Add to calendar"), ("#sign-in-early", "Sign in now")];
     judge.opens(&format!("/sales/{before}"), &early).await;
     let offer = format!("/sales/{on}#token={}", token("eve"));
