@@ -59,6 +59,12 @@ const HTML: &str = "text/html; charset=utf-8";
 const SALES_PAGE: &str = include_str!("../../web/shop/sales.html");
 const SALE_PAGE: &str = include_str!("../../web/shop/sale.html");
 const MISSING_PAGE: &str = include_str!("../../web/shop/missing.html");
+/// The parts that several of them have, by their holes.
+const PARTS: [(&str, &str); 3] = [
+    ("<!--who-->", include_str!("../../web/shop/who.html")),
+    ("<!--offer-->", include_str!("../../web/shop/offer.html")),
+    ("<!--sign-in-->", include_str!("../../web/shop/sign-in.html")),
+];
 /// The holes.
 const HEAD: &str = "<!--head-->";
 const COLOURS: &str = "<!--colours-->";
@@ -132,7 +138,9 @@ impl Pages {
         };
         let (colours, brand) = (look::colours(look), look::brand(look));
         let made = |text: &str| {
-            let text = versioned(text)
+            let parts = PARTS.iter();
+            let whole = parts.fold(text.to_owned(), |whole, (hole, part)| whole.replacen(hole, part, 1));
+            let text = versioned(&whole)
                 .replacen(PRODUCTION, &said, 1)
                 .replacen(HIDDEN_NOTE, note, 1);
             filled(&text, &[(COLOURS, &colours), (BRAND, &brand)])

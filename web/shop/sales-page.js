@@ -10,7 +10,7 @@ import { picture, showPicture, titled } from './look.js';
 import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
 import { stateAt, timeOf } from './sale-state.js';
-import { offer, startHandedTokens } from './token.js';
+import { showSignIn, startSignIn } from './sign-in.js';
 
 const EVERY_MS = 15_000;
 const TICK_MS = 500;
@@ -66,6 +66,7 @@ function card(id) {
 
 function render() {
     showConnection();
+    showSignIn();
     setTitle(titled(say('sales')));
     if (sales === null || now() === null) {
         return;
@@ -118,8 +119,7 @@ async function refresh() {
 
 show(byId('development'), isDevelopment);
 startLanguage(render);
-// The page of each sale offers to sign in with the token.
-startHandedTokens(offer);
+startSignIn(render);
 document.addEventListener('visibilitychange', resync);
 const again = poll(refresh, () => EVERY_MS, true);
 byId('more').addEventListener('click', () => {

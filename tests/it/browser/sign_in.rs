@@ -117,10 +117,17 @@ async fn a_link_to_the_list_with_a_token_signs_in_for_every_sale() {
     window.sees("#sales", "A sale").await;
     let address = window.run(ADDRESS, &[]).await;
     assert!(address.as_str().unwrap().ends_with('/'), "{address}");
-    window.click("#sales a").await;
     window.sees("#offer-who", "ada").await;
     window.click("#take-offer").await;
     window.sees("#who", "ada").await;
+    window.click("#sales a").await;
+    window.sees("#name", "A sale").await;
+    window.sees("#who", "ada").await;
+    window.goto("/").await;
+    window.sees("#who", "ada").await;
+    window.click("#sign-out").await;
+    window.misses("#who").await;
+    window.sees("#to-sign-in", "Sign in").await;
     window.close().await;
 }
 
