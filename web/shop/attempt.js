@@ -260,7 +260,7 @@ async function admission(attempt, world, counted) {
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
             seconds = standing.ask_again_seconds ?? 2;
-            const isAgain = goodToken(attempt, world) !== null;
+            const isAgain = world.sale().guards.challenge !== 'none' && goodToken(attempt, world) !== null;
             const isSoldOut = state === 'sold_out';
             world.show({ kind: 'queued', isSoldOut, isAgain, position, first, wait, heardAt: world.now() });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
