@@ -1,8 +1,9 @@
 //! An order's id as people type it: whole, its first characters, its number, or `@latest`. The number is the last eight
 //! characters, which the shop's pages show.
 //!
-//! All but a whole id is searched in the newest orders of the newest sales. A prefix counts only if the search read all
-//! orders, since another one may have it, too. The characters of a number are random, so it names one order.
+//! All but a whole id is searched in the newest orders of the newest sales that are no drafts. A prefix counts only if
+//! the search read all orders, since another one may have it, too. The characters of a number are random, so it names
+//! one order.
 
 use super::answer::Column;
 use super::client::Client;
@@ -84,7 +85,11 @@ impl OrderRef {
     pub fn find(&self, client: &Client, lists: Lists) -> Result<Value, Failure> {
         if *self == Self::Latest {
             let newest = newest(client, lists)?.into_iter().next();
-            return newest.ok_or_else(|| Failure::No("there is no order yet".to_owned()));
+            return newest.ok_or_else(|| {
+                Failure::No(format!(
+                    "no order among the newest {SALES_MAX} sales that have been preloaded"
+                ))
+            });
         }
         let (sales, mut is_cut) = sales(client, lists)?;
         let mut found = Vec::new();
@@ -96,8 +101,8 @@ impl OrderRef {
         }
         match found.as_slice() {
             [] => Err(Failure::No(format!(
-                "no such order among the newest {ORDERS_MAX} of each of the newest {SALES_MAX} sales: write the whole \
-                 id, which `flashsale orders list` prints"
+                "no such order among the newest {ORDERS_MAX} of each of the newest {SALES_MAX} sales that have been \
+                 preloaded: write the whole id, which `flashsale orders list` prints"
             ))),
             [order] if !is_cut || self.is_number_of(order) => Ok(order.clone()),
             [_] => Err(Failure::No(format!(
@@ -210,7 +215,22 @@ mod tests {
             assert!(several.contains(part), "{part}: {several}");
         }
         assert!(matches!(find("0000", &[]), Err(Failure::No(said)) if said.contains("orders list")));
-        assert!(matches!(find(LATEST, &[]), Err(Failure::No(_))));
+        let none = find(LATEST, &[]).unwrap_err().to_string();
+        assert_eq!(none, "no order among the newest 10 sales that have been preloaded");
+    }
+
+    #[test]
+    fn drafts_hide_no_order() {
+        let mut sales: Vec<Value> = (0..=SALES_MAX)
+            .map(|at| json!({"id": format!("d{at}"), "state": "draft"}))
+            .collect();
+        sales.push(json!({"id": "s", "state": "open"}));
+        for typed in [LATEST, "4c6f1a37", "00000001-a"] {
+            let server = MockServer::answering(&[(200, &page(&sales)), (200, &page(&[order(ID, 1)]))]);
+            let found = typed.parse::<OrderRef>().unwrap().find(&server.client(), OPERATORS);
+            assert_eq!(found.unwrap()["id"], ID, "{typed}");
+            assert_eq!(server.requests().len(), 2, "{typed}");
+        }
     }
 
     #[test]

@@ -76,7 +76,8 @@ Examples:
     },
     /// Show one order with its shopper and its payments.
     #[command(after_help = "\
-An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales.
+An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales that have been
+preloaded.
 
 Examples:
   flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37

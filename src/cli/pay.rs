@@ -25,7 +25,8 @@ operator (FLASHSALE_ADMIN_KEY). Needs FLASHSALE_WEBHOOK_SECRET.
 
 Exit code 0 for applied, pending and duplicate, 1 for refund_due and unmatched.
 
-An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales.
+An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales that have been
+preloaded.
 
 Examples:
   flashsale pay 4c6f1a37
