@@ -51,7 +51,10 @@ pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
             }
         }
         ArchiveOutcome::NotOver => no(format!(
-            "sale {id} is not over, or Redis still has it: it can be archived about 26 hours after its end"
+            "sale {id} is not over: it can be archived about 26 hours after its end"
+        )),
+        ArchiveOutcome::InRedis => no(format!(
+            "sale {id} is over, but Redis still has it: it can be archived about 26 hours after its end"
         )),
         ArchiveOutcome::Unsettled => no(format!(
             "sale {id} has refunds, dead letters or messages to settle: `flashsale refunds` and `flashsale \

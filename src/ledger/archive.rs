@@ -48,8 +48,10 @@ const CHUNK: usize = 64 * 1024;
 pub enum ArchiveOutcome {
     /// The file has so many rows, and the ledger has none of them any more.
     Archived(u64),
-    /// The sale is not retired: a repeated key gets its first answer until a day after the end.
+    /// The sale has not ended, and nobody has closed it.
     NotOver,
+    /// Redis still has the sale: a repeated key gets its first answer until a day after the end.
+    InRedis,
     /// Money is owed back, or a dead letter is not settled.
     Unsettled,
     /// The file cannot be written.
@@ -103,6 +105,7 @@ async fn archive_by(pool: &PgPool, id: SaleId, file: File) -> Result<ArchiveOutc
     let mut tx = begin_with(pool, "begin isolation level repeatable read").await?;
     let found = sqlx::query!(
         "select retired_at is not null as \"is_retired!\", \
+             state not in ('draft', 'loading') and least(ends_at, closed_at) <= now() as \"is_over!\", \
              exists (select from outbox o where o.sale_id = s.sale_id) \
              or exists (select from dead_letters d where d.sale_id = s.sale_id and d.settled_at is null) \
              or exists (select from payments p join orders o on o.order_id = p.matched_order_id \
@@ -112,6 +115,7 @@ async fn archive_by(pool: &PgPool, id: SaleId, file: File) -> Result<ArchiveOutc
     );
     match found.fetch_optional(&mut *tx).await? {
         None => return Ok(ArchiveOutcome::NotFound),
+        Some(found) if !found.is_retired && found.is_over => return Ok(ArchiveOutcome::InRedis),
         Some(found) if !found.is_retired => return Ok(ArchiveOutcome::NotOver),
         Some(found) if found.is_owing => return Ok(ArchiveOutcome::Unsettled),
         Some(_) => {}

@@ -17,6 +17,11 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     assert_eq!(app.pay("pay_1", &paid.body).await, "applied");
     app.cancel("bob", &cancelled.id()).await.ok(200);
     app.wait_for_order("bob", &cancelled.id(), "cancelled").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("winter.archive");
+    let path = file.to_str().unwrap();
+    let refused = app.run(&["sale", "archive", &id, path]).ended(1);
+    assert!(refused.stderr.contains("is not over") && !file.exists(), "{refused:?}");
     app.operate(&id, "close").await.ok(200);
     let report = format!("/v1/admin/sales/{id}/report");
     poll::answer("the report has both purchases and who bought", || async {
@@ -24,11 +29,11 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
         (report["answers"]["reserved"] == 2 && report["fairness"]["attempts"]["one"] == 3).then_some(())
     })
     .await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("winter.archive");
-    let path = file.to_str().unwrap();
     let refused = app.run(&["sale", "archive", &id, path]).ended(1);
-    assert!(refused.stderr.contains("is not over") && !file.exists(), "{refused:?}");
+    assert!(
+        refused.stderr.contains("Redis still has it") && !file.exists(),
+        "{refused:?}"
+    );
 
     let mut database = app.database().await;
     let rows = async |table: &str| {
