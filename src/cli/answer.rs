@@ -6,6 +6,7 @@ use super::output::{self, Table};
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{NewSale, SaleState};
 use anyhow::Context as _;
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -52,8 +53,18 @@ fn ids(body: &Value) -> String {
 pub struct ShownSale {
     pub id: SaleId,
     pub state: SaleState,
+    /// The clock of Redis.
+    pub server_time: DateTime<Utc>,
     #[serde(flatten)]
     pub terms: NewSale,
+}
+
+impl ShownSale {
+    /// The end of a draft, if it has passed. Its preload would close the sale for good.
+    pub fn passed_end(&self) -> Option<DateTime<Utc>> {
+        let end = self.terms.ends_at;
+        (self.state == SaleState::Draft && end <= self.server_time).then_some(end)
+    }
 }
 
 /// A column of a list: its heading, and the member that it shows, such as `event/user`.

@@ -13,6 +13,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::language::Language;
 use crate::domain::sale::{SaleState, Step, Transition};
 use crate::domain::sale_guards::ADMISSIONS_MAX;
+use crate::stderr;
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use clap::ColorChoice;
@@ -133,7 +134,11 @@ Examples:
     #[command(after_help = "Example:\n  flashsale sale show 3f2c…")]
     Show(SaleArg),
     /// Load a sale's stock into Redis, split over its shards; a second preload changes nothing.
-    #[command(after_help = "Example:\n  flashsale sale preload 3f2c…")]
+    #[command(after_help = "\
+A draft whose end has passed is refused: it would be closed at once.
+
+Example:
+  flashsale sale preload 3f2c…")]
     Preload(SaleArg),
     /// Open a sale now, without waiting for starts_at.
     #[command(after_help = "Example:\n  flashsale sale open 3f2c…")]
@@ -341,7 +346,20 @@ fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) 
     let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
     let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
     let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
-    show_sale(&accepted(created, &file, &advice)?, form, "preload")
+    let created = accepted(created, &file, &advice)?;
+    warn_of_passed_end(&created)?;
+    show_sale(&created, form, "preload")
+}
+
+/// Warns of a draft whose end has passed. The API accepts it.
+fn warn_of_passed_end(answer: &Answer) -> Result<(), Failure> {
+    if let Some(end) = answer::read::<ShownSale>(&answer.body)?.passed_end() {
+        stderr::line(format_args!(
+            "flashsale: warning: the end of this draft, {}, has passed: change it before the preload",
+            human::instant(end)
+        ));
+    }
+    Ok(())
 }
 
 /// The answer to a sale file. A refusal of the file names its line.
@@ -371,7 +389,9 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, form: 
     };
     let changed = client.send("PUT", &sale_path(id, ""), &[("if-match", &etag)], &file.body);
     let advice = format!("`flashsale sale show {id}` shows whether it changed");
-    show_sale(&accepted(changed, &file, &advice)?, form, "")
+    let changed = accepted(changed, &file, &advice)?;
+    warn_of_passed_end(&changed)?;
+    show_sale(&changed, form, "")
 }
 
 /// The version in an ETag, without quotes and the mark of a weak ETag.
@@ -429,7 +449,7 @@ fn list(client: &Client, form: Form) -> Result<(), Failure> {
         Form::Text => {}
     }
     let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
-    for ShownSale { id, state, terms } in answer::read::<Vec<_>>(&Value::Array(sales))? {
+    for ShownSale { id, state, terms, .. } in answer::read::<Vec<_>>(&Value::Array(sales))? {
         table.row([
             id.to_string(),
             state.to_string(),

@@ -1,8 +1,9 @@
 //! The stock of a sale: loading it into Redis, and adding or taking back units.
 
 use crate::cli::Failure;
-use crate::cli::answer::{Form, cell, show};
+use crate::cli::answer::{self, Form, ShownSale, cell, show};
 use crate::cli::client::{CallError, Client, sale_path};
+use crate::cli::human;
 use crate::cli::output::{self, Table};
 use crate::cli::progress::Progress;
 use crate::domain::ids::Sku;
@@ -26,6 +27,14 @@ pub(super) fn units(text: &str) -> Result<i64, String> {
 }
 
 pub(super) fn preload(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
+    let before: ShownSale = answer::read(&client.get(&sale_path(id, ""))?.body)?;
+    if let Some(end) = before.passed_end() {
+        return Err(Failure::No(format!(
+            "the end of this draft, {}, has passed, so its preload would close it for good: `flashsale sale change {id} \
+             FILE` gives it a later one",
+            human::instant(end)
+        )));
+    }
     let progress = Progress::of("putting the stock into Redis");
     let answer = client.post(&sale_path(id, "/preload"), "");
     drop(progress);
@@ -113,7 +122,6 @@ fn not_restocked(client: &Client, id: &Uuid, error: CallError, again: &str) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::answer;
     use crate::cli::mock_server::MockServer;
 
     const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
@@ -146,6 +154,24 @@ mod tests {
         assert_eq!(failure.to_string(), "not_found: there is no such sale");
         assert!(units("many").is_err_and(|said| said.contains("50 or -20")) && units("0").is_err());
         assert_eq!(units("-20"), Ok(-20));
+    }
+
+    #[test]
+    fn a_draft_whose_end_has_passed_is_not_preloaded() {
+        let mut sale = crate::http::admin::sales::example("draft");
+        sale["ends_at"] = sale["server_time"].clone();
+        let server = MockServer::answering(&[(200, &sale.to_string())]);
+        let failure = preload(&server.client(), &ID, Form::Text).unwrap_err();
+        assert!(
+            matches!(&failure, Failure::No(said) if said.contains("has passed") && said.contains("sale change")),
+            "{failure}"
+        );
+        assert_eq!(server.requests().len(), 1);
+        // Another state is the server's to answer.
+        sale["state"] = "closed".into();
+        let server = MockServer::answering(&[(200, &sale.to_string()), (404, "")]);
+        preload(&server.client(), &ID, Form::Text).unwrap_err();
+        assert_eq!(server.requests().len(), 2);
     }
 
     #[test]

@@ -174,6 +174,28 @@ async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
 }
 
 #[tokio::test]
+async fn a_draft_whose_end_has_passed_is_named_and_not_preloaded() {
+    let app = TestApp::start_api_only().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sale.toml");
+    let past = FILE
+        .replace("\"now\"", "2020-01-01T00:00:00Z")
+        .replace("\"+1h\"", "2020-01-02T00:00:00Z");
+    std::fs::write(&file, past).unwrap();
+    let file = file.to_str().unwrap();
+    let created = app.run(&["sale", "create", file, "-q"]).ended(0);
+    assert!(created.stderr.contains("warning: the end of this draft"), "{created:?}");
+    let id = created.stdout.trim();
+    let refused = app.run(&["sale", "preload", id]).ended(1);
+    assert!(refused.stderr.contains("has passed"), "{refused:?}");
+    assert_eq!(app.admin(id, "").await.ok(200).body["state"], "draft");
+    std::fs::write(file, FILE).unwrap();
+    let changed = app.run(&["sale", "change", id, file]).ended(0);
+    assert_eq!(changed.stderr, "");
+    app.run(&["sale", "preload", id]).ended(0);
+}
+
+#[tokio::test]
 async fn sales_are_listed_and_shown() {
     let app = TestApp::start_api_only().await;
     let empty = app.run(&["sale", "list", "--json"]).ended(0).json();
