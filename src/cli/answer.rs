@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Reads an answer as a `T`.
 pub fn read<T: DeserializeOwned>(body: &Value) -> Result<T, Failure> {
@@ -55,6 +56,9 @@ pub struct ShownSale {
     pub state: SaleState,
     /// The clock of Redis.
     pub server_time: DateTime<Utc>,
+    /// The texts to its shoppers, by language.
+    #[serde(default)]
+    pub message: BTreeMap<String, String>,
     #[serde(flatten)]
     pub terms: NewSale,
 }
@@ -64,6 +68,16 @@ impl ShownSale {
     pub fn passed_end(&self) -> Option<DateTime<Utc>> {
         let end = self.terms.ends_at;
         (self.state == SaleState::Draft && end <= self.server_time).then_some(end)
+    }
+
+    /// The message to the sale's shoppers on one line, if there is one.
+    pub fn message_texts(&self) -> Option<String> {
+        let texts = self
+            .message
+            .iter()
+            .map(|(language, text)| format!("{language}: {text}"));
+        let texts: Vec<String> = texts.collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
 

@@ -3,7 +3,7 @@
 mod describe;
 mod stock;
 
-use super::answer::{self, Form, ShownSale, show, text};
+use super::answer::{self, Form, ShownSale, show};
 use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
 use super::sale_file::{self, SaleFile};
@@ -210,29 +210,35 @@ Examples:
         #[command(flatten)]
         terms: Amended,
     },
-    /// Set the message to a sale's shoppers, on its page and in its waiting room; without a text, remove it.
+    /// Set the message to a sale's shoppers, on its page and in its waiting room; without an option, print it.
     #[command(after_help = "\
+A text in a language that is left out stays as it is. An empty text removes that language.
+
 Examples:
   flashsale sale message 3f2c… --en \"More of size M at 18:00.\"
-  flashsale sale message 3f2c…")]
+  flashsale sale message 3f2c…
+  flashsale sale message 3f2c… --clear")]
     Message {
         #[command(flatten)]
         sale: SaleArg,
         #[command(flatten)]
         texts: MessageTexts,
+        /// Remove the message.
+        #[arg(long)]
+        clear: bool,
     },
 }
 
-/// The texts of a message: an option for each language.
+/// The new texts of a message: an option for each language.
 struct MessageTexts(BTreeMap<&'static str, String>);
 
 impl clap::FromArgMatches for MessageTexts {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         let text = |language: Language| {
-            let text = matches.get_one::<String>(language.code());
-            (language.code(), text.cloned().unwrap_or_default())
+            let text = matches.get_one::<String>(language.code())?;
+            Some((language.code(), text.clone()))
         };
-        Ok(Self(Language::all().map(text).collect()))
+        Ok(Self(Language::all().filter_map(text).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
@@ -247,7 +253,7 @@ impl clap::Args for MessageTexts {
             clap::Arg::new(language.code())
                 .long(language.code())
                 .value_name("TEXT")
-                .default_value("")
+                .conflicts_with("clear")
                 .help(format!("The text in {}", language.english()))
         }))
     }
@@ -327,7 +333,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
             let path = sale_path(id(sale)?, "");
             show_sale(&client.send("PATCH", &path, &[], &json!(terms).to_string())?, form, "")
         }
-        Action::Message { sale, texts } => message(client, &id(sale)?, texts, form),
+        Action::Message { sale, texts, clear } => message(client, &id(sale)?, texts, *clear, form),
     }
 }
 
@@ -418,18 +424,29 @@ fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
     Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
 }
 
-fn message(client: &Client, id: &Uuid, texts: &MessageTexts, form: Form) -> Result<(), Failure> {
-    let said = json!(texts.0).to_string();
-    let sale = client.send("PUT", &sale_path(id, "/message"), &[], &said)?.body;
-    show(&sale, form, |sale: Value| {
-        let texts = sale["message"].as_object().into_iter().flatten();
-        let texts: Vec<String> = texts
-            .map(|(language, said)| format!("{language}: {}", text(said)))
-            .collect();
-        if texts.is_empty() {
-            format!("sale {id} has no message to its shoppers\n")
-        } else {
-            format!("the message of sale {id} to its shoppers: {}\n", texts.join("; "))
+/// Prints the message, after the change if there is one. The API replaces the whole message, so the texts that stay are
+/// sent again.
+fn message(client: &Client, id: &Uuid, new: &MessageTexts, is_cleared: bool, form: Form) -> Result<(), Failure> {
+    let put = |said: &Value| client.send("PUT", &sale_path(id, "/message"), &[], &said.to_string());
+    let mut sale = if is_cleared {
+        put(&json!({}))?.body
+    } else {
+        client.get(&sale_path(id, ""))?.body
+    };
+    if !new.0.is_empty() {
+        let mut said = answer::read::<ShownSale>(&sale)?.message;
+        said.extend(
+            new.0
+                .iter()
+                .map(|(language, text)| ((*language).to_owned(), text.clone())),
+        );
+        sale = put(&json!(said))?.body;
+    }
+    show(&sale, form, |sale: ShownSale| match sale.message_texts() {
+        None => format!("sale {id} has no message to its shoppers\n"),
+        Some(texts) => {
+            let texts = output::one_line(&texts);
+            format!("the message of sale {id} to its shoppers: {texts}\n")
         }
     })
 }
@@ -564,6 +581,35 @@ mod tests {
             assert_eq!(header(request, "if-match"), Some(etag));
         }
         assert_eq!([bare("W/\"a1\""), bare("\"a1\""), bare("a1")], ["a1"; 3]);
+    }
+
+    #[test]
+    fn a_message_keeps_the_texts_that_are_left_out() {
+        use clap::Parser as _;
+        let id = ID.to_string();
+        let mut sale = draft();
+        sale["message"] = json!({"en": "Soon.", "zh": "很快。"});
+        let sent = |options: &[&str]| {
+            let line = ["sale", "message", &id].into_iter().chain(options.iter().copied());
+            let Verb::Act(Action::Message { texts, clear, .. }) = Line::try_parse_from(line).unwrap().args.verb else {
+                panic!("not message")
+            };
+            let server = MockServer::answering(&[(200, &sale.to_string())]);
+            message(&server.client(), &ID, &texts, clear, Form::Text).unwrap();
+            let requests = server.requests();
+            let put = requests.iter().find(|request| request.starts_with("PUT "));
+            put.map(|put| serde_json::from_str::<Value>(put.lines().last().unwrap()).unwrap())
+        };
+        assert_eq!(sent(&[]), None, "it is only printed");
+        assert_eq!(
+            sent(&["--en", "Now."]),
+            Some(json!({"en": "Now.", "zh": "很快。"})),
+            "the other text stays"
+        );
+        assert_eq!(sent(&["--zh", ""]), Some(json!({"en": "Soon.", "zh": ""})));
+        assert_eq!(sent(&["--clear"]), Some(json!({})));
+        let both = ["sale", "message", &id, "--clear", "--en", "Now."];
+        assert!(Line::try_parse_from(both).is_err());
     }
 
     #[test]

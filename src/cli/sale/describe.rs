@@ -36,6 +36,9 @@ pub(super) fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
             fact(label, text.clone());
         }
     }
+    if let Some(texts) = sale.message_texts() {
+        fact("message", texts);
+    }
     fact("starts at", human::instant(*starts_at));
     fact("ends at", human::instant(*ends_at));
     fact("shards", shards.to_string());
@@ -115,10 +118,13 @@ mod tests {
     fn a_sale_shows_its_items_aligned_and_a_guard_of_a_later_version_is_no_error() {
         let mut sale = crate::http::admin::sales::example("draft");
         sale["guards"] = json!({"holds_max": 3, "horoscope": true});
+        assert!(!describe(&answer::read(&sale).unwrap(), None).contains("message"));
+        sale["message"] = json!({"en": "Soon.", "zh": "很快。"});
         let text = describe(&answer::read(&sale).unwrap(), None);
         let starts = human::moment("2026-11-22T09:00:00Z").unwrap();
         assert!(text.contains(&format!("starts at       {starts}\n")), "{text}");
         assert!(text.contains("guards          holds_max 3\n"), "{text}");
+        assert!(text.contains("message         en: Soon.; zh: 很快。\n"), "{text}");
         let line = "TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("description     Warm things, once a year.\n"), "{text}");
