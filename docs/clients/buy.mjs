@@ -40,6 +40,13 @@ export class Refused extends Error {
   }
 }
 
+/** The key has an order of another item or quantity. A retry cannot succeed. */
+export class KeyReused extends Error {
+  constructor() {
+    super('this key has an order of another item or quantity: ask for the original one, or use a new key');
+  }
+}
+
 /** Nothing was bought with a new key. Correct what the message names, or wait, and ask again with the same key. */
 export class NotBought extends Error {}
 
@@ -76,6 +83,7 @@ export async function buy({
     if (order) return order;
     // Anything but a problem of the API comes from a proxy, which does not know the outcome.
     const isNo = Boolean(problem) && status >= 400 && status < 500;
+    if (isNo && problem.code === 'idempotency_key_reused') throw new KeyReused();
     const isLimited = isNo && problem.code === 'rate_limited';
     // While an earlier request may still be under way, the key may get an order after this answer.
     const isKnown = isNo && problem.key_has_order === false;
@@ -175,7 +183,7 @@ async function main(parts, environment, randomUUID) {
     console.log(JSON.stringify(order));
     return 0;
   } catch (error) {
-    if (![Refused, NotBought, NotKnown].some((kind) => error instanceof kind)) throw error;
+    if (![Refused, KeyReused, NotBought, NotKnown].some((kind) => error instanceof kind)) throw error;
     console.error(error.message);
     return error instanceof NotKnown ? 3 : 1;
   }

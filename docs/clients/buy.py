@@ -35,6 +35,13 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
+class KeyReused(Exception):
+    """The key has an order of another item or quantity. A retry cannot succeed."""
+
+    def __init__(self):
+        super().__init__("this key has an order of another item or quantity: ask for the original one, or use a new key")
+
+
 class NotBought(Exception):
     """Nothing was bought with a new key. Correct what the message names, or wait, and ask again with the same key."""
 
@@ -66,6 +73,8 @@ def buy(url, token, sale_id, sku, quantity, key, patience=60, admission=None, pu
             return order
         # Anything but a problem of the API comes from a proxy, which does not know the outcome.
         is_no = bool(problem) and 400 <= status < 500
+        if is_no and problem["code"] == "idempotency_key_reused":
+            raise KeyReused()
         is_limited = is_no and problem["code"] == "rate_limited"
         # While an earlier request may still be under way, the key may get an order after this answer.
         is_known = is_no and problem.get("key_has_order") is False
@@ -148,7 +157,7 @@ def main(arguments):
             purchase_token=os.environ.get("FLASHSALE_PURCHASE_TOKEN"),
             is_new=len(arguments) < 4,
         )
-    except (Refused, NotBought) as no:
+    except (Refused, KeyReused, NotBought) as no:
         print(no, file=sys.stderr)
         return 1
     except NotKnown as not_known:

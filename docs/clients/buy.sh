@@ -77,6 +77,10 @@ while :; do
     is_free=
     [ -z "$known" ] || [ "$sent_at" -lt "$over_at" ] || is_free=yes
     case $status:$code in
+    4??:idempotency_key_reused)
+        echo 'this key has an order of another item or quantity: ask for the original one, or use a new key' >&2
+        exit 1
+        ;;
     4??:rate_limited) [ -z "$is_free" ] || may_exist= ;;
     4??:?*)
         if [ -n "$is_free" ]; then

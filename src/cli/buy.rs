@@ -150,6 +150,10 @@ impl Wish {
     fn unknown(&self, error: CallError) -> Failure {
         match error {
             CallError::Refused(refusal) if refusal.is_key_free => Failure::No(refusal.to_string()),
+            CallError::Refused(refusal) if refusal.code == Code::IdempotencyKeyReused.as_str() => Failure::No(
+                "this key has an order of another item or quantity: ask for the original one, or use a new key"
+                    .to_owned(),
+            ),
             CallError::Refused(refusal) => Failure::No(format!("{refusal}; {}", self.advice())),
             CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {}", self.advice())),
         }
@@ -406,6 +410,8 @@ mod tests {
         assert!(prints_key(403, "<html>"));
         assert!(prints_key(429, r#"{"code":"cooling_down","detail":"later"}"#));
         assert!(!prints_key(409, &refused("sold_out")));
+        let reused = r#"{"code":"idempotency_key_reused","detail":"it belongs to another request"}"#;
+        assert!(!prints_key(422, reused));
     }
 
     #[test]

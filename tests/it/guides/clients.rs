@@ -202,6 +202,26 @@ async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_client_repeats_a_key_that_has_an_order_of_another_item() {
+    let app = &TestApp::start_api_only().await;
+    let reused = Turn::problem(422, "idempotency_key_reused", 0);
+    let each = CLIENTS.map(|client| {
+        let reused = reused.clone();
+        async move {
+            let front = Front::of(app, &[Turn::Proxy(502), reused]).await;
+            let said = ended(client.1, &run(client, &front.url, "s", 30, Some("my-key")).await, 1);
+            assert!(
+                said.contains("ask for the original one, or use a new key"),
+                "{}: {said}",
+                client.1
+            );
+            assert_eq!(front.seen().len(), 2, "{}", client.1);
+        }
+    });
+    futures_util::future::join_all(each).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
     let app = &TestApp::start_api_only().await;
     let each = CLIENTS.map(|client| async move {
