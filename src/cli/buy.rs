@@ -5,7 +5,7 @@
 use super::answer::{cell, read, show};
 use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
-use super::{Failure, number, output, setting, token};
+use super::{Failure, number, output, pages, setting, token};
 use crate::config::JWT_SECRET;
 use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
@@ -44,6 +44,8 @@ const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
 const PROOF_MAX: Duration = Duration::from_secs(240);
 /// The sales that shoppers see.
 const SALES: &str = "/v1/sales";
+/// How many sales are searched for an open one, newest first.
+const SALES_MAX: usize = 100;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -56,7 +58,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
-    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
+    /// The sale's id, its first characters (at least four), or @latest for the newest open sale.
     #[arg(value_name = "SALE_ID")]
     sale: SaleRef,
     /// The item's SKU; default: the sale's only item.
@@ -84,7 +86,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let shopper = args.api.client_within(Some(token), ANSWER_MAX)?.proven_by(JWT_SECRET);
     // Reads with a token count as page views, of which a shopper may not have too many.
     let reader = args.api.client(None)?;
-    let sale = args.sale.among(&reader, SALES, "shoppers see no such sale")?;
+    let sale = match &args.sale {
+        SaleRef::Latest => newest_open(&reader)?,
+        named => named.among(&reader, SALES, "shoppers see no such sale")?,
+    };
     let wish = Wish {
         sale,
         sku: args.sku.clone().map_or_else(|| only_sku(&reader, sale), Ok)?,
@@ -99,6 +104,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let order = wish.buy(&shopper, &reader)?.body;
     show(&order, args.api.form(), |order: Value| describe(&order))
+}
+
+/// The newest open sale, or the newest if none of the newest is open. Prints which one it is.
+fn newest_open(reader: &Client) -> Result<Uuid, Failure> {
+    let sales = pages::newest(reader, SALES, "id", SALES_MAX)?;
+    let open = sales.iter().find(|sale| sale["state"] == "open");
+    let sale = open.or(sales.first());
+    let sale = sale.ok_or_else(|| Failure::No("shoppers see no sale".to_owned()))?;
+    let of = |name: &str| output::one_line(&cell(sale, name));
+    stderr::line(format_args!(
+        "flashsale: the sale {}, {}, is {}",
+        of("id"),
+        of("name"),
+        of("state")
+    ));
+    read(&sale["id"])
 }
 
 /// An item of a sale, as shoppers see it.
@@ -437,6 +458,23 @@ mod tests {
         for wrong in [unnamed.unwrap_err(), unknown.unwrap_err()] {
             assert!(wrong.to_string().contains("phone (low), case (sold out)"), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_latest_sale_is_the_newest_open_one() {
+        let (newest, open, older) = (Uuid::from_u128(3), Uuid::from_u128(2), Uuid::from_u128(1));
+        let latest = |states: &[(Uuid, &str)]| {
+            let sales: Vec<Value> = states
+                .iter()
+                .map(|(id, state)| json!({"id": id, "state": state, "name": "Winter"}))
+                .collect();
+            let page = json!({"data": sales, "has_more": false}).to_string();
+            newest_open(&MockServer::answering(&[(200, &page)]).client())
+        };
+        let states = [(newest, "closed"), (open, "open"), (older, "open")];
+        assert_eq!(latest(&states).unwrap(), open);
+        assert_eq!(latest(&[(newest, "scheduled"), (older, "closed")]).unwrap(), newest);
+        assert!(matches!(latest(&[]), Err(Failure::No(_))));
     }
 
     #[test]

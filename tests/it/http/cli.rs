@@ -1,6 +1,7 @@
 //! The operator's commands, end to end against an instance.
 
 use crate::support::app::{Ran, TestApp, Who, program, sale, sale_with, token as shopper_token};
+use crate::support::poll;
 use serde_json::json;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -171,6 +172,25 @@ async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
     assert_eq!(closed.body["state"], "closed");
     let refused = app.run(&["buy", &open, "--user", "eve"]).ended(1);
     assert!(refused.stderr.contains("sale_not_open"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_latest_sale_to_buy_from_is_the_newest_open_one() {
+    let app = TestApp::start().await;
+    let open = app.load_sale(&sale()).await;
+    let closed = app.load_sale(&sale()).await;
+    app.operate(&closed, "close").await.ok(200);
+    poll::within(poll::PATIENCE, "shoppers see that it is closed", async || {
+        let sales = app.get(Who::Nobody, "/v1/sales").await.ok(200).body;
+        sales["data"][0]["state"] == "closed"
+    })
+    .await;
+    let bought = app.run(&["buy", "@latest", "--user", "ada", "--json"]).ended(0);
+    assert_eq!(bought.json()["sale_id"], open.as_str());
+    assert!(
+        bought.stderr.contains(&format!("the sale {open}, A sale, is open")),
+        "{bought:?}"
+    );
 }
 
 #[tokio::test]
@@ -451,7 +471,7 @@ async fn a_token_ends_when_it_says() {
         .json();
     let token = issued["token"].as_str().unwrap();
     let path = format!("/v1/orders?sale_id={}", app.load_sale(&sale()).await);
-    crate::support::poll::answer("the token has ended", || async {
+    poll::answer("the token has ended", || async {
         let answer = app.get(Who::Bearer(token), &path).await;
         (answer.status == 401).then_some(())
     })
