@@ -99,8 +99,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             None => Uuid::new_v4().to_string(),
         },
     };
+    // Also a purchase that is broken off can be repeated.
     if args.key.is_none() {
-        stderr::line(format_args!("flashsale: {}", wish.advice()));
+        stderr::line(format_args!("key {}", wish.key));
     }
     let order = wish.buy(&shopper, &reader)?.body;
     show(&order, args.api.form(), |order: Value| describe(&order))

@@ -147,10 +147,14 @@ async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
         .json();
     assert_eq!((&bought["id"], &bought["state"]), (&again["id"], &json!("reserved")));
     let order = bought["id"].as_str().unwrap();
-    let said = app.run(&["buy", &open, "--user", "bob"]).ended(0).stdout;
+    let said = app.run(&["buy", &open, "--user", "bob"]).ended(0);
     assert!(
-        said.contains("is reserved: 1 x ") && said.contains("next: flashsale pay "),
-        "{said}"
+        said.stdout.contains("is reserved: 1 x ") && said.stdout.contains("next: flashsale pay "),
+        "{said:?}"
+    );
+    assert!(
+        said.stderr.starts_with("key ") && said.stderr.lines().count() == 1,
+        "{said:?}"
     );
     let refused = app.run(&["buy", &open, "pad", "--user", "bob"]).ended(1);
     assert!(refused.stderr.contains("the sale's items: "), "{refused:?}");
