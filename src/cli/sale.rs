@@ -7,7 +7,7 @@ use super::answer::{self, Form, ShownSale, show};
 use super::client::{Answer, ApiArgs, CallError, Client, sale_path};
 use super::output::{self, Table};
 use super::sale_file::{self, SaleFile};
-use super::sale_ref::SaleRef;
+use super::sale_ref::{LATEST, SaleRef};
 use super::{Failure, archive, human, number, pages, report, watch};
 use crate::domain::ids::SaleId;
 use crate::domain::language::Language;
@@ -58,6 +58,27 @@ pub struct SaleArg {
     /// The sale's id, its first characters (at least four), or @latest for the newest sale.
     #[arg(value_name = "SALE_ID")]
     pub id: SaleRef,
+}
+
+/// The sale of a command that cannot be undone.
+#[derive(Debug, clap::Args)]
+struct ForGood {
+    #[command(flatten)]
+    sale: SaleArg,
+    /// Accept @latest for the sale, although nobody has named it.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl ForGood {
+    fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
+        if self.sale.id == SaleRef::Latest && !self.yes {
+            return Err(Failure::Usage(format!(
+                "this cannot be undone: write the sale's id, or add --yes to {LATEST}"
+            )));
+        }
+        self.sale.id.whole(client)
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -151,10 +172,10 @@ Example:
     Resume(SaleArg),
     /// Close a sale for good.
     #[command(after_help = "Example:\n  flashsale sale close 3f2c… && flashsale audit 3f2c…")]
-    Close(SaleArg),
+    Close(ForGood),
     /// Delete a draft for good; a preloaded sale is refused.
     #[command(after_help = "Example:\n  flashsale sale delete 3f2c…")]
-    Delete(SaleArg),
+    Delete(ForGood),
     /// Add units to an item, or take back unsold units.
     #[command(after_help = "\
 Examples:
@@ -316,8 +337,8 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
         Action::Open(sale) => transition(client, &id(sale)?, "open", form),
         Action::Pause(sale) => transition(client, &id(sale)?, "pause", form),
         Action::Resume(sale) => transition(client, &id(sale)?, "resume", form),
-        Action::Close(sale) => transition(client, &id(sale)?, "close", form),
-        Action::Delete(sale) => delete(client, &id(sale)?, form),
+        Action::Close(sale) => transition(client, &sale.whole(client)?, "close", form),
+        Action::Delete(sale) => delete(client, &sale.whole(client)?, form),
         Action::Restock {
             sale,
             sku,
@@ -408,7 +429,10 @@ fn bare(etag: &str) -> &str {
 fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> Result<(), Failure> {
     let turned = client.post(&sale_path(id, &format!("/{verb}")), "");
     let sale = turned.map_err(|error| not_possible(client, id, error))?.body;
-    show(&sale, form, |sale: ShownSale| format!("sale {id} is {}\n", sale.state))
+    show(&sale, form, |sale: ShownSale| {
+        let name = output::one_line(&sale.terms.name);
+        format!("sale {id}, {name}, is {}\n", sale.state)
+    })
 }
 
 /// A refused transition, with the transitions that are possible.
@@ -452,10 +476,14 @@ fn message(client: &Client, id: &Uuid, new: &MessageTexts, is_cleared: bool, for
 }
 
 fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
+    let sale: ShownSale = answer::read(&client.get(&sale_path(id, ""))?.body)?;
     let deleted = client.send("DELETE", &sale_path(id, ""), &[], "");
     let advice = "repeat it; \"no such sale\" then says that it is deleted";
     let deleted = deleted.map_err(|error| error.with_advice(advice))?.body;
-    show(&deleted, form, |_: Value| format!("the draft {id} is deleted\n"))
+    show(&deleted, form, |_: Value| {
+        let name = output::one_line(&sale.terms.name);
+        format!("the draft {id}, {name}, is deleted\n")
+    })
 }
 
 fn list(client: &Client, form: Form) -> Result<(), Failure> {
@@ -610,6 +638,27 @@ mod tests {
         assert_eq!(sent(&["--clear"]), Some(json!({})));
         let both = ["sale", "message", &id, "--clear", "--en", "Now."];
         assert!(Line::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn a_sale_that_nobody_named_is_neither_closed_nor_deleted() {
+        use clap::Parser as _;
+        let page = json!({"data": [{"id": ID}], "has_more": false}).to_string();
+        for verb in ["close", "delete"] {
+            let whole = |options: &[&str]| {
+                let line = ["sale", verb, LATEST].into_iter().chain(options.iter().copied());
+                let server = MockServer::answering(&[(200, &page)]);
+                match Line::try_parse_from(line).unwrap().args.verb {
+                    Verb::Act(Action::Close(sale) | Action::Delete(sale)) => sale.whole(&server.client()),
+                    _ => panic!("not {verb}"),
+                }
+            };
+            assert!(
+                matches!(whole(&[]), Err(Failure::Usage(said)) if said.contains("--yes")),
+                "{verb}"
+            );
+            assert_eq!(whole(&["--yes"]).unwrap(), ID, "{verb}");
+        }
     }
 
     #[test]

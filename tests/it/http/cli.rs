@@ -39,7 +39,7 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
 
     for (verb, state) in [("pause", "paused"), ("resume", "open")] {
         let turned = app.run(&["sale", verb, id]).ended(0);
-        assert!(turned.stdout.contains(state), "{turned:?}");
+        assert_eq!(turned.stdout, format!("sale {id}, Launch, is {state}\n"));
     }
     let token = app.run(&["token", "--user", "ada", "--ttl", "1h"]).ended(0);
     let token = token.stdout.trim();

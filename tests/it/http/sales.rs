@@ -483,7 +483,7 @@ async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
     // By command.
     let other = app.create_sale(&sale()).await;
     let said = app.run(&["sale", "delete", &other]).ended(0).stdout;
-    assert!(said.contains("is deleted"), "{said}");
+    assert_eq!(said, format!("the draft {other}, A sale, is deleted\n"));
     app.run(&["sale", "delete", &loaded]).ended(1);
 }
 
