@@ -193,15 +193,21 @@ impl Frame {
     /// What needs an operator's attention.
     fn attention(&self) -> Vec<String> {
         let alerts = self.findings.map(|(_, alerts)| alerts).unwrap_or_default();
+        // A payment without an order belongs to no sale.
         let counts = [
-            ("dead letters", alerts.dead_letters),
-            ("refused messages", alerts.failed_releases),
-            ("lost orders", alerts.lost_orders),
-            ("refunds due", alerts.refunds_due),
-            ("unmatched payments", alerts.unmatched_payments),
+            ("dead letter", "dead letters", alerts.dead_letters),
+            ("refused message", "refused messages", alerts.failed_releases),
+            ("lost order", "lost orders", alerts.lost_orders),
+            ("refund due", "refunds due", alerts.refunds_due),
+            (
+                "unmatched payment, of any sale",
+                "unmatched payments, of any sale",
+                alerts.unmatched_payments,
+            ),
         ];
-        let some = counts.iter().filter(|(_, count)| *count > 0);
-        some.map(|(kind, count)| format!("{count} {kind}")).collect()
+        let some = counts.iter().filter(|(_, _, count)| *count > 0);
+        some.map(|(one, more, count)| format!("{count} {}", if *count == 1 { one } else { more }))
+            .collect()
     }
 }
 
@@ -319,6 +325,25 @@ pub mod tests {
              | a total 90 available 50 held 9 sold 30 in_transit 1 shards 30,20 \
              | orders reserved 9 paid 30 cancelled 0 expired 0 revoked 0 | ATTENTION 2 dead letters"
         );
+    }
+
+    #[test]
+    fn a_payment_without_an_order_is_of_any_sale() {
+        let mut frame = frame("open");
+        let counts = |dead_letters, unmatched_payments| Alerts {
+            refunds_due: 1,
+            dead_letters,
+            unmatched_payments,
+            ..Alerts::default()
+        };
+        for (alerts, said) in [
+            (counts(0, 1), ["1 refund due", "1 unmatched payment, of any sale"]),
+            (counts(0, 2), ["1 refund due", "2 unmatched payments, of any sale"]),
+            (counts(1, 0), ["1 dead letter", "1 refund due"]),
+        ] {
+            frame.findings = frame.findings.map(|(orders, _)| (orders, alerts));
+            assert_eq!(frame.attention(), said);
+        }
     }
 
     #[test]
