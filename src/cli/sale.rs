@@ -149,7 +149,7 @@ Examples:
         if_version: Option<String>,
     },
     /// List the sales.
-    #[command(after_help = "Example:\n  flashsale sale list --json | jq -r '.data[] | select(.state == \"open\").id'")]
+    #[command(after_help = "Example:\n  flashsale sale list --json | jq -r '.[] | select(.state == \"open\").id'")]
     List,
     /// Show a sale.
     #[command(after_help = "Example:\n  flashsale sale show 3f2c…")]
@@ -488,25 +488,22 @@ fn delete(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
 
 fn list(client: &Client, form: Form) -> Result<(), Failure> {
     let sales = pages::all(client, "/v1/admin/sales", "id")?;
-    match form {
-        Form::Json => return output::print_json(&json!({"data": sales, "has_more": false})),
-        Form::Ids => return show(&Value::Array(sales), form, |_: Value| String::new()),
-        Form::Text => {}
-    }
-    let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
-    for ShownSale { id, state, terms, .. } in answer::read::<Vec<_>>(&Value::Array(sales))? {
-        table.row([
-            id.to_string(),
-            state.to_string(),
-            human::instant(terms.starts_at),
-            human::instant(terms.ends_at),
-            terms.shards.to_string(),
-            terms.items.len().to_string(),
-            terms.items.iter().map(|item| item.stock).sum::<i64>().to_string(),
-            terms.name,
-        ]);
-    }
-    output::print(&table.render())
+    show(&Value::Array(sales), form, |sales: Vec<ShownSale>| {
+        let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
+        for ShownSale { id, state, terms, .. } in sales {
+            table.row([
+                id.to_string(),
+                state.to_string(),
+                human::instant(terms.starts_at),
+                human::instant(terms.ends_at),
+                terms.shards.to_string(),
+                terms.items.len().to_string(),
+                terms.items.iter().map(|item| item.stock).sum::<i64>().to_string(),
+                terms.name,
+            ]);
+        }
+        table.render()
+    })
 }
 
 #[cfg(test)]
