@@ -360,7 +360,12 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
 
 /// Prints a sale in detail, with its version, and then the `next` command for it.
 fn show_sale(answer: &Answer, form: Form, next: &str) -> Result<(), Failure> {
-    show(&answer.body, form, |sale: ShownSale| {
+    let mut body = answer.body.clone();
+    // The API has it in a header, which JSON would lose.
+    if let (Some(etag), Some(sale)) = (&answer.etag, body.as_object_mut()) {
+        sale.insert("version".to_owned(), bare(etag).into());
+    }
+    show(&body, form, |sale: ShownSale| {
         let text = describe(&sale, answer.etag.as_deref());
         match next {
             "" => text,

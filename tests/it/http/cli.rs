@@ -236,6 +236,10 @@ async fn sales_are_listed_and_shown() {
     }
     let shown = app.run(&["sale", "show", &id, "--json"]).ended(0).json();
     assert_eq!(shown["state"], "open");
+    let text = app.run(&["sale", "show", &id]).ended(0).stdout;
+    let version = text.lines().find_map(|line| line.strip_prefix("version"));
+    assert_eq!(shown["version"].as_str(), version.map(str::trim));
+    assert!(version.is_some(), "{text}");
     app.run(&["sale", "open", &id, "--json"]).ended(0);
 }
 
