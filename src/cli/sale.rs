@@ -218,12 +218,14 @@ Examples:
   flashsale sale report 3f2c…
   flashsale sale report 3f2c… --json | jq '.course[].answers.reserved'")]
     Report(SaleArg),
-    /// Amend a published sale: its name, its waiting room's rate, a later start or a later end.
+    /// Amend a published sale: its name, description, picture, waiting room's rate, a later start or a later end.
     #[command(after_help = "\
-A start or an end can be moved until five seconds before it, and only to a later time.
+A start or an end can be moved until five seconds before it, and only to a later time. Times are written as in a sale
+file: \"+48h\" counts from now.
 
 Examples:
   flashsale sale amend 3f2c… --ends-at 2026-11-28T20:00:00Z
+  flashsale sale amend 3f2c… --ends-at +48h
   flashsale sale amend 3f2c… --admissions-per-second 50")]
     Amend {
         #[command(flatten)]
@@ -292,18 +294,30 @@ struct Amended {
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// A later start, as 2026-11-28T09:00:00Z.
-    #[arg(long, value_name = "TIME")]
+    /// What the sale is about; an empty text removes it.
+    #[arg(long, value_name = "TEXT")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    starts_at: Option<String>,
-    /// A later end, as 2026-11-28T20:00:00Z.
-    #[arg(long, value_name = "TIME")]
+    description: Option<String>,
+    /// The address of the sale's picture; an empty one removes it.
+    #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    ends_at: Option<String>,
+    image_url: Option<String>,
+    /// A later start, as 2026-11-28T09:00:00Z or +2h.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starts_at: Option<DateTime<Utc>>,
+    /// A later end, as 2026-11-28T20:00:00Z or +48h.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends_at: Option<DateTime<Utc>>,
     /// How many shoppers the waiting room admits a second.
     #[arg(long, value_name = "N", value_parser = number::whole(1, ADMISSIONS_MAX))]
     #[serde(skip_serializing_if = "Option::is_none")]
     admissions_per_second: Option<u32>,
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    sale_file::time_of(text, Utc::now())
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -350,10 +364,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
         }
         Action::Watch { sale, color } => watch::run(api, &id(sale)?, *color),
         Action::Report(sale) => report::report(client, &id(sale)?, form),
-        Action::Amend { sale, terms } => {
-            let path = sale_path(id(sale)?, "");
-            show_sale(&client.send("PATCH", &path, &[], &json!(terms).to_string())?, form, "")
-        }
+        Action::Amend { sale, terms } => amend(client, &id(sale)?, terms, form),
         Action::Message { sale, texts, clear } => message(client, &id(sale)?, texts, *clear, form),
     }
 }
@@ -424,6 +435,23 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, form: 
     let changed = accepted(changed, &file, &advice)?;
     warn_of_passed_end(&changed)?;
     show_sale(&changed, form, "")
+}
+
+fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
+    let amended = client.send("PATCH", &sale_path(id, ""), &[], &json!(terms).to_string());
+    let amended = amended.map_err(|error| match error {
+        CallError::Refused(refusal) if refusal.code == "invalid_request" => Failure::Usage(refusal.to_string()),
+        error => error.into(),
+    })?;
+    // A stage may give a part of the shoppers a waiting room.
+    let has_room = ["guards", "staged_guards"].into_iter().any(|set| {
+        let room = &amended.body[set]["waiting_room"];
+        !room.is_null() && *room != false
+    });
+    if terms.admissions_per_second.is_some() && !has_room {
+        stderr::line("flashsale: warning: the sale has no waiting room, so nobody is admitted at this rate");
+    }
+    show_sale(&amended, form, "")
 }
 
 /// The version in an ETag, without quotes and the mark of a weak ETag.
@@ -611,6 +639,34 @@ mod tests {
             assert_eq!(header(request, "if-match"), Some(etag));
         }
         assert_eq!([bare("W/\"a1\""), bare("\"a1\""), bare("a1")], ["a1"; 3]);
+    }
+
+    #[test]
+    fn an_amendment_has_the_times_of_a_sale_file_and_a_wrong_one_is_bad_usage() {
+        use clap::Parser as _;
+        let id = ID.to_string();
+        let terms = |options: &[&str]| {
+            let line = ["sale", "amend", &id].into_iter().chain(options.iter().copied());
+            Line::try_parse_from(line).map(|line| match line.args.verb {
+                Verb::Act(Action::Amend { terms, .. }) => terms,
+                _ => panic!("not amend"),
+            })
+        };
+        let later = terms(&["--ends-at", "+48h", "--description", ""]).unwrap();
+        let hours = (later.ends_at.unwrap() - Utc::now()).num_hours();
+        assert!((47..=48).contains(&hours), "{hours}");
+        assert_eq!(
+            json!(terms(&["--starts-at", "2026-11-28T10:00:00+01:00"]).unwrap()),
+            json!({"starts_at": "2026-11-28T09:00:00Z"})
+        );
+        assert_eq!(json!(terms(&["--image-url", ""]).unwrap()), json!({"image_url": ""}));
+        for wrong in [&["--ends-at", "tomorrow"][..], &["--ends-at", "2026-11-28"], &[]] {
+            assert!(terms(wrong).is_err(), "{wrong:?}");
+        }
+        let refused = r#"{"code":"invalid_request","detail":"name must have 1 to 200 characters"}"#;
+        let server = MockServer::answering(&[(400, refused)]);
+        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        assert!(matches!(failure, Failure::Usage(_)), "{failure}");
     }
 
     #[test]

@@ -144,13 +144,18 @@ fn moment(value: &toml::Value, now: DateTime<Utc>) -> Result<DateTime<Utc>, Stri
         toml::Value::Datetime(time) => time.to_string(),
         other => other.to_string(),
     };
+    time_of(&text, now)
+}
+
+/// A point in time in a text: RFC 3339, `now`, or `+` and a duration.
+pub fn time_of(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, String> {
     if text == "now" {
         return Ok(now);
     }
     if let Some(later) = text.strip_prefix('+') {
         return Ok(now + duration::parse(later)?);
     }
-    match DateTime::parse_from_rfc3339(&text) {
+    match DateTime::parse_from_rfc3339(text) {
         Ok(time) => Ok(time.to_utc()),
         Err(_) => Err(format!(
             "{text:?} is not a time: write 2026-11-27T20:00:00Z (with Z or an offset), \"now\" or \"+10m\""
