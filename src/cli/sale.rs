@@ -119,7 +119,8 @@ enum Action {
     #[command(after_help = "\
 If an answer is lost, the command repeats the request a few times; its key makes sure that only one sale is created.
 If the outcome stays unknown, it prints the key. Repeat the command with that key: times like \"+10m\" then count from
-the time in the key, so that the request is for the same sale.
+the time in the key, so that the request is for the same sale. A key of your own has no time: give it to files with
+absolute times.
 
 Example:
   ID=$(flashsale sale create sale.example.toml -q)")]
@@ -127,7 +128,7 @@ Example:
         /// The sale file; - is standard input.
         file: PathBuf,
         /// Idempotency key; to retry after an unknown outcome, repeat the printed key, so that only one sale is
-        /// created.
+        /// created. Another key needs a file with absolute times.
         #[arg(long)]
         key: Option<String>,
     },
@@ -389,7 +390,16 @@ fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) 
     let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
     let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
     let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
-    let created = accepted(created, &file, &advice)?;
+    let created = match created {
+        Err(CallError::Refused(refusal))
+            if refusal.code == "idempotency_key_reused" && file.is_relative && time_of(key).is_none() =>
+        {
+            return Err(Failure::No(format!(
+                "{refusal}; the file has relative times: use a printed key or absolute times"
+            )));
+        }
+        created => accepted(created, &file, &advice)?,
+    };
     warn_of_passed_end(&created)?;
     show_sale(&created, form, "preload")
 }

@@ -7,7 +7,7 @@ use crate::domain::currency;
 use crate::domain::sale::SaleRequest;
 use crate::domain::time;
 use crate::http::explain::parse_value;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Map, Value};
 use std::path::Path;
 use toml::Spanned;
@@ -20,6 +20,8 @@ pub struct SaleFile {
     text: String,
     /// The body of the request: the file's own keys, with its times resolved.
     pub body: String,
+    /// Whether a time counts from the time of reading.
+    pub is_relative: bool,
 }
 
 impl SaleFile {
@@ -42,7 +44,12 @@ pub fn read(path: &Path, now: DateTime<Utc>) -> Result<SaleFile, Failure> {
     };
     let text = text.map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
     match parse(&text, now) {
-        Ok(body) => Ok(SaleFile { name, text, body }),
+        Ok(body) => Ok(SaleFile {
+            is_relative: !parse(&text, now + TimeDelta::hours(1)).is_ok_and(|later| later == body),
+            name,
+            text,
+            body,
+        }),
         Err((line, message)) => Err(Failure::Usage(format!("{name}:{line}: {message}"))),
     }
 }
@@ -291,12 +298,31 @@ per_user_limit = 1
         }
         let name = "launch.toml".to_owned();
         let body = String::new();
-        let file = SaleFile { name, text, body };
+        let file = SaleFile {
+            name,
+            text,
+            body,
+            is_relative: false,
+        };
         assert_eq!(
             file.refused("shards must\nbe 1 to 256").to_string(),
             "launch.toml:1: shards must be 1 to 256"
         );
         assert_eq!(file.refused("no").to_string(), "launch.toml: no");
+    }
+
+    #[test]
+    fn a_file_says_whether_its_times_count_from_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sale.toml");
+        let absolute = SMALL
+            .replace("\"now\"", "2026-11-27T20:00:00Z")
+            .replace("\"+24h\"", "2026-11-27T20:30:00Z");
+        let mixed = absolute.replace("2026-11-27T20:00:00Z", "\"now\"");
+        for (text, is_relative) in [(SMALL, true), (absolute.as_str(), false), (mixed.as_str(), true)] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(read(&path, now()).unwrap().is_relative, is_relative, "{text}");
+        }
     }
 
     #[test]

@@ -248,7 +248,10 @@ async fn operators_change_a_draft_and_read_what_was_done_by_command() {
     let id = created.json()["id"].as_str().unwrap().to_owned();
     // With its relative times, the file is another sale by now: it is made once at the most.
     let again = app.run(&["sale", "create", &file("First"), "--key", "k"]).ended(1);
-    assert!(again.stderr.contains("idempotency_key_reused"), "{again:?}");
+    assert!(
+        again.stderr.contains("idempotency_key_reused") && again.stderr.contains("use a printed key or absolute times"),
+        "{again:?}"
+    );
 
     let shown = app.run(&["sale", "show", &id]).ended(0).stdout;
     let version = shown
