@@ -7,6 +7,7 @@ use crate::config::ADMIN_KEY;
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use crate::stderr;
+use nix::unistd::{User, getuid};
 use std::sync::Once;
 use std::time::Duration;
 use ureq::http::Uri;
@@ -55,7 +56,10 @@ impl ApiArgs {
 
     /// Like [`ApiArgs::operator`], with another limit on each request.
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        let name = operator_name(self.operator.as_deref(), std::env::var("USER").ok().as_deref())?;
+        // Compose files and shells set an empty variable for "not set". An empty --as is a mistake.
+        let is_unset = std::env::var_os(OPERATOR).is_some_and(|name| name.is_empty());
+        let said = self.operator.as_deref();
+        let name = operator_name(said.filter(|name| !(is_unset && name.is_empty())), login().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
         Ok(client.proven_by(ADMIN_KEY).called(name))
     }
@@ -97,8 +101,7 @@ impl ApiArgs {
 
 /// The operator's name: the given one, else the login name if that is valid.
 fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<OperatorName>, Failure> {
-    // Compose files and shells set an empty variable for "not set".
-    match said.filter(|name| !name.is_empty()) {
+    match said {
         Some(name) => name.parse().map(Some).map_err(|wrong| {
             Failure::Usage(format!(
                 "--as or {OPERATOR} {wrong}: set it to your name, or leave it out"
@@ -106,6 +109,12 @@ fn operator_name(said: Option<&str>, login: Option<&str>) -> Result<Option<Opera
         }),
         None => Ok(login.and_then(|login| login.parse().ok())),
     }
+}
+
+/// The login name. Without `USER`, as under cron and in containers, the name of the process's user.
+fn login() -> Option<String> {
+    let said = std::env::var("USER").ok().filter(|name| !name.is_empty());
+    said.or_else(|| Some(User::from_uid(getuid()).ok()??.name))
 }
 
 fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
@@ -136,14 +145,12 @@ mod tests {
         let called = |said, login| operator_name(said, login).map(|name| name.map(|it| it.as_str().to_owned()));
         assert_eq!(called(Some("Ada"), Some("root")).unwrap().as_deref(), Some("Ada"));
         let long = "x".repeat(65);
-        for none in [None, Some("")] {
-            assert_eq!(called(none, Some("root")).unwrap().as_deref(), Some("root"));
-            // A login name that is not valid is no error.
-            for login in [None, Some(""), Some("a\nb"), Some(&*long)] {
-                assert_eq!(called(none, login).unwrap(), None);
-            }
+        assert_eq!(called(None, Some("root")).unwrap().as_deref(), Some("root"));
+        // A login name that is not valid is no error.
+        for login in [None, Some(""), Some("a\nb"), Some(&*long)] {
+            assert_eq!(called(None, login).unwrap(), None);
         }
-        for wrong in [" ", "a\u{1b}[2J", &long] {
+        for wrong in ["", " ", "a\u{1b}[2J", &long] {
             let Err(Failure::Usage(line)) = called(Some(wrong), None) else {
                 panic!("{wrong:?} is no name")
             };

@@ -341,6 +341,27 @@ async fn money_due_is_listed_until_paid_back_and_the_audit_log_says_by_whom() {
 }
 
 #[tokio::test]
+async fn an_operator_without_a_login_name_is_the_user_of_the_process() {
+    let mut app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    app.environment.remove("USER");
+    // As compose files set it.
+    app.environment.insert("FLASHSALE_OPERATOR".to_owned(), String::new());
+    app.run(&["sale", "pause", &id]).ended(0);
+    app.environment.remove("FLASHSALE_OPERATOR");
+    let refused = app.run(&["sale", "resume", &id, "--as", ""]).ended(2);
+    assert!(
+        refused.stderr.contains("--as or FLASHSALE_OPERATOR must have"),
+        "{refused:?}"
+    );
+    let last = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200).body;
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap();
+    let name = user.map(|user| user.name);
+    assert_eq!(last["data"][0]["action"], "sales.pause");
+    assert_eq!(last["data"][0]["operator"].as_str(), name.as_deref());
+}
+
+#[tokio::test]
 async fn something_missing_is_exit_code_1_and_a_wrong_file_is_2() {
     let app = TestApp::start_api_only().await;
     let stranger = uuid::Uuid::new_v4().to_string();
