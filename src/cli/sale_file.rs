@@ -4,7 +4,7 @@
 use super::output::one_line;
 use super::{Failure, duration};
 use crate::domain::currency;
-use crate::domain::sale::SaleRequest;
+use crate::domain::sale::{PRICE_MAX, SaleRequest};
 use crate::domain::time;
 use crate::http::explain::parse_value;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -128,7 +128,7 @@ fn refused(text: &str) -> Option<String> {
     Some(price_with_point(&body, &detail).unwrap_or(detail))
 }
 
-/// What is wrong with a price that has a point, and what to write instead.
+/// What is wrong with a price that has a point, and what to write instead if that is a price.
 fn price_with_point(body: &Value, detail: &str) -> Option<String> {
     let (item, _) = detail.split_once(".price_minor must be ")?;
     let found = body.pointer(&format!("/{}", item.replace('[', "/").replace(']', "")))?;
@@ -137,10 +137,15 @@ fn price_with_point(body: &Value, detail: &str) -> Option<String> {
         .filter(|_| found["price_minor"].is_f64())?;
     let code = found["currency"].as_str()?;
     let digits = currency::digits(code);
-    let minor = price * 10_f64.powi(i32::try_from(digits).ok()?);
+    let scaled = price * 10_f64.powi(i32::try_from(digits).ok()?);
+    let is_exact = (scaled - scaled.round()).abs() < 0.001;
+    let minor: i64 = format!("{scaled:.0}").parse().ok()?;
+    if !is_exact || !(0..=PRICE_MAX).contains(&minor) {
+        return None;
+    }
     let unit = if digits == 2 { "cents" } else { "the smallest unit" };
     Some(format!(
-        "{item}.price_minor is in {unit} of {code}: write {minor:.0} for {price:.digits$}"
+        "{item}.price_minor is in {unit} of {code}: write {minor} for {price:.digits$}"
     ))
 }
 
@@ -256,6 +261,24 @@ per_user_limit = 1
                 "price_minor = 499.00",
                 8,
                 "items[0].price_minor is in cents of EUR: write 49900 for 499.00",
+            ),
+            (
+                "price_minor = 1",
+                "price_minor = 499.995",
+                8,
+                "items[0].price_minor must be an integer",
+            ),
+            (
+                "price_minor = 1",
+                "price_minor = -5.0",
+                8,
+                "items[0].price_minor must be an integer",
+            ),
+            (
+                "price_minor = 1",
+                "price_minor = 1e9",
+                8,
+                "items[0].price_minor must be an integer",
             ),
             (
                 "price_minor = 1",

@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 use terms::digest;
 pub(super) use terms::{DESCRIPTION_MAX, NAME_MAX, NAME_PATTERN, description, instant, picture, text};
-pub use terms::{ITEMS_MAX, InvalidSale, NewSale, STOCK_MAX, SaleRequest};
+pub use terms::{ITEMS_MAX, InvalidSale, NewSale, PRICE_MAX, STOCK_MAX, SaleRequest};
 
 /// What is certain once a purchase is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -29,7 +29,7 @@ const RATE_LIMIT_MAX: i64 = 1000;
 /// The longest window of a shopper, in milliseconds: a day.
 const RATE_WINDOW_MAX: i64 = 86_400_000;
 /// The highest price of a unit. Times the largest quantity, it stays below 2^53, which every JSON parser keeps exactly.
-const PRICE_MAX: i64 = 10_000_000_000;
+pub const PRICE_MAX: i64 = 10_000_000_000;
 /// The highest limit of units of an item for one shopper.
 const PER_USER_LIMIT_MAX: i64 = 100_000;
 /// The most characters of a sale's or an item's name.
