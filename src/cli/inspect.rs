@@ -5,6 +5,7 @@ use super::{Failure, output};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::domain::redis_certificates::RedisCertificates;
+use crate::flow::operate::inspect::Inspected;
 use crate::server;
 use anyhow::Context as _;
 use std::path::PathBuf;
@@ -53,14 +54,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let user = args.user.as_ref().map(|user| user.parse()).transpose();
     let user = user.map_err(|wrong| Failure::Usage(format!("--user: {wrong}")))?;
     match server::inspect(&redis_url, &redis_certificates, &database_url, id, user.as_ref())? {
-        Some(found) => {
+        Inspected::Found(found) => {
             let found = serde_json::to_value(&found).map_err(anyhow::Error::from)?;
             if args.json {
                 return output::print(&format!("{found}\n"));
             }
             output::print_json(&found)
         }
-        None => Err(Failure::No(format!("there is no sale {id}"))),
+        Inspected::Draft => Err(Failure::No(
+            "the sale is a draft: Redis has nothing of it yet".to_owned(),
+        )),
+        Inspected::NotFound => Err(Failure::No(format!("there is no sale {id}"))),
     }
 }
 

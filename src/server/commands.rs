@@ -5,7 +5,7 @@ use crate::domain::ids::{SaleId, UserId};
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale::Sale;
 use crate::flow::App;
-use crate::flow::operate::inspect::Inspection;
+use crate::flow::operate::inspect::Inspected;
 use crate::ledger::Ledger;
 use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::stock::Stock;
@@ -25,14 +25,14 @@ pub fn restore(database_url: &str, file: File) -> anyhow::Result<RestoreOutcome>
     Ok(runtime.block_on(ledger::archive::restore(database_url, file))?)
 }
 
-/// Decodes what Redis holds of a sale; `None` when there is no such sale.
+/// Decodes what Redis holds of a sale.
 pub fn inspect(
     redis_url: &str,
     redis_certificates: &RedisCertificates,
     database_url: &str,
     sale: SaleId,
     user: Option<&UserId>,
-) -> anyhow::Result<Option<Inspection>> {
+) -> anyhow::Result<Inspected> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;

@@ -4,6 +4,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::Order;
 use crate::domain::report::{Counters, ShardStats};
+use crate::domain::sale::Lifecycle;
 use crate::domain::time::{self, Millis};
 use crate::flow::App;
 use crate::flow::settle::order::find_in_stock;
@@ -44,11 +45,24 @@ struct Buyer {
     orders: Vec<Order>,
 }
 
-/// Decodes a sale's shards and, if one is named, a shopper; `None` when there is no such sale.
-pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Option<Inspection>, Fault> {
+/// The outcome of an inspection.
+pub enum Inspected {
+    /// Redis holds this.
+    Found(Inspection),
+    /// The sale is a draft, of which Redis has nothing yet.
+    Draft,
+    /// There is no such sale.
+    NotFound,
+}
+
+/// Decodes a sale's shards and, if one is named, a shopper.
+pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Inspected, Fault> {
     let Some(sale) = app.ledger.sale(id).await? else {
-        return Ok(None);
+        return Ok(Inspected::NotFound);
     };
+    if sale.lifecycle == Lifecycle::Draft {
+        return Ok(Inspected::Draft);
+    }
     let readings = app.stock.read_shards(&sale).await?;
     let buyer = match user {
         Some(user) => {
@@ -63,7 +77,7 @@ pub async fn inspect(app: &App, id: SaleId, user: Option<&UserId>) -> Result<Opt
         }
         None => None,
     };
-    Ok(Some(Inspection {
+    Ok(Inspected::Found(Inspection {
         shards: readings.iter().map(shard).collect(),
         buyer,
     }))

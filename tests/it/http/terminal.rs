@@ -199,6 +199,12 @@ async fn json_is_json_also_where_people_see_a_sentence() {
     assert_eq!(migrate(&["migrate", "--json"]).json(), json!({"schema": "current"}));
     assert_eq!(migrate(&["migrate"]).stdout, "The schema is current.\n");
     let id = app.load_sale(&sale()).await;
+    let draft = app.create_sale(&sale()).await;
+    let refused = app.run(&["inspect", &draft]).ended(1);
+    assert_eq!(
+        refused.stderr,
+        "flashsale: the sale is a draft: Redis has nothing of it yet\n"
+    );
     let one_line = app.run(&["inspect", &id, "--json"]).ended(0);
     assert_eq!(one_line.stdout.lines().count(), 1, "{one_line:?}");
     // An operator's commands when shards are halted.
