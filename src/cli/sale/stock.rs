@@ -1,7 +1,7 @@
 //! The stock of a sale: loading it into Redis, and adding or taking back units.
 
 use crate::cli::Failure;
-use crate::cli::answer::{self, Form, ShownSale, cell, show};
+use crate::cli::answer::{self, Form, ShownSale, cell, listed, show};
 use crate::cli::client::{CallError, Client, sale_path};
 use crate::cli::human;
 use crate::cli::output::{self, Table};
@@ -38,7 +38,8 @@ pub(super) fn preload(client: &Client, id: &Uuid, form: Form) -> Result<(), Fail
     let progress = Progress::of("putting the stock into Redis");
     let answer = client.post(&sale_path(id, "/preload"), "");
     drop(progress);
-    show(&answer?.body, form, |loaded: Loaded| loaded.describe(id))
+    let is_repeated = before.state != SaleState::Draft;
+    show(&answer?.body, form, |loaded: Loaded| loaded.describe(id, is_repeated))
 }
 
 /// A sale after its preload. A sale that was preloaded long ago may be closed.
@@ -49,22 +50,29 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// A table with a row a shard and a column an item, the sums, and the state.
-    fn describe(&self, id: &Uuid) -> String {
+    /// A table with a row a shard and a column an item, the sums, and the state. Of a repeated preload, which loads
+    /// nothing, the units that are free now in place of the table.
+    fn describe(&self, id: &Uuid, is_repeated: bool) -> String {
         let mut skus: Vec<&Sku> = self.shards.iter().flat_map(|shard| shard.available.keys()).collect();
         skus.sort_unstable();
         skus.dedup();
         let units = |shard: &ShardStats, sku: &Sku| shard.available.get(sku).copied().unwrap_or(0);
-        let mut table = Table::new(["SHARD"].into_iter().chain(skus.iter().map(|sku| sku.as_str())));
-        for shard in &self.shards {
-            let row = skus.iter().map(|sku| units(shard, sku).to_string());
-            table.row([shard.shard.to_string()].into_iter().chain(row));
-        }
-        let mut text = table.render();
-        for sku in skus {
-            let sum: i64 = self.shards.iter().map(|shard| units(shard, sku)).sum();
-            let _ = writeln!(text, "{sku}: {sum} in all");
-        }
+        let sum = |sku: &Sku| self.shards.iter().map(|shard| units(shard, sku)).sum::<i64>();
+        let mut text = if is_repeated {
+            let free: Vec<String> = skus.iter().map(|sku| format!("{sku} {}", sum(sku))).collect();
+            format!("already loaded; free now: {}\n", listed(&free))
+        } else {
+            let mut table = Table::new(["SHARD"].into_iter().chain(skus.iter().map(|sku| sku.as_str())));
+            for shard in &self.shards {
+                let row = skus.iter().map(|sku| units(shard, sku).to_string());
+                table.row([shard.shard.to_string()].into_iter().chain(row));
+            }
+            let mut text = table.render();
+            for sku in skus {
+                let _ = writeln!(text, "{sku}: {} in all", sum(sku));
+            }
+            text
+        };
         let note = if self.state == SaleState::Closed {
             ": it sells no more"
         } else {
@@ -182,11 +190,16 @@ mod tests {
         };
         for (state, note) in [("open", ""), ("closed", ": it sells no more")] {
             let loaded = json!({"state": state, "shards": [shard(0, 3, 1), shard(1, 2, 0)]});
+            let loaded: Loaded = answer::read(&loaded).unwrap();
             assert_eq!(
-                answer::read::<Loaded>(&loaded).unwrap().describe(&ID),
+                loaded.describe(&ID, false),
                 format!(
                     "SHARD  a  b\n    0  3  1\n    1  2  0\na: 5 in all\nb: 1 in all\nsale {ID} is {state}{note}\n"
                 )
+            );
+            assert_eq!(
+                loaded.describe(&ID, true),
+                format!("already loaded; free now: a 5, b 1\nsale {ID} is {state}{note}\n")
             );
         }
     }
