@@ -6,6 +6,7 @@ mod error;
 
 use super::output::one_line;
 use super::{Failure, setting};
+use crate::config::ADMIN_KEY;
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use crate::stderr;
@@ -209,8 +210,13 @@ impl Client {
             .read_to_vec()
             .map_err(|error| self.no_answer(&error))?;
         if !(200..300).contains(&status) {
-            let advice = self.advice(status);
-            return Err(CallError::Refused(refusal(status, retry_after, advice, &bytes)));
+            let mut refusal = refusal(status, retry_after, self.advice(status), &bytes);
+            // An operator has set a variable, and no header, which the API names.
+            if status == 401 && self.proof == Some(ADMIN_KEY) {
+                let advice = refusal.advice.take().unwrap_or_default();
+                refusal.detail = format!("the operators' key is wrong: {advice}");
+            }
+            return Err(CallError::Refused(refusal));
         }
         if bytes.is_empty() {
             return Ok(Answer {
@@ -312,7 +318,6 @@ pub fn sale_path(id: impl std::fmt::Display, rest: &str) -> String {
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
-    use crate::config::ADMIN_KEY;
 
     fn client(url: &str) -> Client {
         Client::new(
@@ -360,7 +365,7 @@ mod tests {
         let operator = client(server.url()).proven_by(ADMIN_KEY);
         let line = operator.get("/").unwrap_err().to_string();
         let named = format!(
-            "unauthenticated: the key is wrong; FLASHSALE_ADMIN_KEY is not the one of the server at {}: export",
+            "unauthenticated: the operators' key is wrong: FLASHSALE_ADMIN_KEY is not the one of the server at {}: export",
             server.url()
         );
         assert!(line.starts_with(&named) && !line.contains('\n'), "{line}");

@@ -46,7 +46,7 @@ Examples:
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
         /// Set the values for so many of a hundred shoppers; the others keep theirs.
-        #[arg(long, value_name = "PERCENT", value_parser = number::whole(0_u32, 100))]
+        #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = number::whole(0_u32, 100))]
         percent: Option<u32>,
         /// Refuse nobody by these values: only count what they would refuse.
         #[arg(long, requires = "percent")]

@@ -38,7 +38,7 @@ pub struct Args {
     /// or @latest for the newest order.
     order_id: OrderRef,
     /// The amount in the currency's minor unit; default: the order's amount.
-    #[arg(long, value_name = "MINOR", value_parser = minor)]
+    #[arg(long, value_name = "MINOR", allow_negative_numbers = true, value_parser = minor)]
     amount: Option<u64>,
     /// The currency of the payment; default: the order's currency.
     #[arg(long, value_name = "CODE")]

@@ -312,7 +312,7 @@ struct Amended {
     #[serde(skip_serializing_if = "Option::is_none")]
     ends_at: Option<DateTime<Utc>>,
     /// How many shoppers the waiting room admits a second.
-    #[arg(long, value_name = "N", value_parser = number::whole(1, ADMISSIONS_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::whole(1, ADMISSIONS_MAX))]
     #[serde(skip_serializing_if = "Option::is_none")]
     admissions_per_second: Option<u32>,
 }
@@ -442,6 +442,11 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, form: 
     };
     let changed = client.send("PUT", &sale_path(id, ""), &[("if-match", &etag)], &file.body);
     let advice = format!("`flashsale sale show {id}` shows whether it changed");
+    let stale = format!(
+        "the draft has changed since version {}: show it again with `flashsale sale show {id}`",
+        output::one_line(bare(&etag))
+    );
+    let changed = changed.map_err(|error| error.in_words("If-Match", &stale));
     let changed = accepted(changed, &file, &advice)?;
     warn_of_passed_end(&changed)?;
     show_sale(&changed, form, "")
@@ -449,7 +454,8 @@ fn change(client: &Client, id: &Uuid, file: &Path, version: Option<&str>, form: 
 
 fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
     let amended = client.send("PATCH", &sale_path(id, ""), &[], &json!(terms).to_string());
-    let amended = amended.map_err(|error| match error {
+    let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
+    let amended = amended.map_err(|error| match error.in_words("PUT", &draft) {
         CallError::Refused(refusal) if refusal.code == "invalid_request" => Failure::Usage(refusal.to_string()),
         error => error.into(),
     })?;
@@ -673,6 +679,12 @@ mod tests {
         for wrong in [&["--ends-at", "tomorrow"][..], &["--ends-at", "2026-11-28"], &[]] {
             assert!(terms(wrong).is_err(), "{wrong:?}");
         }
+        let a_draft = r#"{"code":"invalid_transition","detail":"the sale is a draft: replace it with PUT"}"#;
+        let server = MockServer::answering(&[(409, a_draft)]);
+        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        assert!(failure.to_string().contains("flashsale sale change"), "{failure}");
+        let negative = terms(&["--admissions-per-second", "-5"]).unwrap_err().to_string();
+        assert!(negative.contains("whole number from 1 to"), "{negative}");
         let refused = r#"{"code":"invalid_request","detail":"name must have 1 to 200 characters"}"#;
         let server = MockServer::answering(&[(400, refused)]);
         let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();

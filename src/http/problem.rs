@@ -113,7 +113,7 @@ impl Problem {
 
     pub fn invalid_transition(state: SaleState) -> Self {
         let detail = match state {
-            SaleState::Draft => "the sale is draft; preload it first".to_owned(),
+            SaleState::Draft => "the sale is a draft: preload it first".to_owned(),
             other => format!("the sale is {other}"),
         };
         Self {

@@ -70,6 +70,19 @@ impl CallError {
         }
     }
 
+    /// This error, with `detail` in place of a refusal's own if that names `part` of HTTP. A person at a terminal sends
+    /// no header and no method.
+    #[must_use]
+    pub fn in_words(self, part: &str, detail: &str) -> Self {
+        match self {
+            Self::Refused(refusal) if refusal.detail.contains(part) => Self::Refused(Refusal {
+                detail: detail.to_owned(),
+                ..refusal
+            }),
+            other => other,
+        }
+    }
+
     /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
     pub fn with_advice(self, advice: &str) -> Failure {
         if !self.may_pass() {

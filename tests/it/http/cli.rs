@@ -223,6 +223,24 @@ async fn a_draft_whose_end_has_passed_is_named_and_not_preloaded() {
 }
 
 #[tokio::test]
+async fn what_a_draft_cannot_do_is_said_by_the_name_of_a_command() {
+    let app = TestApp::start_api_only().await;
+    let id = app.create_sale(&sale()).await;
+    for (line, said) in [
+        (&["amend", &id, "--name", "Spring"][..], "`flashsale sale change "),
+        (&["close", &id], "the sale is a draft: preload it first"),
+        (&["resume", &id], "the sale is a draft: preload it first"),
+        (&["restock", &id, "phone", "5"], "the sale is a draft: preload it first"),
+    ] {
+        let line: Vec<&str> = ["sale"].iter().chain(line).copied().collect();
+        let refused = app.run(&line).ended(1);
+        assert!(refused.stderr.contains(said), "{line:?}: {refused:?}");
+    }
+    let refused = app.run(&["buy", &id, "--user", "ada", "--quantity", "-5"]).ended(2);
+    assert!(refused.stderr.contains("write a whole number from 1 to"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn sales_are_listed_and_shown() {
     let app = TestApp::start_api_only().await;
     let empty = app.run(&["sale", "list", "--json"]).ended(0).json();

@@ -277,7 +277,11 @@ async fn operators_change_a_draft_and_read_what_was_done_by_command() {
         let stale = app
             .run(&["sale", "change", &id, &file("Third"), "--if-version", stale])
             .ended(1);
-        assert!(stale.stderr.starts_with("flashsale: invalid_transition: "), "{stale:?}");
+        let said = "flashsale: invalid_transition: the draft has changed since version ";
+        assert!(
+            stale.stderr.starts_with(said) && stale.stderr.contains("show it again"),
+            "{stale:?}"
+        );
     }
     app.run(&["sale", "change", &id, &file("Fourth")]).ended(0);
     assert_eq!(
