@@ -61,7 +61,14 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut super::command(), "flashsale", &mut script);
+    // Without the hidden commands, which other programs call.
+    let all = super::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut shown = clap::Command::new("flashsale")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .subcommands(shown.cloned());
+    clap_complete::generate(args.shell, &mut shown, "flashsale", &mut script);
     let script = String::from_utf8_lossy(&script);
     output::print(&match args.shell {
         Shell::Bash => script.replacen(GENERATED, BASH, 1),

@@ -8,6 +8,7 @@ use super::{Failure, output, pages};
 use crate::domain::order::OrderState;
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
 const COLUMNS: [Column; 9] = [
@@ -61,8 +62,8 @@ Examples:
         /// Only orders of this account: the `sub` of its tokens.
         #[arg(long, value_name = "ACCOUNT")]
         user: Option<String>,
-        /// Only orders in this state: reserved, paid, cancelled, expired or revoked.
-        #[arg(long, value_name = "STATE", value_parser = state)]
+        /// Only orders in this state.
+        #[arg(long, value_name = "STATE", value_parser = state())]
         state: Option<OrderState>,
         /// Only orders created at this time or later, such as 2026-11-22T09:00:00Z.
         #[arg(long, value_name = "TIME", value_parser = time)]
@@ -90,13 +91,10 @@ Examples:
     },
 }
 
-fn state(text: &str) -> Result<OrderState, String> {
-    let names = OrderState::ALL
-        .iter()
-        .map(|state| state.as_str())
-        .collect::<Vec<_>>()
-        .join(", ");
-    text.parse().map_err(|_unknown| format!("a state is one of {names}"))
+/// Reads a state; completion offers them all.
+fn state() -> impl TypedValueParser<Value = OrderState> {
+    let names = OrderState::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<OrderState>())
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {

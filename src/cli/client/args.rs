@@ -13,30 +13,37 @@ use std::time::Duration;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// The variable of the operator's name.
+/// The variables that stand in for options. Clap reads none of them: it would show their options in every usage, as if
+/// they were required.
+const URL: &str = "FLASHSALE_URL";
+const CACERT: &str = "FLASHSALE_CACERT";
 const OPERATOR: &str = "FLASHSALE_OPERATOR";
 
 /// Where `flashsale up` and `flashsale serve` listen by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
+/// The heading of these options in the help.
+const GLOBAL: &str = "Global options";
+
 /// How a command reaches the API, the name that it gives there, and how it prints the answer.
 #[derive(Debug, clap::Args)]
 pub struct ApiArgs {
-    /// Address of the API; default: http://127.0.0.1:8080.
-    #[arg(long, env = "FLASHSALE_URL", value_name = "URL", global = true)]
+    /// Address of the API; default: FLASHSALE_URL, else http://127.0.0.1:8080.
+    #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL)]
     url: Option<String>,
-    /// PEM file with the authority of the API's certificate, or with the certificate itself; default: Mozilla's list
-    /// of authorities.
-    #[arg(long, env = "FLASHSALE_CACERT", value_name = "FILE", global = true)]
+    /// PEM file with the authority of the API's certificate, or with the certificate itself; default: FLASHSALE_CACERT,
+    /// else Mozilla's list of authorities.
+    #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
     cacert: Option<String>,
-    /// The operator's name in the audit log, which the server does not check; default: the login name.
-    #[arg(long = "as", env = OPERATOR, value_name = "NAME", global = true)]
+    /// The operator's name in the audit log, which the server does not check; default: FLASHSALE_OPERATOR, else the
+    /// login name.
+    #[arg(long = "as", value_name = "NAME", global = true, help_heading = GLOBAL)]
     operator: Option<String>,
     /// Print JSON: the server's answer, or all entries of a list as one array.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Print ids alone, one a line; nothing if the answer has none. Views and reports ignore it.
-    #[arg(short, long, global = true, conflicts_with = "json")]
+    #[arg(short, long, global = true, help_heading = GLOBAL, conflicts_with = "json")]
     quiet: bool,
 }
 
@@ -56,10 +63,7 @@ impl ApiArgs {
 
     /// Like [`ApiArgs::operator`], with another limit on each request.
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        // Compose files and shells set an empty variable for "not set". An empty --as is a mistake.
-        let is_unset = std::env::var_os(OPERATOR).is_some_and(|name| name.is_empty());
-        let said = self.operator.as_deref();
-        let name = operator_name(said.filter(|name| !(is_unset && name.is_empty())), login().as_deref())?;
+        let name = operator_name(given(self.operator.as_ref(), OPERATOR).as_deref(), login().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
         Ok(client.proven_by(ADMIN_KEY).called(name))
     }
@@ -71,32 +75,32 @@ impl ApiArgs {
 
     /// Like [`ApiArgs::client`], with another limit on each request.
     pub fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
-        let uri = self.url().parse::<Uri>().unwrap_or_default();
+        let url = given(self.url.as_ref(), URL).unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let uri = url.parse::<Uri>().unwrap_or_default();
         let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
         if bearer.is_some() && is_open {
             // A command may need two clients.
             static WARNED: Once = Once::new();
             WARNED.call_once(|| {
                 stderr::line(format_args!(
-                    "flashsale: warning: {} gets a key or token unencrypted; use https where others can read the network",
-                    self.url()
+                    "flashsale: warning: {url} gets a key or token unencrypted; use https where others can read the network"
                 ));
             });
         }
-        let tls = match self.cacert.as_deref().filter(|file| !file.is_empty()) {
+        let tls = match given(self.cacert.as_ref(), CACERT) {
             Some(file) => TlsConfig::builder()
-                .root_certs(RootCerts::new_with_certs(&certificates(file)?))
+                .root_certs(RootCerts::new_with_certs(&certificates(&file)?))
                 .build(),
             None => TlsConfig::default(),
         };
-        Client::new(tls, self.url(), bearer, limit)
+        Client::new(tls, &url, bearer, limit)
     }
+}
 
-    /// Compose files and shells set an empty variable for "not set".
-    fn url(&self) -> &str {
-        let given = self.url.as_deref().filter(|url| !url.is_empty());
-        given.unwrap_or(DEFAULT_URL)
-    }
+/// An option, else its variable. Compose files and shells set an empty variable for "not set".
+fn given(option: Option<&String>, variable: &str) -> Option<String> {
+    let of_environment = || std::env::var(variable).ok().filter(|value| !value.is_empty());
+    option.cloned().or_else(of_environment)
 }
 
 /// The operator's name: the given one, else the login name if that is valid.

@@ -82,6 +82,21 @@ fn every_command_that_prints_data_takes_json() {
 }
 
 #[test]
+fn options_of_every_command_stand_apart_and_are_in_no_usage() {
+    let environment = BTreeMap::from([("FLASHSALE_URL".to_owned(), "http://127.0.0.1:9".to_owned())]);
+    let ran = |args: &[&str]| Ran::of(program(&environment, args).output().unwrap());
+    let help = ran(&["buy", "--help"]).ended(0).stdout;
+    let (own, global) = help.split_once("\nGlobal options:\n").unwrap();
+    assert!(own.contains("--quantity") && !own.contains("--cacert"), "{help}");
+    assert!(global.contains("--url") && global.contains("--json"), "{help}");
+    let wrong = ran(&["sale", "show"]).ended(2);
+    assert!(
+        wrong.stderr.contains("Usage: ") && !wrong.stderr.contains("--url"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
 fn completions_are_scripts_that_their_shells_can_read() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).ended(0).stdout;
@@ -90,17 +105,28 @@ fn completions_are_scripts_that_their_shells_can_read() {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
-    // This folder exists wherever the tests run.
     let script = run(&["completions", "bash"]).ended(0).stdout;
-    let asked = "COMP_WORDS=(flashsale sale re); COMP_CWORD=2; _flashsale flashsale re sale; echo \"${COMPREPLY[@]}\"";
-    let bash = Command::new("bash")
-        .arg("-c")
-        .arg(format!("{script}\n{asked}"))
-        .output()
-        .unwrap();
-    let bash = Ran::of(bash).ended(0);
-    for verb in ["resume", "restock"] {
-        assert!(bash.stdout.contains(verb), "{bash:?}");
+    for (words, offered) in [
+        (&["sale", "re"][..], &["resume", "restock"][..]),
+        (&["orders", "list", "--state", "re"], &["reserved", "revoked"]),
+        (&["complete"], &[]),
+        (&["health"], &[]),
+    ] {
+        let at = words.len();
+        let [current, before] = [words[at - 1], if at > 1 { words[at - 2] } else { "flashsale" }];
+        let asked = format!(
+            "COMP_WORDS=(flashsale {}); COMP_CWORD={at}; _flashsale flashsale {current} {before}; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" ")
+        );
+        let bash = Command::new("bash")
+            .arg("-c")
+            .arg(format!("{script}\n{asked}"))
+            .output()
+            .unwrap();
+        let bash = Ran::of(bash).ended(0);
+        let found: Vec<&str> = bash.stdout.split_whitespace().collect();
+        assert!(offered.iter().all(|word| found.contains(word)), "{words:?}: {bash:?}");
+        assert!(!offered.is_empty() || found.is_empty(), "{words:?}: {bash:?}");
     }
     let refused = run(&["completions", "cmd.exe"]).ended(2);
     assert!(refused.stderr.contains("bash"), "{refused:?}");
