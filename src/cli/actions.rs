@@ -38,7 +38,13 @@ pub struct Args {
     #[arg(long, value_name = "SALE_ID")]
     sale: Option<SaleRef>,
     /// The most actions to print.
-    #[arg(long, value_name = "N", default_value_t = 50, allow_negative_numbers = true, value_parser = number::whole(1_u32, 100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        allow_negative_numbers = true,
+        value_parser = number::whole(1_u32, 100_000)
+    )]
     limit: u32,
 }
 

@@ -64,7 +64,13 @@ pub struct Args {
     /// The item's SKU; default: the sale's only item.
     sku: Option<String>,
     /// How many units to buy.
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = number::whole(1, QUANTITY_MAX))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true,
+        value_parser = number::whole(1, QUANTITY_MAX)
+    )]
     quantity: u32,
     /// The shopper's id, 1 to 128 bytes.
     #[arg(long, value_name = "ID", value_parser = token::user_id)]

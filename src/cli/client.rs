@@ -365,7 +365,8 @@ mod tests {
         let operator = client(server.url()).proven_by(ADMIN_KEY);
         let line = operator.get("/").unwrap_err().to_string();
         let named = format!(
-            "unauthenticated: the operators' key is wrong: FLASHSALE_ADMIN_KEY is not the one of the server at {}: export",
+            "unauthenticated: the operators' key is wrong: FLASHSALE_ADMIN_KEY is not the one of the server at {}: \
+             export",
             server.url()
         );
         assert!(line.starts_with(&named) && !line.contains('\n'), "{line}");

@@ -73,8 +73,9 @@ impl FromStr for OrderRef {
         };
         part.ok_or_else(|| {
             format!(
-                "an order's id is a UUID such as 00000001-a3f7-8c21-8e55-0d9b4c6f1a37; write all of it, its first \
-                 characters (at least four), its last {NUMBER}, as the shop's page shows them, or {LATEST}"
+                "write the last {NUMBER} characters of the order's id, as the shop's page shows them, or all of it, such \
+                 as 00000001-a3f7-8c21-8e55-0d9b4c6f1a37, its first characters (at least four; the orders of a sale share \
+                 the first eight), or {LATEST}"
             )
         })
     }
@@ -109,12 +110,19 @@ impl OrderRef {
                 "there are too many orders to find one by the beginning of its id: write all of it, or its last {NUMBER} \
                  characters"
             ))),
-            _ => Err(several(
-                &found,
-                "orders match",
-                &COLUMNS,
-                "write the last eight characters of one",
-            )),
+            _ => {
+                for order in &mut found {
+                    if let Some(number) = number_of(order).map(str::to_owned) {
+                        order["id"] = format!("…{number}").into();
+                    }
+                }
+                Err(several(
+                    &found,
+                    "orders match",
+                    &COLUMNS,
+                    "write the last eight characters of one",
+                ))
+            }
         }
     }
 
@@ -211,7 +219,14 @@ mod tests {
             assert_eq!(find(typed, &orders).unwrap()["id"], id, "{typed}");
         }
         let several = find("00000001", &orders).unwrap_err().to_string();
-        for part in ["2 orders", ID, OTHER, "phone", "paid", "2026-11-27", "last eight"] {
+        for part in [
+            "2 orders",
+            "\n…4c6f1a37  phone",
+            "\n…4c6f1a38  phone",
+            "paid",
+            "2026-11-27",
+            "last eight",
+        ] {
             assert!(several.contains(part), "{part}: {several}");
         }
         assert!(matches!(find("0000", &[]), Err(Failure::No(said)) if said.contains("orders list")));

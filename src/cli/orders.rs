@@ -38,7 +38,7 @@ Use it if a shopper has paid and sees no order, or to find revoked orders. Needs
 Examples:
   flashsale orders list --user ada
   flashsale orders list --sale 3f2c… --state revoked
-  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37")]
+  flashsale orders show 4c6f1a37")]
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
@@ -81,11 +81,12 @@ An id in part, and @latest, are searched in the newest 1,000 orders of each of t
 preloaded.
 
 Examples:
-  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37
   flashsale orders show 4c6f1a37
+  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37
   flashsale orders show @latest")]
     Show {
-        /// The order's id, its first characters (at least four), its last eight, or @latest for the newest order.
+        /// The last eight characters of the order's id, which pages show. Or all of it, its first characters (the orders
+        /// of a sale share the first eight), or @latest for the newest order.
         #[arg(value_name = "ORDER_ID")]
         id: OrderRef,
     },

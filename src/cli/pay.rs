@@ -34,8 +34,8 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
-    /// The order's id: the `id` in the answer to its purchase. Or its first characters (at least four), its last eight,
-    /// or @latest for the newest order.
+    /// The last eight characters of the order's id, which pages show. Or all of it (the `id` in the answer to its
+    /// purchase), its first characters (the orders of a sale share the first eight), or @latest for the newest order.
     order_id: OrderRef,
     /// The amount in the currency's minor unit; default: the order's amount.
     #[arg(long, value_name = "MINOR", allow_negative_numbers = true, value_parser = minor)]

@@ -43,7 +43,8 @@ pub fn prefix(text: &str) -> Option<String> {
 /// The error for several matches: how many, the first of them as a table, and what to type next.
 pub fn several(found: &[Value], what: &str, columns: &[Column], next: &str) -> Failure {
     let listed = table(&found[..found.len().min(LISTED_MAX)], columns, |_, _| None);
-    Failure::No(format!("{} {what}:\n{listed}{next}", found.len()))
+    let more = if found.len() > LISTED_MAX { "…\n" } else { "" };
+    Failure::No(format!("{} {what}:\n{listed}{more}{next}", found.len()))
 }
 
 impl FromStr for SaleRef {
@@ -132,6 +133,20 @@ mod tests {
             let said = wrong.parse::<SaleRef>().unwrap_err();
             assert!(said.contains("flashsale sale list"), "{wrong}: {said}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_cut_ends_with_dots() {
+        let said = |count: usize| {
+            let found = vec![json!({"id": ID}); count];
+            several(&found, "sales match", &COLUMNS, "type more").to_string()
+        };
+        assert!(!said(LISTED_MAX).contains('…'));
+        let cut = said(LISTED_MAX + 1);
+        assert!(
+            cut.starts_with("11 sales match:") && cut.ends_with("\n…\ntype more"),
+            "{cut}"
+        );
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl ApiArgs {
             static WARNED: Once = Once::new();
             WARNED.call_once(|| {
                 stderr::line(format_args!(
-                    "flashsale: warning: {url} gets a key or token unencrypted; use https where others can read the network"
+                    "flashsale: warning: {url} gets a key or token unencrypted; use https where others can read the \
+                     network"
                 ));
             });
         }
