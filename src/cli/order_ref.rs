@@ -73,9 +73,9 @@ impl FromStr for OrderRef {
         };
         part.ok_or_else(|| {
             format!(
-                "write the last {NUMBER} characters of the order's id, as the shop's page shows them, or all of it, such \
-                 as 00000001-a3f7-8c21-8e55-0d9b4c6f1a37, its first characters (at least four; the orders of a sale share \
-                 the first eight), or {LATEST}"
+                "write the last {NUMBER} characters of the order's id, as the shop's page shows them, or all of it, \
+                 such as 00000001-a3f7-8c21-8e55-0d9b4c6f1a37, its first characters (at least four; the orders of a \
+                 sale share the first eight), or {LATEST}"
             )
         })
     }

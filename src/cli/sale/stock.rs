@@ -30,8 +30,8 @@ pub(super) fn preload(client: &Client, id: &Uuid, form: Form) -> Result<(), Fail
     let before: ShownSale = answer::read(&client.get(&sale_path(id, ""))?.body)?;
     if let Some(end) = before.passed_end() {
         return Err(Failure::No(format!(
-            "the end of this draft, {}, has passed, so its preload would close it for good: `flashsale sale change {id} \
-             FILE` gives it a later one",
+            "the end of this draft, {}, has passed, so its preload would close it for good: `flashsale sale change \
+             {id} FILE` gives it a later one",
             human::instant(end)
         )));
     }

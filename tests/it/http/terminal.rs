@@ -115,7 +115,8 @@ fn completions_are_scripts_that_their_shells_can_read() {
         let at = words.len();
         let [current, before] = [words[at - 1], if at > 1 { words[at - 2] } else { "flashsale" }];
         let asked = format!(
-            "COMP_WORDS=(flashsale {}); COMP_CWORD={at}; _flashsale flashsale {current} {before}; echo \"${{COMPREPLY[@]}}\"",
+            "COMP_WORDS=(flashsale {}); COMP_CWORD={at}; _flashsale flashsale {current} {before}; \
+             echo \"${{COMPREPLY[@]}}\"",
             words.join(" ")
         );
         let bash = Command::new("bash")
