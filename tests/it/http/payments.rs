@@ -452,7 +452,8 @@ async fn a_webhook_that_is_not_signed_as_it_should_be_leaves_no_trace() {
                 request = request.header(name, value);
             }
         }
-        app.send(request.body(body.clone())).await.no(401, "unauthenticated");
+        let refused = app.send(request.body(body.clone())).await.no(401, "unauthenticated");
+        assert_eq!(refused.text("detail"), format!("{missing} is missing"));
     }
     assert_eq!(app.payments_recorded().await, 0);
     assert_eq!(app.order("ada", &order.id()).await.text("state"), "reserved");
