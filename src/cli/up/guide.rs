@@ -84,11 +84,13 @@ impl Instance {
             "\nFlashsale is ready at {url} (data in {dir}, Ctrl-C stops it)\n",
             dir = self.dir.display(),
         );
+        let docs = format!("API      {url}/docs\n");
         let Some(sale) = sale else {
-            return text + &self.console_line(&format!("{admin_url}/console"));
+            return text + &self.console_line(&format!("{admin_url}/console")) + &docs;
         };
         text += &self.shop_line(&format!("{url}/sales/{}", sale.id));
         text += &self.console_line(&format!("{admin_url}/console/sales/{}", sale.id));
+        text += &docs;
         text += "\nTo try it, paste into another terminal:\n\n";
         text += &self.prepare_lines(url, admin_url);
         text += &purchase_lines(url, admin_url, sale);
@@ -237,6 +239,12 @@ mod tests {
         let guide = plain.guide(&url, &url, Some(&sale()));
         assert!(guide.contains(" buy ID SKU --user alice -q); echo"), "{guide}");
         assert!(guide.contains(" pay $ORDER\n"), "{guide}");
+        assert!(guide.contains("\nAPI      http://127.0.0.1:80/docs\n"), "{guide}");
+        assert!(
+            plain
+                .guide(&url, &url, None)
+                .ends_with("\nAPI      http://127.0.0.1:80/docs\n")
+        );
         assert!(!guide.contains("CACERT") && !guide.contains("hunter2"), "{guide}");
         let apart = plain.guide(&url, "http://127.0.0.1:81", Some(&sale()));
         assert!(apart.contains("export FLASHSALE_URL=http://127.0.0.1:81\n"), "{apart}");
