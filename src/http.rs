@@ -318,7 +318,10 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
         config
             .configure(serve("", &[pages::ASSET_ROUTES]))
             .configure(serve("", &[docs::PROBLEM_ROUTES]))
-            .configure(serve("", &[openapi::ROUTES, docs::ROUTES, runbook::ROUTES]))
+            .configure(serve(
+                "",
+                &[openapi::ROUTES, docs::ROUTES, docs::ADDRESS_ROUTES, runbook::ROUTES],
+            ))
             .default_service(nowhere());
         if part != Part::Shop {
             config

@@ -10,6 +10,7 @@ use crate::http::openapi::{
     elements,
 };
 use crate::http::problem::Problem;
+use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ pub const ROUTES: &[Endpoint] = &[
             )
     }),
 ];
+/// A person may type the address with a slash.
+pub const ADDRESS_ROUTES: &[Endpoint] = &[Endpoint::page("/docs/", handler!(to_docs))];
 pub const PROBLEM_ROUTES: &[Endpoint] = &[
     Endpoint::get("/problems", handler!(|request| PROBLEMS.handle(request)), |it| {
         it.of_machines("explainProblems", "What each code means")
@@ -55,6 +58,12 @@ pub const PROBLEM_ROUTES: &[Endpoint] = &[
             .refuses(&[Code::NotFound])
     }),
 ];
+
+async fn to_docs() -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((LOCATION, "/docs"))
+        .finish()
+}
 
 /// The content security policy: the pages load only their own style sheet and script, which makes no markup of text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; \

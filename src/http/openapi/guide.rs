@@ -13,8 +13,9 @@ pub fn chapters() -> Vec<Chapter> {
             texts(&[
                 "Shoppers send `Authorization: Bearer` with a token from the shop's own login: a JWT, signed with \
                  HS256 and `FLASHSALE_JWT_SECRET`. Its `sub` is the shopper's id (1 to 128 bytes), and `exp` is \
-                 required. Operators send `Authorization: Bearer` with `FLASHSALE_ADMIN_KEY`. The payment provider \
-                 signs its messages with `FLASHSALE_WEBHOOK_SECRET`, as in Standard Webhooks.",
+                 required. Operators send `Authorization: Bearer` with `FLASHSALE_ADMIN_KEY`, or with a \
+                 key of their own from `FLASHSALE_OPERATOR_KEYS`: it has a name and a role, and what its role may not \
+                 do is refused as `forbidden`. The payment provider signs its messages with `FLASHSALE_WEBHOOK_SECRET`, as in Standard Webhooks.",
             ]),
         ),
         (
@@ -31,8 +32,8 @@ pub fn chapters() -> Vec<Chapter> {
         (
             "Retries",
             texts(&[
-                "A purchase and a restock need an `Idempotency-Key`, and a new sale may have one. If no answer comes, \
-                 or a 503, repeat the request with the same key and the same body. It takes effect once, and each \
+                "A purchase and a restock need an `Idempotency-Key`, and a new sale may have one. If no complete \
+                 answer comes, or 500, 502, 503 or 504, repeat the request with the same key and the same body. It takes effect once, and each \
                  repetition gets its outcome. The same key with another body is refused. Use a new key for a new \
                  purchase.",
                 "429 and 503 say in `Retry-After` how many seconds to wait; then the same request may succeed. Wait a \

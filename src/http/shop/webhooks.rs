@@ -26,8 +26,9 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/webhooks/payments", handle
     let timestamp = json!({"type": "string", "pattern": "^[0-9]+$"});
     it.of_provider("tellPayment", "Report a payment")
         .says(
-            "Signed as in Standard Webhooks, over `webhook-id`, `webhook-timestamp` and the body. Money that cannot \
-             be applied is recorded, never dropped: `refund_due` and `unmatched` are answered 200, too. Repeat the \
+            "Signed as in Standard Webhooks: `webhook-signature` is `v1,` and the base64 of an HMAC-SHA256 over \
+             `webhook-id`, a dot, `webhook-timestamp`, a dot and the body. Its key is what follows `whsec_` in \
+             `FLASHSALE_WEBHOOK_SECRET`, decoded from base64. Money that cannot be applied is recorded, never dropped: `refund_due` and `unmatched` are answered 200, too. Repeat the \
              request until it is answered 200.",
         )
         .takes(

@@ -434,6 +434,11 @@ async fn run_examples(language: &str) {
 async fn the_page_has_every_route_and_nothing_from_elsewhere() {
     let app = TestApp::shared_api_only().await;
     let page = app.get(Who::Nobody, "/docs").await.ok(200);
+    let with_slash = app.get(Who::Nobody, "/docs/").await.ok(200);
+    assert_eq!(with_slash.text, page.text);
+    for part in ["webhook-signature", "FLASHSALE_OPERATOR_KEYS", "500, 502, 503 or 504"] {
+        assert!(page.text.contains(part), "{part}");
+    }
     for operation in &REFERENCE.operations {
         assert!(
             page.text.contains(&format!("<article id=\"{}\">", operation.id)),
