@@ -14,9 +14,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+/// The URL of Postgres: of the `flashsale up` with this data folder, else of the settings.
+fn database_url(data: Option<&Path>) -> Result<String, Failure> {
+    data.map_or_else(setting::database_url, |dir| setting::url_of_up(dir, "database_url"))
+}
+
 /// Writes a sale into a new file, and deletes it from Postgres.
-pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
-    let url = setting::database_url()?;
+pub fn archive(id: SaleId, path: &Path, data: Option<&Path>, form: Form) -> Result<(), Failure> {
+    let url = database_url(data)?;
     // An earlier archive is not overwritten: it may be the only copy. It names shoppers, so it is for its owner alone.
     let mut options = File::options();
     let file = options
@@ -66,8 +71,8 @@ pub fn archive(id: SaleId, path: &Path, form: Form) -> Result<(), Failure> {
 }
 
 /// Restores a sale from a file.
-pub fn restore(path: &Path, form: Form) -> Result<(), Failure> {
-    let url = setting::database_url()?;
+pub fn restore(path: &Path, data: Option<&Path>, form: Form) -> Result<(), Failure> {
+    let url = database_url(data)?;
     let file = File::open(path).map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))?;
     let progress = Progress::of("restoring the sale's rows");
     let restored = server::restore(&url, file);

@@ -1,13 +1,12 @@
 //! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
 use super::sale_ref::SaleRef;
-use super::{Failure, output};
+use super::{Failure, output, setting};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
 use crate::domain::ids::SaleId;
 use crate::domain::redis_certificates::RedisCertificates;
 use crate::flow::operate::inspect::Inspected;
 use crate::server;
-use anyhow::Context as _;
 use std::path::PathBuf;
 
 /// How many sales a part of an id is searched in, newest first.
@@ -71,13 +70,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// The URL of Redis, the certificates for Redis, and the URL of Postgres.
 fn servers(args: &Args) -> Result<(String, RedisCertificates, String), Failure> {
     if let Some(dir) = &args.data {
-        let path = dir.join("run.json");
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}: is `flashsale up` running there?", path.display()))?;
-        let run: serde_json::Value =
-            serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
-        let url = |name: &str| run[name].as_str().unwrap_or_default().to_owned();
-        return Ok((url("redis_url"), RedisCertificates::default(), url("database_url")));
+        let redis_url = setting::url_of_up(dir, "redis_url")?;
+        return Ok((
+            redis_url,
+            RedisCertificates::default(),
+            setting::url_of_up(dir, "database_url")?,
+        ));
     }
     let settings = Settings::load()?;
     let required = |name: &str| {

@@ -90,7 +90,7 @@ enum Verb {
 Redis must have removed the sale: about 26 hours after its end. Its refunds and dead letters must be settled. The file is
 text; gzip makes it a tenth. Entries of the audit log stay.
 
-Needs FLASHSALE_DATABASE_URL.
+Needs FLASHSALE_DATABASE_URL, or --data with the folder of a running `flashsale up`.
 
 Example:
   flashsale sale archive 3f2c… winter.archive && gzip winter.archive")]
@@ -99,16 +99,23 @@ Example:
         sale: SaleArg,
         /// The file to create [default: sale-SALE_ID.archive].
         file: Option<PathBuf>,
+        /// The data folder of a running `flashsale up`, whose Postgres to use.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
     /// Restore a sale from the file of `archive`.
     #[command(after_help = "\
-Its orders, payments and report are there again; it sells no more. Needs FLASHSALE_DATABASE_URL.
+Its orders, payments and report are there again; it sells no more. Needs FLASHSALE_DATABASE_URL, or --data with the
+folder of a running `flashsale up`.
 
 Example:
   gunzip winter.archive.gz && flashsale sale restore winter.archive")]
     Restore {
         /// The file that `archive` wrote.
         file: PathBuf,
+        /// The data folder of a running `flashsale up`, whose Postgres to use.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
 }
 
@@ -325,15 +332,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let form = args.api.form();
     match &args.verb {
         Verb::Act(action) => act(&args.api, action, form),
-        Verb::Archive { sale, file } => {
+        Verb::Archive { sale, file, data } => {
             let id = match &sale.id {
                 SaleRef::Id(id) => *id,
                 part => part.whole(&args.api.operator()?)?,
             };
             let usual = || PathBuf::from(format!("sale-{id}.archive"));
-            archive::archive(SaleId(id), &file.clone().unwrap_or_else(usual), form)
+            let file = file.clone().unwrap_or_else(usual);
+            archive::archive(SaleId(id), &file, data.as_deref(), form)
         }
-        Verb::Restore { file } => archive::restore(file, form),
+        Verb::Restore { file, data } => archive::restore(file, data.as_deref(), form),
     }
 }
 

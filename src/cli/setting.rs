@@ -4,6 +4,9 @@
 use super::Failure;
 use crate::config::{DATABASE_URL, JWT_SECRET, Settings, WEBHOOK_SECRET};
 use crate::domain::webhook;
+use anyhow::Context as _;
+use serde_json::Value;
+use std::path::Path;
 
 /// RFC 7518 requires an HS256 key to be at least as long as the hash.
 const JWT_SECRET_BYTES_MIN: usize = 32;
@@ -14,6 +17,15 @@ pub const EXPORT: &str = "export the server's value (`flashsale up` keeps its ow
 
 pub fn required(name: &str) -> Result<String, Failure> {
     or_else(name, EXPORT)
+}
+
+/// A URL of the running `flashsale up` whose data folder this is.
+pub fn url_of_up(dir: &Path, name: &str) -> Result<String, Failure> {
+    let path = dir.join("run.json");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}: is `flashsale up` running there?", path.display()))?;
+    let run: Value = serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+    Ok(run[name].as_str().unwrap_or_default().to_owned())
 }
 
 /// The URL of Postgres.

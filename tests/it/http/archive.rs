@@ -2,6 +2,7 @@
 
 use crate::support::app::{TestApp, Who, sale};
 use crate::support::poll;
+use serde_json::json;
 use sqlx::postgres::PgListener;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -66,7 +67,11 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
         parts
     };
     let before = of_sale().await;
-    app.run(&["sale", "archive", &id, path]).ended(0);
+    // As `flashsale up` writes it down.
+    let run = json!({"database_url": app.environment["FLASHSALE_DATABASE_URL"]});
+    fs::write(folder.path().join("run.json"), run.to_string()).unwrap();
+    let data = folder.path().to_str().unwrap();
+    app.run(&["sale", "archive", &id, path, "--data", data]).ended(0);
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it names shoppers");
     app.admin(&id, "").await.no(404, "not_found");
