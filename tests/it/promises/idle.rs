@@ -19,7 +19,7 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// A change is known sooner. A list without one is read again after three times as long.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A task that nothing tells of a change asks the ledger sooner. A process that notifications reach asks after three
+/// A task that nothing notifies of a change asks the ledger sooner. A process that notifications reach asks after three
 /// seconds.
 const UNTOLD: Duration = Duration::from_millis(2_500);
 

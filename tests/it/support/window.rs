@@ -409,14 +409,18 @@ impl Window {
         .await;
     }
 
-    /// Finds the element and acts on it; again, if the page has replaced the element in between.
+    /// Finds the element and acts on it; again, if the page has no such element yet, or has replaced it in between.
     async fn acts(&self, selector: &str, act: impl AsyncFn(&WebElement) -> WebDriverResult<()>) {
+        use WebDriverErrorInner::{NoSuchElement, StaleElementReference};
         let patience = Patience::of(PATIENCE);
         loop {
-            let element = self.driver().find(By::Css(selector)).await.unwrap();
-            match act(&element).await {
-                Err(error) if matches!(error.as_inner(), WebDriverErrorInner::StaleElementReference(_)) => {
-                    patience.pause("the page leaves an element in its place").await;
+            let acted = async {
+                let element = self.driver().find(By::Css(selector)).await?;
+                act(&element).await
+            };
+            match acted.await {
+                Err(error) if matches!(error.as_inner(), NoSuchElement(_) | StaleElementReference(_)) => {
+                    patience.pause(selector).await;
                 }
                 done => return done.unwrap(),
             }
