@@ -503,7 +503,7 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     window.sees(".facts", "防护 无").await;
     window.goto("/console/audit-log").await;
     for text in [
-        "通过难度为（按配置）的工作量证明发放令牌",
+        "通过难度为 配置值 的工作量证明发放令牌",
         "此类封禁的时长：1 天 12 小时",
         "未登录",
         "被拒绝：密钥错误",

@@ -108,6 +108,7 @@ async fn fields_that_belong_together_share_a_row_and_required_ones_are_marked() 
     );
     window.sees("form > p.muted", "must be filled in").await;
     // The price in words stands below the typed one.
+    window.types("item-0-currency", "EUR").await;
     window.types("item-0-price_minor", "499").await;
     window.sees(".row:has(> #item-0-price_minor)", "Price: €499.00").await;
     window.close().await;
