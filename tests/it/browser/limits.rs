@@ -69,7 +69,7 @@ async fn an_operator_changes_a_limit_and_takes_it_back() {
     assert_eq!(changed(&app).await, json!({}));
     window.goto("/console/audit-log").await;
     window.sees("#view tbody tr:first-child", "Change limits").await;
-    for value in ["800", "As configured"] {
+    for value in ["8,000", "As configured"] {
         let asked = format!("Requests a second of one address: {value}");
         window.sees("#view tbody", &asked).await;
     }
