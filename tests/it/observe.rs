@@ -507,10 +507,10 @@ async fn a_request_is_followed_by_its_id_to_the_script_and_by_its_order_to_the_l
         let log = app.log();
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about: Vec<Value> = events.filter(|event| event["order"] == *order.id()).collect();
-        about
+        let are_there = ["reserved", "an order is in the ledger"]
             .iter()
-            .any(|event| event["message"] == "an order is in the ledger")
-            .then_some(about)
+            .all(|message| about.iter().any(|event| event["message"] == *message));
+        are_there.then_some(about)
     })
     .await;
     let of = |message: &str| events.iter().find(|event| event["message"] == message).unwrap();
