@@ -106,7 +106,7 @@ async fn fields_that_belong_together_share_a_row_and_required_ones_are_marked() 
         window.run(marks, &[]).await,
         json!([true, true, true, false, false, false])
     );
-    window.sees("form > p.muted", "must be filled in").await;
+    window.sees("#view form > p.muted", "must be filled in").await;
     // The price in words stands below the typed one.
     window.types("item-0-currency", "EUR").await;
     window.types("item-0-price_minor", "499").await;
