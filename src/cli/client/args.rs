@@ -8,6 +8,7 @@ use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use crate::stderr;
 use nix::unistd::{User, getuid};
+use std::env::VarError;
 use std::sync::Once;
 use std::time::Duration;
 use ureq::http::Uri;
@@ -63,7 +64,7 @@ impl ApiArgs {
 
     /// Like [`ApiArgs::operator`], with another limit on each request.
     pub fn operator_within(&self, limit: Duration) -> Result<Client, Failure> {
-        let name = operator_name(given(self.operator.as_ref(), OPERATOR).as_deref(), login().as_deref())?;
+        let name = operator_name(given(self.operator.as_ref(), OPERATOR)?.as_deref(), login().as_deref())?;
         let client = self.client_within(Some(setting::required(ADMIN_KEY)?), limit)?;
         Ok(client.proven_by(ADMIN_KEY).called(name))
     }
@@ -75,7 +76,7 @@ impl ApiArgs {
 
     /// Like [`ApiArgs::client`], with another limit on each request.
     pub fn client_within(&self, bearer: Option<String>, limit: Duration) -> Result<Client, Failure> {
-        let url = given(self.url.as_ref(), URL).unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let url = given(self.url.as_ref(), URL)?.unwrap_or_else(|| DEFAULT_URL.to_owned());
         let uri = url.parse::<Uri>().unwrap_or_default();
         let is_open = uri.scheme_str() == Some("http") && !uri.host().is_some_and(is_this_machine);
         if bearer.is_some() && is_open {
@@ -88,7 +89,7 @@ impl ApiArgs {
                 ));
             });
         }
-        let tls = match given(self.cacert.as_ref(), CACERT) {
+        let tls = match given(self.cacert.as_ref(), CACERT)? {
             Some(file) => TlsConfig::builder()
                 .root_certs(RootCerts::new_with_certs(&certificates(&file)?))
                 .build(),
@@ -98,10 +99,22 @@ impl ApiArgs {
     }
 }
 
-/// An option, else its variable. Compose files and shells set an empty variable for "not set".
-fn given(option: Option<&String>, variable: &str) -> Option<String> {
-    let of_environment = || std::env::var(variable).ok().filter(|value| !value.is_empty());
-    option.cloned().or_else(of_environment)
+/// An option, else its variable.
+fn given(option: Option<&String>, variable: &str) -> Result<Option<String>, Failure> {
+    match option {
+        Some(option) => Ok(Some(option.clone())),
+        None => of_environment(variable, std::env::var(variable)),
+    }
+}
+
+/// The value of a variable. Compose files and shells set an empty variable for "not set".
+fn of_environment(variable: &str, found: Result<String, VarError>) -> Result<Option<String>, Failure> {
+    match found {
+        Err(VarError::NotUnicode(_)) => Err(Failure::Usage(format!(
+            "{variable} is not UTF-8; set it again in plain text"
+        ))),
+        found => Ok(found.ok().filter(|value| !value.is_empty())),
+    }
 }
 
 /// The operator's name: the given one, else the login name if that is valid.
@@ -144,6 +157,23 @@ fn certificates(file: &str) -> Result<Vec<Certificate<'static>>, Failure> {
 mod tests {
     use super::*;
     use crate::cli::mock_server::MockServer;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    #[test]
+    fn an_empty_variable_is_not_set_and_one_that_is_no_text_is_bad_usage() {
+        let read = |found| of_environment(URL, found);
+        let url = "https://shop.example";
+        assert_eq!(read(Ok(url.to_owned())).unwrap().as_deref(), Some(url));
+        for none in [Ok(String::new()), Err(VarError::NotPresent)] {
+            assert_eq!(read(none).unwrap(), None);
+        }
+        let no_text = VarError::NotUnicode(OsString::from_vec(vec![0xff]));
+        let Err(Failure::Usage(line)) = read(Err(no_text)) else {
+            panic!("it is not refused")
+        };
+        assert!(line.starts_with("FLASHSALE_URL is not UTF-8"), "{line}");
+    }
 
     #[test]
     fn an_operators_name_is_the_given_one_or_else_the_login() {
