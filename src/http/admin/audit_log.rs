@@ -213,13 +213,20 @@ mod tests {
     fn a_change_needs_the_role_of_its_route() {
         let changes = ROUTES.iter().filter(|it| it.path.starts_with("/v1/admin/"));
         let changes = changes.filter(|it| it.method != Method::GET);
-        let needed: BTreeMap<String, OperatorRole> =
-            changes.map(|it| (action(&it.method, it.path), it.needs)).collect();
+        // Two routes may be one action in the audit log; the lesser role counts.
+        let mut needed: BTreeMap<String, OperatorRole> = BTreeMap::new();
+        for it in changes {
+            let role = needed.entry(action(&it.method, it.path)).or_insert(it.needs);
+            *role = it.needs.min(*role);
+        }
         assert!(needed.values().all(|role| *role > OperatorRole::View), "{needed:?}");
         for (action, role) in [
             ("sales.pause", OperatorRole::Run),
             ("bans.create", OperatorRole::Run),
             ("sales.create", OperatorRole::All),
+            ("sales.change", OperatorRole::All),
+            ("sales.delete", OperatorRole::All),
+            ("sales.preload", OperatorRole::All),
             ("guards.change", OperatorRole::All),
             ("sessions.end", OperatorRole::All),
         ] {
