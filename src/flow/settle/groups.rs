@@ -105,7 +105,6 @@ impl<K: Copy + Eq + Hash, T, R> Groups<K, T, R> {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<K, Queue<K, T, R>>> {
-        // No step under this lock can leave the map half changed.
         self.0.lock()
     }
 }
