@@ -35,6 +35,19 @@ pub fn hero(language: Language, sale: &PublicSale) -> Markup {
     }
 }
 
+/// The same of a sale that is not there, or cannot be read now.
+pub fn empty_hero(language: Language, name: &str, notice: &str) -> Markup {
+    html! {
+        p { span id="state" class="pill" {} }
+        h1 id="name" { (language.say(name)) }
+        p id="until" class="until" {}
+        div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until" hidden {}
+        (when(language, None))
+        p id="notice" class="note" hidden[notice.is_empty()] { (language.say(notice)) }
+        (about(None, None))
+    }
+}
+
 /// When the sale starts and ends. A closed one has only its start: it may have been closed before its time.
 pub(super) fn times(language: Language, sale: &PublicSale) -> String {
     if sale.state == SaleState::Closed {
@@ -76,18 +89,5 @@ pub fn message(language: Language, sale: Option<&PublicSale>) -> Markup {
             p id="message-title" class="small" data-word="fromShop" { (language.say("fromShop")) }
             p id="message-text" lang=(spoken.tag()) { (text) }
         }
-    }
-}
-
-/// The same of a sale that is not there, or cannot be read now.
-pub fn empty_hero(language: Language, name: &str, notice: &str) -> Markup {
-    html! {
-        p { span id="state" class="pill" {} }
-        h1 id="name" { (language.say(name)) }
-        p id="until" class="until" {}
-        div id="countdown" class="countdown scripted" role="timer" aria-live="off" aria-labelledby="until" hidden {}
-        (when(language, None))
-        p id="notice" class="note" hidden[notice.is_empty()] { (language.say(notice)) }
-        (about(None, None))
     }
 }
