@@ -1,15 +1,36 @@
 //! A sale in detail: its terms, the guards that are on, and its items.
 
-use super::bare;
-use crate::cli::answer::{ShownSale, text};
-use crate::cli::human;
+use crate::cli::answer::{Form, ShownSale, show, text};
+use crate::cli::client::Answer;
 use crate::cli::output::Table;
+use crate::cli::{Failure, human};
 use crate::domain::sale::NewSale;
 use crate::domain::sale_guards::SaleGuards;
 use std::fmt::Write as _;
 
+/// Prints a sale in detail, with its version, and then the `next` command for it.
+pub(super) fn show_sale(answer: &Answer, form: Form, next: &str) -> Result<(), Failure> {
+    let mut body = answer.body.clone();
+    // The API has it in a header, which JSON would lose.
+    if let (Some(etag), Some(sale)) = (&answer.etag, body.as_object_mut()) {
+        sale.insert("version".to_owned(), bare(etag).into());
+    }
+    show(&body, form, |sale: ShownSale| {
+        let text = describe(&sale, answer.etag.as_deref());
+        match next {
+            "" => text,
+            next => format!("{text}next: flashsale sale {next} {}\n", sale.id),
+        }
+    })
+}
+
+/// The version in an ETag, without quotes and the mark of a weak ETag.
+pub(super) fn bare(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
+}
+
 /// A sale with its terms and items.
-pub(super) fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
+fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     // By name, so that the compiler asks how to show a new term.
     let NewSale {
         name,

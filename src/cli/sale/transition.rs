@@ -1,0 +1,57 @@
+//! Opens, pauses, resumes or closes a sale. A refusal names what is possible instead.
+
+use crate::cli::Failure;
+use crate::cli::answer::{Form, ShownSale, show};
+use crate::cli::client::{CallError, Client, sale_path};
+use crate::cli::output;
+use crate::domain::sale::{SaleState, Step, Transition};
+use uuid::Uuid;
+
+/// The commands that change a sale's state.
+const VERBS: [(&str, Transition); 4] = [
+    ("open", Transition::Open),
+    ("pause", Transition::Pause),
+    ("resume", Transition::Resume),
+    ("close", Transition::Close),
+];
+
+pub(super) fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> Result<(), Failure> {
+    let turned = client.post(&sale_path(id, &format!("/{verb}")), "");
+    let sale = turned.map_err(|error| not_possible(client, id, error))?.body;
+    show(&sale, form, |sale: ShownSale| {
+        let name = output::one_line(&sale.terms.name);
+        format!("sale {id}, {name}, is {}\n", sale.state)
+    })
+}
+
+/// A refused transition, with the transitions that are possible.
+fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
+    let sale = (error.code() == "invalid_transition").then(|| client.get(&sale_path(id, "")));
+    let state: Option<SaleState> = sale.and_then(|sale| sale.ok()?.body["state"].as_str()?.parse().ok());
+    let is_possible = |transition: Transition| state.is_some_and(|state| matches!(transition.from(state), Step::To(_)));
+    let possible = VERBS.iter().filter(|(_, transition)| is_possible(*transition));
+    let possible: Vec<&str> = possible.map(|(verb, _)| *verb).collect();
+    if possible.is_empty() {
+        return error.into();
+    }
+    Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::mock_server::MockServer;
+    use crate::cli::sale::tests::ID;
+    use serde_json::json;
+
+    #[test]
+    fn a_refused_transition_names_those_that_are_possible() {
+        for (state, possible) in [("open", "; possible now: pause, close"), ("closed", ""), ("draft", "")] {
+            let refused = r#"{"code":"invalid_transition","detail":"d"}"#;
+            let sale = json!({"state": state}).to_string();
+            let server = MockServer::answering(&[(409, refused), (200, &sale)]);
+            let failure = transition(&server.client(), &ID, "resume", Form::Text).unwrap_err();
+            assert_eq!(failure.to_string(), format!("invalid_transition: d{possible}"));
+        }
+    }
+}
