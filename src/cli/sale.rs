@@ -13,6 +13,7 @@ use super::output::Table;
 use super::sale_ref::{LATEST, SaleRef};
 use super::{Failure, archive, human, pages, report, watch};
 use crate::domain::ids::SaleId;
+use crate::domain::sale::Transition;
 use amend::{Amended, amend};
 use clap::ColorChoice;
 use describe::show_sale;
@@ -277,10 +278,10 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
         Action::List => list(client, form),
         Action::Show(sale) => show_sale(&client.get(&sale_path(id(sale)?, ""))?, form, ""),
         Action::Preload(sale) => preload(client, &id(sale)?, form),
-        Action::Open(sale) => transition(client, &id(sale)?, "open", form),
-        Action::Pause(sale) => transition(client, &id(sale)?, "pause", form),
-        Action::Resume(sale) => transition(client, &id(sale)?, "resume", form),
-        Action::Close(sale) => transition(client, &sale.whole(client)?, "close", form),
+        Action::Open(sale) => transition(client, &id(sale)?, Transition::Open, form),
+        Action::Pause(sale) => transition(client, &id(sale)?, Transition::Pause, form),
+        Action::Resume(sale) => transition(client, &id(sale)?, Transition::Resume, form),
+        Action::Close(sale) => transition(client, &sale.whole(client)?, Transition::Close, form),
         Action::Delete(sale) => delete(client, &sale.whole(client)?, form),
         Action::Restock {
             sale,

@@ -1,4 +1,4 @@
-//! The names of enums in SQL and JSON. Each name stands once, and the compiler asks for it.
+//! The names of enums in SQL, JSON and paths. Each name stands once, and the compiler asks for it.
 
 /// Gives an enum all its values, their names, and the value of a name.
 macro_rules! names {
@@ -24,7 +24,7 @@ macro_rules! names {
             /// Every value, in the order of the rows.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name in SQL and JSON.
+            /// The name in SQL, JSON and paths.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }

@@ -7,16 +7,8 @@ use crate::cli::output;
 use crate::domain::sale::{SaleState, Step, Transition};
 use uuid::Uuid;
 
-/// The commands that change a sale's state.
-const VERBS: [(&str, Transition); 4] = [
-    ("open", Transition::Open),
-    ("pause", Transition::Pause),
-    ("resume", Transition::Resume),
-    ("close", Transition::Close),
-];
-
-pub(super) fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> Result<(), Failure> {
-    let turned = client.post(&sale_path(id, &format!("/{verb}")), "");
+pub(super) fn transition(client: &Client, id: &Uuid, to: Transition, form: Form) -> Result<(), Failure> {
+    let turned = client.post(&sale_path(id, &format!("/{}", to.as_str())), "");
     let sale = turned.map_err(|error| not_possible(client, id, error))?.body;
     show(&sale, form, |sale: ShownSale| {
         let name = output::one_line(&sale.terms.name);
@@ -28,9 +20,9 @@ pub(super) fn transition(client: &Client, id: &Uuid, verb: &str, form: Form) -> 
 fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
     let sale = (error.code() == "invalid_transition").then(|| client.get(&sale_path(id, "")));
     let state: Option<SaleState> = sale.and_then(|sale| sale.ok()?.body["state"].as_str()?.parse().ok());
-    let is_possible = |transition: Transition| state.is_some_and(|state| matches!(transition.from(state), Step::To(_)));
-    let possible = VERBS.iter().filter(|(_, transition)| is_possible(*transition));
-    let possible: Vec<&str> = possible.map(|(verb, _)| *verb).collect();
+    let is_possible = |to: &&Transition| state.is_some_and(|state| matches!(to.from(state), Step::To(_)));
+    let possible = Transition::ALL.iter().filter(is_possible);
+    let possible: Vec<&str> = possible.map(|to| to.as_str()).collect();
     if possible.is_empty() {
         return error.into();
     }
@@ -50,7 +42,7 @@ mod tests {
             let refused = r#"{"code":"invalid_transition","detail":"d"}"#;
             let sale = json!({"state": state}).to_string();
             let server = MockServer::answering(&[(409, refused), (200, &sale)]);
-            let failure = transition(&server.client(), &ID, "resume", Form::Text).unwrap_err();
+            let failure = transition(&server.client(), &ID, Transition::Resume, Form::Text).unwrap_err();
             assert_eq!(failure.to_string(), format!("invalid_transition: d{possible}"));
         }
     }

@@ -88,6 +88,8 @@ pub enum Transition {
     Close,
 }
 
+names! { Transition: Open "open", Pause "pause", Resume "resume", Close "close" }
+
 /// The effect of a transition on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
