@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// The new texts of a message: an option for each language.
-pub(super) struct MessageTexts(BTreeMap<&'static str, String>);
+pub(super) struct MessageTexts(BTreeMap<String, String>);
 
 impl clap::FromArgMatches for MessageTexts {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         let text = |language: Language| {
             let text = matches.get_one::<String>(language.code())?;
-            Some((language.code(), text.clone()))
+            Some((language.code().to_owned(), text.clone()))
         };
         Ok(Self(Language::all().filter_map(text).collect()))
     }
@@ -60,11 +60,7 @@ pub(super) fn message(
     };
     if !new.0.is_empty() {
         let mut said = answer::read::<ShownSale>(&sale)?.message;
-        said.extend(
-            new.0
-                .iter()
-                .map(|(language, text)| ((*language).to_owned(), text.clone())),
-        );
+        said.extend(new.0.clone());
         sale = put(&json!(said))?.body;
     }
     show(&sale, form, |sale: ShownSale| match sale.message_texts() {
