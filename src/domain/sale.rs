@@ -1,5 +1,7 @@
 //! A sale: its items, times, limits and state.
 
+mod item;
+mod rules;
 mod state;
 mod terms;
 
@@ -13,14 +15,16 @@ use super::time::{self, Millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
+pub use item::{Item, PRICE_MAX, STOCK_MAX};
+pub use rules::InvalidSale;
+pub(super) use rules::{DESCRIPTION_MAX, NAME_MAX, NAME_PATTERN, description, instant, picture, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use state::{Lifecycle, SaleState, Step, Transition};
 use std::fmt;
 use std::str::FromStr;
 use terms::digest;
-pub(super) use terms::{DESCRIPTION_MAX, NAME_MAX, NAME_PATTERN, description, instant, picture, text};
-pub use terms::{ITEMS_MAX, InvalidSale, NewSale, PRICE_MAX, STOCK_MAX, SaleRequest};
+pub use terms::{ITEMS_MAX, NewSale, SaleRequest};
 
 /// What is certain once a purchase is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -52,58 +56,6 @@ pub struct PurchaseRate {
     pub limit: u32,
     /// The length of the window, 1 to 86,400,000 milliseconds.
     pub window_ms: i64,
-}
-
-/// An item of a sale.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Item {
-    /// The item's SKU, unique in the sale.
-    pub sku: Sku,
-    /// The item's name.
-    pub name: String,
-    /// The price of one unit, in the currency's minor unit.
-    pub price_minor: i64,
-    /// The currency of the price, in ISO 4217.
-    pub currency: String,
-    /// The units that the sale owns, including restocks and withdrawals.
-    pub stock: i64,
-    /// The most units that one shopper may have, held or paid.
-    pub per_user_limit: u32,
-    /// What the item is, in plain text with line breaks; absent if nothing is said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// The address of the item's picture; absent if it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image_url: Option<String>,
-    /// The thing of which the item is a variant; absent if it is none. The variants of one thing have the same group.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// Which variant of the group it is, such as a size; absent if it is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub option: Option<String>,
-}
-
-impl Item {
-    /// An item that costs 1.00 EUR, named after its SKU. Benchmarks and tests begin with it.
-    pub fn plain(sku: Sku, stock: i64, per_user_limit: u32) -> Self {
-        Self {
-            name: sku.to_string(),
-            sku,
-            price_minor: 100,
-            currency: "EUR".to_owned(),
-            stock,
-            per_user_limit,
-            description: None,
-            image_url: None,
-            group: None,
-            option: None,
-        }
-    }
-
-    /// The price of so many units, in the currency's minor unit.
-    pub const fn price_of(&self, quantity: u32) -> i64 {
-        self.price_minor.saturating_mul(quantity as i64)
-    }
 }
 
 /// A sale as Postgres has it.

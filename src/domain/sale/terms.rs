@@ -1,24 +1,25 @@
 //! The terms of a sale: as an operator sends them, and checked.
 
+use super::item::ItemRequest;
+use super::rules::{
+    DESCRIPTION_MAX, InvalidSale, NAME_MAX, NAME_PATTERN, bounded, description, instant, picture, text,
+};
 use super::state::Lifecycle;
 use super::{Durability, Item, PurchaseRate, Sale, SaleSecret};
-use crate::domain::ids::{SaleId, Sku};
-use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN, image_url};
-use crate::domain::plain::{LINES_PATTERN, PLAIN_PATTERN, lines, or_empty, plain};
+use crate::domain::ids::SaleId;
+use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
+use crate::domain::plain::{LINES_PATTERN, or_empty};
 use crate::domain::sale_guards::{SaleGuards, SaleStages};
 use crate::domain::sale_message::SaleMessage;
-use crate::domain::time::{self, from_millis};
-use chrono::{DateTime, Datelike as _, Utc};
+use crate::domain::time;
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
-use std::fmt;
 use uuid::Uuid;
 
-/// The most units of one item in a sale.
-pub const STOCK_MAX: i64 = 1_000_000_000;
 pub const ITEMS_MAX: usize = 1000;
 /// The most shards of a sale.
 const SHARDS_MAX: i64 = 256;
@@ -28,29 +29,6 @@ const PAYMENT_WINDOW_MAX: i64 = 86_400;
 const RATE_LIMIT_MAX: i64 = 1000;
 /// The longest window of a shopper, in milliseconds: a day.
 const RATE_WINDOW_MAX: i64 = 86_400_000;
-/// The highest price of a unit. Times the largest quantity, it stays below 2^53, which every JSON parser keeps exactly.
-pub const PRICE_MAX: i64 = 10_000_000_000;
-/// The highest limit of units of an item for one shopper.
-const PER_USER_LIMIT_MAX: i64 = 100_000;
-/// The most characters of a sale's or an item's name.
-pub(in crate::domain) const NAME_MAX: usize = 200;
-/// The pattern of a name: no control characters, and not only white space.
-pub(in crate::domain) const NAME_PATTERN: &str = concat!(
-    r"^[^\u0000-\u001f\u007f-\u009f]*",
-    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
-    r"[^\u0000-\u001f\u007f-\u009f]*$"
-);
-/// The most characters of a sale's or an item's description.
-pub(in crate::domain) const DESCRIPTION_MAX: usize = 2000;
-/// The most characters of a group of items, and of an option in it.
-const VARIANT_MAX: usize = 100;
-/// The pattern of a currency.
-const CURRENCY_PATTERN: &str = "^[A-Z]{3}$";
-
-/// Why a sale is not valid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidSale(pub String);
 
 /// A sale as an operator sends it, before it is checked. A sale file writes its times in more forms: there they are `T`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -108,44 +86,6 @@ struct RateRequest {
     /// The length of the window in milliseconds.
     #[schemars(range(min = 1, max = RATE_WINDOW_MAX))]
     window_ms: i64,
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(description = "An item of a sale.")]
-struct ItemRequest {
-    /// The item's SKU, unique in the sale.
-    #[schemars(with = "Sku")]
-    sku: String,
-    /// The item's name: not only white space, no control characters.
-    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = NAME_PATTERN))]
-    name: String,
-    /// The price of one unit, in the currency's minor unit.
-    #[schemars(range(min = 0, max = PRICE_MAX))]
-    price_minor: i64,
-    /// The currency of the price, in ISO 4217.
-    #[schemars(regex(pattern = CURRENCY_PATTERN))]
-    currency: String,
-    /// The units that the sale owns.
-    #[schemars(range(min = 0, max = STOCK_MAX))]
-    stock: i64,
-    /// The most units that one shopper may have, held or paid.
-    #[schemars(range(min = 1, max = PER_USER_LIMIT_MAX))]
-    per_user_limit: i64,
-    /// What the item is: plain text with line breaks. Empty is none.
-    #[schemars(length(max = DESCRIPTION_MAX), regex(pattern = or_empty(LINES_PATTERN)))]
-    description: Option<String>,
-    /// The address of the item's picture, by the rules of the sale's. Empty is none.
-    #[schemars(length(max = IMAGE_URL_MAX), regex(pattern = or_empty(IMAGE_URL_PATTERN)))]
-    image_url: Option<String>,
-    /// The thing of which the item is a variant, such as `T-shirt`: plain text. The variants of one thing have the same
-    /// group. Empty is none.
-    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
-    group: Option<String>,
-    /// Which variant of its group it is, such as `M`: plain text. It needs a group, and differs from the group's other
-    /// options. Empty is none.
-    #[schemars(length(max = VARIANT_MAX), regex(pattern = or_empty(PLAIN_PATTERN)))]
-    option: Option<String>,
 }
 
 const fn default_shards() -> i64 {
@@ -255,53 +195,6 @@ pub(super) fn digest(of: &impl Serialize) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(&terms).unwrap_or_default()).into()
 }
 
-/// `value` in the smaller type, if it is within the bounds; else an error with the field and the bounds.
-fn bounded<T: TryFrom<i64>>(field: &str, value: i64, low: i64, high: i64) -> Result<T, InvalidSale> {
-    let wrong = || InvalidSale(format!("{field} must be {low} to {high}, not {value}"));
-    if value < low || value > high {
-        return Err(wrong());
-    }
-    T::try_from(value).map_err(|_| wrong())
-}
-
-pub(in crate::domain) fn text(field: &str, value: &str) -> Result<String, InvalidSale> {
-    let length = value.chars().count();
-    if value.trim().is_empty() || length > NAME_MAX || value.chars().any(char::is_control) {
-        return Err(InvalidSale(format!(
-            "{field} must be 1 to {NAME_MAX} characters, none of them a control character"
-        )));
-    }
-    Ok(value.to_owned())
-}
-
-/// An optional text that follows its rule. Empty is none.
-fn given<'a, E: fmt::Display>(
-    field: &str,
-    text: Option<&'a str>,
-    rule: impl FnOnce(&'a str) -> Result<&'a str, E>,
-) -> Result<Option<String>, InvalidSale> {
-    let checked = text.filter(|text| !text.is_empty()).map(rule).transpose();
-    let wrong = |wrong| InvalidSale(format!("{field} {wrong}"));
-    Ok(checked.map_err(wrong)?.map(str::to_owned))
-}
-
-pub(in crate::domain) fn description(field: &str, text: Option<&str>) -> Result<Option<String>, InvalidSale> {
-    given(field, text, |text| lines(text, DESCRIPTION_MAX))
-}
-
-pub(in crate::domain) fn picture(field: &str, address: Option<&str>) -> Result<Option<String>, InvalidSale> {
-    given(field, address, image_url)
-}
-
-pub(in crate::domain) fn instant(field: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, InvalidSale> {
-    if !(1970..=9999).contains(&at.year()) {
-        return Err(InvalidSale(format!("{field} must lie in the years 1970 to 9999")));
-    }
-    // Whole milliseconds, so that Redis compares the same instant that the API shows. Not by nanoseconds, for which an
-    // `i64` only reaches the year 2262.
-    Ok(from_millis(at.timestamp_millis()))
-}
-
 impl SaleRequest {
     /// Checks every field. Guards that are left out are taken from `usual`. The error names the first invalid field and
     /// what it may be.
@@ -364,45 +257,6 @@ impl SaleRequest {
                 .with(self.guards)
                 .map_err(|wrong| InvalidSale(format!("guards: {wrong}")))?,
             items,
-        })
-    }
-}
-
-impl ItemRequest {
-    fn check(self, at: &str) -> Result<Item, InvalidSale> {
-        if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
-            return Err(InvalidSale(format!(
-                "{at}.currency must be three capital letters, as in ISO 4217"
-            )));
-        }
-        let variant = |field: &str, text: &Option<String>| {
-            given(&format!("{at}.{field}"), text.as_deref(), |text| {
-                plain(text, VARIANT_MAX)
-            })
-        };
-        let (group, option) = (variant("group", &self.group)?, variant("option", &self.option)?);
-        if option.is_some() && group.is_none() {
-            return Err(InvalidSale(format!("{at}.option needs a group")));
-        }
-        Ok(Item {
-            sku: self
-                .sku
-                .parse()
-                .map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
-            name: text(&format!("{at}.name"), &self.name)?,
-            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, PRICE_MAX)?,
-            currency: self.currency,
-            stock: bounded(&format!("{at}.stock"), self.stock, 0, STOCK_MAX)?,
-            per_user_limit: bounded(
-                &format!("{at}.per_user_limit"),
-                self.per_user_limit,
-                1,
-                PER_USER_LIMIT_MAX,
-            )?,
-            description: description(&format!("{at}.description"), self.description.as_deref())?,
-            image_url: picture(&format!("{at}.image_url"), self.image_url.as_deref())?,
-            group,
-            option,
         })
     }
 }
