@@ -1,5 +1,5 @@
-//! Drafts of sales: created from a sale file, replaced by one, deleted. A repeated key creates no second draft. A draft is
-//! replaced only as the version that was seen.
+//! Drafts of sales: created from a sale file, replaced by one, deleted. A repeated key creates no second draft, and a
+//! draft is replaced only as the version that was seen.
 
 use super::describe::{bare, show_sale};
 use crate::cli::answer::{self, Form, ShownSale, show};

@@ -58,16 +58,14 @@ pub(super) struct ItemRequest {
 
 impl ItemRequest {
     pub(super) fn check(self, at: &str) -> Result<Item, InvalidSale> {
+        let of = |field: &str| format!("{at}.{field}");
         if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
             return Err(InvalidSale(format!(
                 "{at}.currency must be three capital letters, as in ISO 4217"
             )));
         }
-        let variant = |field: &str, text: &Option<String>| {
-            given(&format!("{at}.{field}"), text.as_deref(), |text| {
-                plain(text, VARIANT_MAX)
-            })
-        };
+        let variant =
+            |field: &str, text: &Option<String>| given(&of(field), text.as_deref(), |text| plain(text, VARIANT_MAX));
         let (group, option) = (variant("group", &self.group)?, variant("option", &self.option)?);
         if option.is_some() && group.is_none() {
             return Err(InvalidSale(format!("{at}.option needs a group")));
@@ -77,18 +75,13 @@ impl ItemRequest {
                 .sku
                 .parse()
                 .map_err(|wrong| InvalidSale(format!("{at}.sku: {wrong}")))?,
-            name: text(&format!("{at}.name"), &self.name)?,
-            price_minor: bounded(&format!("{at}.price_minor"), self.price_minor, 0, PRICE_MAX)?,
+            name: text(&of("name"), &self.name)?,
+            price_minor: bounded(&of("price_minor"), self.price_minor, 0, PRICE_MAX)?,
             currency: self.currency,
-            stock: bounded(&format!("{at}.stock"), self.stock, 0, STOCK_MAX)?,
-            per_user_limit: bounded(
-                &format!("{at}.per_user_limit"),
-                self.per_user_limit,
-                1,
-                PER_USER_LIMIT_MAX,
-            )?,
-            description: description(&format!("{at}.description"), self.description.as_deref())?,
-            image_url: picture(&format!("{at}.image_url"), self.image_url.as_deref())?,
+            stock: bounded(&of("stock"), self.stock, 0, STOCK_MAX)?,
+            per_user_limit: bounded(&of("per_user_limit"), self.per_user_limit, 1, PER_USER_LIMIT_MAX)?,
+            description: description(&of("description"), self.description.as_deref())?,
+            image_url: picture(&of("image_url"), self.image_url.as_deref())?,
             group,
             option,
         })

@@ -230,6 +230,7 @@ impl SaleRequest {
             }
             items.push(item);
         }
+        let (window, rate) = (self.payment_window_seconds, self.purchase_rate);
         Ok(NewSale {
             name: text("name", &self.name)?,
             description: description("description", self.description.as_deref())?,
@@ -237,20 +238,10 @@ impl SaleRequest {
             starts_at,
             ends_at,
             shards: bounded("shards", self.shards, 1, SHARDS_MAX)?,
-            payment_window_seconds: bounded(
-                "payment_window_seconds",
-                self.payment_window_seconds,
-                1,
-                PAYMENT_WINDOW_MAX,
-            )?,
+            payment_window_seconds: bounded("payment_window_seconds", window, 1, PAYMENT_WINDOW_MAX)?,
             purchase_rate: PurchaseRate {
-                limit: bounded("purchase_rate.limit", self.purchase_rate.limit, 1, RATE_LIMIT_MAX)?,
-                window_ms: bounded(
-                    "purchase_rate.window_ms",
-                    self.purchase_rate.window_ms,
-                    1,
-                    RATE_WINDOW_MAX,
-                )?,
+                limit: bounded("purchase_rate.limit", rate.limit, 1, RATE_LIMIT_MAX)?,
+                window_ms: bounded("purchase_rate.window_ms", rate.window_ms, 1, RATE_WINDOW_MAX)?,
             },
             durability,
             guards: usual
@@ -268,16 +259,11 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use serde_json::json;
 
-    fn request() -> Value {
-        json!({"name": "n", "starts_at": "2026-01-01T00:00:00.1234Z", "ends_at": "2026-01-01T01:00:00+01:30",
+    fn check(change: impl FnOnce(&mut Value)) -> Result<NewSale, String> {
+        let mut value = json!({"name": "n", "starts_at": "2026-01-01T00:00:00.1234Z", "ends_at": "2026-01-02T00:00:00Z",
             "shards": 256, "payment_window_seconds": 86400, "purchase_rate": {"limit": 1, "window_ms": 1},
             "durability": "redis", "items": [{"sku": "A", "name": "a", "price_minor": 0, "currency": "EUR",
-            "stock": 0, "per_user_limit": 1}]})
-    }
-
-    fn check(change: impl FnOnce(&mut Value)) -> Result<NewSale, String> {
-        let mut value = request();
-        value["ends_at"] = json!("2026-01-02T00:00:00Z");
+            "stock": 0, "per_user_limit": 1}]});
         change(&mut value);
         serde_json::from_value::<SaleRequest>(value)
             .map_err(|e| e.to_string())?
@@ -317,10 +303,9 @@ mod tests {
 
     #[test]
     fn every_durability_has_a_name_and_only_those_are_known() {
-        for durability in [Durability::Redis, Durability::Replica, Durability::Postgres] {
-            let name = durability.as_str();
-            assert_eq!(check(|v| v["durability"] = json!(name)).unwrap().durability, durability);
-            assert_eq!(serde_json::to_value(durability).unwrap(), json!(name));
+        for durability in Durability::ALL {
+            let sale = check(|v| v["durability"] = json!(durability.as_str())).unwrap();
+            assert_eq!(sale.durability, *durability);
         }
         let error = check(|v| v["durability"] = json!("Replica")).unwrap_err();
         assert!(error.contains("\"replica\""), "{error}");
@@ -328,66 +313,49 @@ mod tests {
 
     #[test]
     fn each_field_is_refused_just_outside_its_bounds_and_named() {
-        let item = |field: &'static str, value: Value| move |v: &mut Value| v["items"][0][field] = value;
-        let top = |field: &'static str, value: Value| move |v: &mut Value| v[field] = value;
-        type Change = Box<dyn FnOnce(&mut Value)>;
-        let cases: Vec<(&str, Change)> = vec![
-            ("shards", Box::new(top("shards", json!(0)))),
-            ("shards", Box::new(top("shards", json!(257)))),
-            (
-                "payment_window_seconds",
-                Box::new(top("payment_window_seconds", json!(0))),
-            ),
-            (
-                "payment_window_seconds",
-                Box::new(top("payment_window_seconds", json!(86_401))),
-            ),
-            (
-                "purchase_rate.limit",
-                Box::new(top("purchase_rate", json!({"limit": 0, "window_ms": 1}))),
-            ),
-            (
-                "purchase_rate.window_ms",
-                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 0}))),
-            ),
-            (
-                "unknown field",
-                Box::new(top("purchase_rate", json!({"limit": 1, "window_ms": 1, "x": 1}))),
-            ),
-            ("durability", Box::new(top("durability", json!("disk")))),
-            ("guards: holds_max", Box::new(top("guards", json!({"holds_max": -1})))),
-            ("items", Box::new(top("items", json!([])))),
-            ("ends_at", Box::new(top("ends_at", json!("2026-01-01T00:00:00.123Z")))),
-            ("starts_at", Box::new(top("starts_at", json!("1969-12-31T23:59:59Z")))),
-            ("name", Box::new(top("name", json!(" ")))),
-            ("name", Box::new(top("name", json!("n".repeat(201))))),
-            ("unknown field", Box::new(top("colour", json!(1)))),
-            ("sku", Box::new(item("sku", json!("a b")))),
-            ("price_minor", Box::new(item("price_minor", json!(-1)))),
-            ("price_minor", Box::new(item("price_minor", json!(10_000_000_001i64)))),
-            ("currency", Box::new(item("currency", json!("eur")))),
-            ("stock", Box::new(item("stock", json!(-1)))),
-            ("stock", Box::new(item("stock", json!(1_000_000_001)))),
-            ("per_user_limit", Box::new(item("per_user_limit", json!(0)))),
-            ("invalid type", Box::new(item("stock", json!(1.5)))),
-            ("description", Box::new(top("description", json!("a\tb")))),
-            ("description", Box::new(top("description", json!("n".repeat(2001))))),
-            ("image_url", Box::new(top("image_url", json!("http://a.example/")))),
-            (
-                "items[0].description",
-                Box::new(item("description", json!("a\u{202e}b"))),
-            ),
-            ("items[0].image_url", Box::new(item("image_url", json!("winter.jpg")))),
-            ("items[0].group", Box::new(item("group", json!("a\nb")))),
-            ("items[0].option needs a group", Box::new(item("option", json!("M")))),
+        let (sale, item) = ("", "/items/0");
+        let rate = |limit: i64, window_ms: i64| json!({"limit": limit, "window_ms": window_ms});
+        let cases = [
+            ("shards", sale, "shards", json!(0)),
+            ("shards", sale, "shards", json!(257)),
+            ("payment_window_seconds", sale, "payment_window_seconds", json!(0)),
+            ("payment_window_seconds", sale, "payment_window_seconds", json!(86_401)),
+            ("purchase_rate.limit", sale, "purchase_rate", rate(0, 1)),
+            ("purchase_rate.window_ms", sale, "purchase_rate", rate(1, 0)),
+            ("unknown field", sale, "purchase_rate", json!({"x": 1})),
+            ("durability", sale, "durability", json!("disk")),
+            ("guards: holds_max", sale, "guards", json!({"holds_max": -1})),
+            ("items", sale, "items", json!([])),
+            ("ends_at", sale, "ends_at", json!("2026-01-01T00:00:00.123Z")),
+            ("starts_at", sale, "starts_at", json!("1969-12-31T23:59:59Z")),
+            ("name", sale, "name", json!(" ")),
+            ("name", sale, "name", json!("n".repeat(201))),
+            ("unknown field", sale, "colour", json!(1)),
+            ("sku", item, "sku", json!("a b")),
+            ("price_minor", item, "price_minor", json!(-1)),
+            ("price_minor", item, "price_minor", json!(10_000_000_001i64)),
+            ("currency", item, "currency", json!("eur")),
+            ("stock", item, "stock", json!(-1)),
+            ("stock", item, "stock", json!(1_000_000_001)),
+            ("per_user_limit", item, "per_user_limit", json!(0)),
+            ("invalid type", item, "stock", json!(1.5)),
+            ("description", sale, "description", json!("a\tb")),
+            ("description", sale, "description", json!("n".repeat(2001))),
+            ("image_url", sale, "image_url", json!("http://a.example/")),
+            ("items[0].description", item, "description", json!("a\u{202e}b")),
+            ("items[0].image_url", item, "image_url", json!("winter.jpg")),
+            ("items[0].group", item, "group", json!("a\nb")),
+            ("items[0].option needs a group", item, "option", json!("M")),
             (
                 "items[0].option must have 1 to 100",
-                Box::new(item("option", json!("n".repeat(101)))),
+                item,
+                "option",
+                json!("n".repeat(101)),
             ),
         ];
         assert!(check(|_| ()).is_ok());
-        for (word, change) in cases {
-            let error = check(change).unwrap_err();
+        for (word, at, field, value) in cases {
+            let error = check(|v| v.pointer_mut(at).unwrap()[field] = value).unwrap_err();
             assert!(error.contains(word), "{error:?} does not name {word}");
         }
         let twice = check(|v| v["items"] = json!([v["items"][0], v["items"][0]])).unwrap_err();
