@@ -2,21 +2,21 @@
 //! refusal names: it waits in the waiting room, does a proof of work, and fetches a purchase token. All of it has one
 //! key, so that repeating it makes no second order.
 
-use super::answer::{cell, read, show};
+mod guards;
+mod offer;
+
+use super::answer::{cell, show};
 use super::client::{Answer, ApiArgs, CallError, Client};
 use super::sale_ref::SaleRef;
-use super::{Failure, number, output, pages, setting, token};
+use super::{Failure, number, output, setting, token};
 use crate::config::JWT_SECRET;
 use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::purchase::QUANTITY_MAX;
 use crate::stderr;
-use altcha::{SolveChallengeOptions, solve_challenge};
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chrono::Utc;
-use serde::Deserialize;
+use offer::{items, list, newest_open, only_sku};
 use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,14 +38,8 @@ const GUARDS_MAX: usize = 5;
 const WAIT_MAX: Duration = Duration::from_secs(12 * 3_600);
 /// How long the shopper's token is valid: longer than the wait and all that follows it.
 const TOKEN_TTL: Duration = Duration::from_secs(13 * 3_600);
-/// The wait before asking for the place again, in seconds: the least, the usual and the most.
-const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
-/// The longest that a proof of work may take.
-const PROOF_MAX: Duration = Duration::from_secs(240);
 /// The sales that shoppers see.
 const SALES: &str = "/v1/sales";
-/// How many sales are searched for an open one, newest first.
-const SALES_MAX: usize = 100;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -113,51 +107,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     show(&order, args.api.form(), |order: Value| describe(&order))
 }
 
-/// The newest open sale, or the newest if none of the newest is open. Prints which one it is.
-fn newest_open(reader: &Client) -> Result<Uuid, Failure> {
-    let sales = pages::newest(reader, SALES, "id", SALES_MAX)?;
-    let open = sales.iter().find(|sale| sale["state"] == "open");
-    let sale = open.or(sales.first());
-    let sale = sale.ok_or_else(|| Failure::No("shoppers see no sale".to_owned()))?;
-    let of = |name: &str| output::one_line(&cell(sale, name));
-    stderr::line(format_args!(
-        "flashsale: the sale {}, {}, is {}",
-        of("id"),
-        of("name"),
-        of("state")
-    ));
-    read(&sale["id"])
-}
-
-/// An item of a sale, as shoppers see it.
-#[derive(Deserialize)]
-struct PublicItem {
-    sku: String,
-    availability: String,
-}
-
-fn items(reader: &Client, sale: Uuid) -> Result<Vec<PublicItem>, Failure> {
-    read(&reader.get(&format!("{SALES}/{sale}"))?.body["items"])
-}
-
-/// The SKU of the sale's only item.
-fn only_sku(reader: &Client, sale: Uuid) -> Result<String, Failure> {
-    let items = items(reader, sale)?;
-    match items.as_slice() {
-        [only] => Ok(only.sku.clone()),
-        several => Err(Failure::Usage(format!(
-            "name one of the sale's items: {}",
-            list(several)
-        ))),
-    }
-}
-
-/// These items, and whether they have stock.
-fn list(items: &[PublicItem]) -> String {
-    let with_stock = |item: &PublicItem| format!("{} ({})", item.sku, item.availability.replace('_', " "));
-    output::one_line(&items.iter().map(with_stock).collect::<Vec<_>>().join(", "))
-}
-
 /// What a shopper wants to buy.
 struct Wish {
     sale: Uuid,
@@ -221,79 +170,6 @@ impl Wish {
             passed += 1;
         }
     }
-
-    /// Waits until the shopper is admitted.
-    fn admission(&self, shopper: &Client, until: Instant) -> Result<String, Failure> {
-        let (mut ticket, mut said) = (Value::Null, String::new());
-        while Instant::now() < until {
-            let place = self.post(shopper, "waiting-room", &json!({"ticket": ticket}))?;
-            match place["state"].as_str() {
-                Some("admitted") => return member(&place, "admission"),
-                Some("closed") => return Err(Failure::No("the sale is over".to_owned())),
-                Some("sold_out") => {
-                    return Err(Failure::No(
-                        "sold_out: nothing is free now; held units may come back later".to_owned(),
-                    ));
-                }
-                _ => {}
-            }
-            let now = describe_place(&place);
-            if now != said {
-                stderr::line(format_args!("flashsale: {now}"));
-                said = now;
-            }
-            if place["ticket"].is_string() {
-                ticket = place["ticket"].clone();
-            }
-            let (least, usual, most) = ASK_AGAIN;
-            let wait = place["ask_again_seconds"].as_u64().unwrap_or(usual);
-            thread::sleep(Duration::from_secs(wait.clamp(least, most)));
-        }
-        Err(Failure::No(format!(
-            "it was not this shopper's turn for 12 hours; {}",
-            self.advice()
-        )))
-    }
-
-    /// A purchase token, for the answer to a challenge if the sale asks for one.
-    fn token(&self, shopper: &Client) -> Result<String, Failure> {
-        let ask = |challenge: Option<Value>| {
-            let request = json!({"idempotency_key": self.key, "challenge": challenge});
-            self.post(shopper, "tokens", &request)
-        };
-        let issued = match ask(None) {
-            Err(error) if error.code() == "challenge_required" => ask(Some(self.proof(shopper)?)),
-            issued => issued,
-        };
-        member(&issued?, "token")
-    }
-
-    /// Does a proof of work of the sale, and returns the answer to it.
-    fn proof(&self, shopper: &Client) -> Result<Value, Failure> {
-        let by_hand = "the sale asks for a captcha, which needs a person: buy on the sale's page";
-        let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
-        let posed = match patiently(|| shopper.post("/v1/challenges", &request)) {
-            Err(error) if error.code() == "not_found" => return Err(Failure::No(by_hand.to_owned())),
-            posed => posed?.body,
-        };
-        if posed["kind"] != "proof_of_work" {
-            return Err(Failure::No(by_hand.to_owned()));
-        }
-        let challenge: altcha::Challenge = read(&posed["altcha"])?;
-        let solved = solve_challenge(SolveChallengeOptions {
-            timeout_ms: u64::try_from(PROOF_MAX.as_millis()).unwrap_or(u64::MAX),
-            ..SolveChallengeOptions::new(&challenge)
-        });
-        let solution = solved.ok().flatten();
-        let solution = solution.context("the proof of work has no solution: repeat the command")?;
-        let payload = json!({"challenge": challenge, "solution": solution});
-        Ok(json!({"id": member(&posed, "id")?, "answer": STANDARD.encode(payload.to_string())}))
-    }
-
-    fn post(&self, shopper: &Client, what: &str, body: &Value) -> Result<Value, CallError> {
-        let (path, body) = (format!("{SALES}/{}/{what}", self.sale), body.to_string());
-        Ok(patiently(|| shopper.post(&path, &body))?.body)
-    }
 }
 
 /// Sends a request until it has an answer. A request that is repeated changes nothing more.
@@ -329,17 +205,6 @@ fn bought(answer: Answer) -> Result<Answer, Failure> {
 fn member(of: &Value, name: &str) -> Result<String, Failure> {
     let found = of[name].as_str().map(str::to_owned);
     Ok(found.with_context(|| format!("the server's answer has no {name}: is it of the same version?"))?)
-}
-
-/// A place in the waiting room, in words.
-fn describe_place(place: &Value) -> String {
-    let number = |name: &str| place[name].as_u64();
-    let at = match (number("position"), number("waiting")) {
-        (Some(position), Some(waiting)) => format!("place {position} of {waiting} in the waiting room"),
-        _ => "in the waiting room".to_owned(),
-    };
-    let wait = number("estimated_wait_seconds").map(|seconds| format!(", about {seconds} s"));
-    at + &wait.unwrap_or_default()
 }
 
 fn describe(order: &Value) -> String {
@@ -465,23 +330,6 @@ mod tests {
         for wrong in [unnamed.unwrap_err(), unknown.unwrap_err()] {
             assert!(wrong.to_string().contains("phone (low), case (sold out)"), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn the_latest_sale_is_the_newest_open_one() {
-        let (newest, open, older) = (Uuid::from_u128(3), Uuid::from_u128(2), Uuid::from_u128(1));
-        let latest = |states: &[(Uuid, &str)]| {
-            let sales: Vec<Value> = states
-                .iter()
-                .map(|(id, state)| json!({"id": id, "state": state, "name": "Winter"}))
-                .collect();
-            let page = json!({"data": sales, "has_more": false}).to_string();
-            newest_open(&MockServer::answering(&[(200, &page)]).client())
-        };
-        let states = [(newest, "closed"), (open, "open"), (older, "open")];
-        assert_eq!(latest(&states).unwrap(), open);
-        assert_eq!(latest(&[(newest, "scheduled"), (older, "closed")]).unwrap(), newest);
-        assert!(matches!(latest(&[]), Err(Failure::No(_))));
     }
 
     #[test]
