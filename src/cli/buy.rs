@@ -6,7 +6,7 @@ mod guards;
 mod offer;
 
 use super::answer::{cell, show};
-use super::client::{Answer, ApiArgs, CallError, Client};
+use super::client::{Answer, ApiArgs, CallError, Client, retry_with};
 use super::sale_ref::SaleRef;
 use super::{Failure, number, output, setting, token};
 use crate::config::JWT_SECRET;
@@ -116,13 +116,6 @@ struct Wish {
 }
 
 impl Wish {
-    fn advice(&self) -> String {
-        format!(
-            "to retry, repeat the command with --key '{}'",
-            self.key.replace('\'', r"'\''")
-        )
-    }
-
     /// A failure after which only the key shows whether there is an order.
     fn unknown(&self, error: CallError) -> Failure {
         match error {
@@ -131,8 +124,8 @@ impl Wish {
                 "this key has an order of another item or quantity: ask for the original one, or use a new key"
                     .to_owned(),
             ),
-            CallError::Refused(refusal) => Failure::No(format!("{refusal}; {}", self.advice())),
-            CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {}", self.advice())),
+            CallError::Refused(refusal) => Failure::No(format!("{refusal}; {}", retry_with(&self.key))),
+            CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {}", retry_with(&self.key))),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::config::ADMIN_KEY;
 use crate::domain::console::OperatorName;
 use crate::domain::host::is_this_machine;
 use crate::stderr;
+pub use advice::retry_with;
 pub use args::ApiArgs;
 pub use error::CallError;
 use error::refusal;

@@ -3,7 +3,7 @@
 use super::{SALES, Wish, member, patiently};
 use crate::cli::Failure;
 use crate::cli::answer::read;
-use crate::cli::client::{CallError, Client};
+use crate::cli::client::{CallError, Client, retry_with};
 use crate::stderr;
 use altcha::{SolveChallengeOptions, solve_challenge};
 use anyhow::Context as _;
@@ -48,7 +48,7 @@ impl Wish {
         }
         Err(Failure::No(format!(
             "it was not this shopper's turn for 12 hours; {}",
-            self.advice()
+            retry_with(&self.key)
         )))
     }
 

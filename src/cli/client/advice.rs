@@ -1,4 +1,4 @@
-//! Advice for a person at a terminal whose request failed: which address or setting may be wrong.
+//! Advice for a person at a terminal whose request failed: which address or setting may be wrong, and how to retry.
 
 use super::{CallError, Client};
 use crate::cli::output::one_line;
@@ -57,8 +57,15 @@ impl Client {
     }
 }
 
+/// How to retry after an unknown outcome. The key is quoted for a shell.
+pub fn retry_with(key: &str) -> String {
+    let quoted = one_line(key).replace('\'', r"'\''");
+    format!("to retry, repeat the command with --key '{quoted}'")
+}
+
 #[cfg(test)]
 mod tests {
+    use super::retry_with;
     use crate::cli::client::tests::client;
     use crate::cli::mock_server::MockServer;
     use crate::config::ADMIN_KEY;
@@ -86,6 +93,12 @@ mod tests {
             let path = address.trim_end_matches('/');
             assert!(line.contains(&format!("FLASHSALE_URL has the path {path}: ")), "{line}");
         }
+    }
+
+    #[test]
+    fn a_key_is_printed_as_a_shell_reads_it() {
+        assert!(retry_with("k").ends_with(" --key 'k'"));
+        assert!(retry_with("ada's click").ends_with(r" --key 'ada'\''s click'"));
     }
 
     #[test]

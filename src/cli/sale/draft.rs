@@ -3,7 +3,7 @@
 
 use super::describe::{bare, show_sale};
 use crate::cli::answer::{self, Form, ShownSale, show};
-use crate::cli::client::{Answer, CallError, Client, sale_path};
+use crate::cli::client::{Answer, CallError, Client, retry_with, sale_path};
 use crate::cli::sale_file::{self, SaleFile};
 use crate::cli::{Failure, human, output};
 use crate::stderr;
@@ -20,7 +20,6 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 pub(super) fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) -> Result<(), Failure> {
     let file = sale_file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
     let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
-    let advice = format!("to retry, repeat the command with --key {}", output::one_line(key));
     let created = match created {
         Err(CallError::Refused(refusal))
             if refusal.code == "idempotency_key_reused" && file.is_relative && time_of(key).is_none() =>
@@ -29,7 +28,7 @@ pub(super) fn create(client: &Client, file: &Path, key: &str, retry: Duration, f
                 "{refusal}; the file has relative times: use a printed key or absolute times"
             )));
         }
-        created => accepted(created, &file, &advice)?,
+        created => accepted(created, &file, &retry_with(key))?,
     };
     warn_of_passed_end(&created)?;
     show_sale(&created, form, "preload")
@@ -139,7 +138,7 @@ mod tests {
         // The attempts end, and the error says how to retry.
         let server = MockServer::answering(&[(503, "")]);
         let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap_err();
-        assert!(failure.to_string().contains("with --key key-1"), "{failure}");
+        assert!(failure.to_string().contains("with --key 'key-1'"), "{failure}");
         assert_eq!(server.requests().len(), 3);
         // A permanent refusal is not repeated.
         let server =

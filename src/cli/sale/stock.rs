@@ -2,7 +2,7 @@
 
 use crate::cli::Failure;
 use crate::cli::answer::{self, Form, ShownSale, cell, listed, show};
-use crate::cli::client::{CallError, Client, sale_path};
+use crate::cli::client::{CallError, Client, retry_with, sale_path};
 use crate::cli::human;
 use crate::cli::output::{self, Table};
 use crate::cli::progress::Progress;
@@ -92,7 +92,7 @@ pub(super) fn restock(
     form: Form,
 ) -> Result<(), Failure> {
     let request = json!({"sku": sku, "quantity": quantity}).to_string();
-    let again = format!("to retry, repeat the command with --key {}", output::one_line(key));
+    let again = retry_with(key);
     let (answered, answer) = mpsc::channel::<()>();
     let patience = again.clone();
     // An operator who gives up waiting needs the key, so as not to add the units twice.
@@ -141,7 +141,7 @@ mod tests {
             let server = MockServer::answering(&[problem(status)]);
             let failure = restock(&server.client(), &ID, "phone", 5, "key-1", Form::Text).unwrap_err();
             assert_eq!(
-                failure.to_string().contains("--key key-1"),
+                failure.to_string().contains("--key 'key-1'"),
                 may_help,
                 "{status}: {failure}"
             );
