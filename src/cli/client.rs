@@ -35,7 +35,7 @@ const TRIES: usize = 3;
 /// The longest wait between two attempts.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// The content type of most answers.
+/// The content type of bodies and of most answers.
 const JSON: &str = "application/json";
 
 /// An answer of 2xx.
@@ -135,7 +135,7 @@ impl Client {
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
         let mut request = self.request(method, path, JSON);
         if !body.is_empty() {
-            request = request.header("content-type", "application/json");
+            request = request.header("content-type", JSON);
         }
         for (name, value) in headers {
             request = request.header(*name, *value);

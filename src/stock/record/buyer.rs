@@ -38,8 +38,7 @@ impl BuyerRecord {
     /// row are kept. A row that leaves orders out carries the number `left`, which differs from one generation of a
     /// shard to the next. So no caller takes the row for one that it read before.
     pub fn encode(&self, left: u8) -> Vec<u8> {
-        let head = 12 + self.units.len() * 6 + self.window.len() * 12;
-        let mut length = head;
+        let mut length = 12 + self.units.len() * 6 + self.window.len() * 12;
         let mut elsewhere = if self.elsewhere { left } else { 0 };
         let mut orders: Vec<Vec<u8>> = Vec::with_capacity(self.orders.len());
         // Newest first, so that the oldest are left out.
