@@ -2,14 +2,17 @@
 //! transaction. Payments of one sale that come at the same time share one. A crash before its commit leaves nothing, and
 //! the payments are settled later.
 
-use super::order::{Decided, resolve, select_orders};
-use super::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, step, unless_locked, unsigned};
-use crate::bugs;
+mod decide;
+mod recorded;
+
+use super::order::{Decided, resolve};
+use super::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, step, unless_locked};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
-use crate::domain::order::{Order, OrderState};
-use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::OrderState;
+use crate::domain::payment::{Payment, PaymentOutcome};
 use chrono::{DateTime, Utc};
+use decide::{Decision, decide, lock_orders};
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ptr;
@@ -33,36 +36,6 @@ pub enum Settlement {
 pub struct PendingPayment {
     pub payment: Payment,
     pub received_at: DateTime<Utc>,
-}
-
-/// A payment as it is stored.
-struct Recorded {
-    payment_id: String,
-    order_id: String,
-    amount_minor: i64,
-    currency: String,
-    outcome: String,
-    reason: Option<String>,
-    received_at: DateTime<Utc>,
-    refunded_at: Option<DateTime<Utc>>,
-    refund_reference: Option<String>,
-}
-
-impl Recorded {
-    fn into_payment(self) -> Result<RecordedPayment, Fault> {
-        Ok(RecordedPayment {
-            outcome: PaymentOutcome::from_name(&self.outcome)
-                .ok_or_else(|| Fault::Bug(format!("in the ledger: a payment that is {}", self.outcome)))?,
-            payment_id: self.payment_id,
-            order_id: self.order_id,
-            amount_minor: self.amount_minor,
-            currency: self.currency,
-            reason: self.reason,
-            received_at: self.received_at,
-            settled_at: self.refunded_at,
-            settled_reference: self.refund_reference,
-        })
-    }
 }
 
 impl Ledger {
@@ -152,76 +125,6 @@ impl Ledger {
         Ok(known.into_iter().map(OrderId).collect())
     }
 
-    /// Up to `max` payments with this outcome, newest first, after the one given. `settled` selects the payments that
-    /// were paid back, or the others.
-    pub async fn payments(
-        &self,
-        outcome: PaymentOutcome,
-        settled: Option<bool>,
-        after: Option<&str>,
-        max: i64,
-    ) -> Result<Vec<RecordedPayment>, Fault> {
-        let rows = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments \
-             where outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
-                 and ($3::text is null or (received_at, payment_id) < \
-                     (select received_at, payment_id from payments where payment_id = $3)) \
-             order by received_at desc, payment_id desc limit $4",
-            outcome.as_str(),
-            settled,
-            after,
-            max
-        )
-        .fetch_all(&self.api)
-        .await?;
-        rows.into_iter().map(Recorded::into_payment).collect()
-    }
-
-    /// Payments that were matched with these orders, oldest first.
-    pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
-        let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
-        let rows = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments where matched_order_id = any($1) order by received_at, payment_id",
-            &orders
-        )
-        .fetch_all(&self.reports)
-        .await?;
-        rows.into_iter().map(Recorded::into_payment).collect()
-    }
-
-    /// Notes, once, that owed money was paid back. Fails with `Unavailable` when Postgres does not answer; a repeated
-    /// call finds the outcome.
-    pub async fn settle_refund(&self, payment_id: &str, reference: &RefundReference) -> Result<Refund, Fault> {
-        sqlx::query!(
-            "update payments set refunded_at = now(), refund_reference = $2 \
-             where payment_id = $1 and outcome in ('refund_due', 'unmatched') and refunded_at is null",
-            payment_id,
-            reference.as_str()
-        )
-        .execute(&self.api)
-        .await?;
-        // The reference of the first call stays.
-        let row = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments where payment_id = $1",
-            payment_id
-        );
-        let Some(row) = row.fetch_optional(&self.api).await? else {
-            return Ok(Refund::NoPayment);
-        };
-        let payment = row.into_payment()?;
-        Ok(match &payment.settled_reference {
-            None => Refund::NotDue(payment.outcome),
-            Some(other) if other != reference.as_str() => Refund::SettledAs(other.clone()),
-            Some(_) => Refund::Settled(payment),
-        })
-    }
-
     /// Settles a pending payment. With `gone`, no event is left that could announce its order. Fails with `Unavailable`
     /// when Postgres does not answer; the next run tries again.
     pub async fn settle_pending(&self, payment: &Payment, gone: bool) -> Result<Settlement, Fault> {
@@ -261,26 +164,6 @@ impl Ledger {
         commit(tx).await?;
         Ok(Settlement::Settled(outcome, paid.pop()))
     }
-}
-
-/// An order whose row is locked.
-struct LockedOrder {
-    order: Order,
-    shard: u16,
-    /// Whether the ledger has the payment of a paid order. After a lost commit, it may know only from the shopper's row
-    /// that the order was paid.
-    is_paid_for: bool,
-}
-
-/// A decision about a payment whose order the ledger has.
-struct Decision<'a> {
-    payment: &'a Payment,
-    order: OrderId,
-    outcome: PaymentOutcome,
-    /// Why money is owed back.
-    reason: Option<String>,
-    /// Whether the order leaves `reserved` by it.
-    pays: bool,
 }
 
 /// Settles payments in a transaction; `None` if another one has locked an order or a grant for long, or has just recorded
@@ -341,89 +224,6 @@ async fn known(tx: &mut Tx, payments: &[Payment]) -> Result<HashSet<String>, Fau
     );
     let found = found.fetch_all(&mut **tx).instrument(step("find payments")).await?;
     Ok(found.into_iter().collect())
-}
-
-/// Locks the orders of payments, as far as the ledger has them; `None` if another transaction has locked one for long.
-async fn lock_orders(tx: &mut Tx, payments: &[&Payment]) -> Result<Option<HashMap<OrderId, LockedOrder>>, Fault> {
-    let ids: Vec<Uuid> = payments.iter().filter_map(|it| it.order()).map(|id| id.0).collect();
-    let mut orders = HashMap::new();
-    if ids.is_empty() {
-        return Ok(Some(orders));
-    }
-    let rows = select_orders!("order_id = any($1) order by order_id for update", &ids);
-    let rows = rows.fetch_all(&mut **tx).instrument(step("lock orders")).await;
-    let Some(rows) = unless_locked(rows)? else {
-        return Ok(None);
-    };
-    let mut paid = Vec::new();
-    for row in rows {
-        let shard = unsigned(i64::from(row.shard))?;
-        let order = row.into_order()?;
-        if order.state == OrderState::Paid {
-            paid.push(order.id.0);
-        }
-        let is_paid_for = false;
-        orders.insert(
-            order.id,
-            LockedOrder {
-                order,
-                shard,
-                is_paid_for,
-            },
-        );
-    }
-    if !paid.is_empty() {
-        let paid_for = sqlx::query_scalar!(
-            "select matched_order_id as \"order!\" from payments \
-             where matched_order_id = any($1) and outcome = 'applied'",
-            &paid
-        );
-        for id in paid_for.fetch_all(&mut **tx).await? {
-            if let Some(it) = orders.get_mut(&OrderId(id)) {
-                it.is_paid_for = true;
-            }
-        }
-    }
-    Ok(Some(orders))
-}
-
-/// Decides whether a payment pays its order, or the money is owed back. The next payment finds the order as this one
-/// leaves it.
-fn decide<'a>(of: &mut LockedOrder, payment: &'a Payment) -> Decision<'a> {
-    let order = &mut of.order;
-    let is_its_price = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
-    let is_unpaid_for = order.state == OrderState::Paid && !of.is_paid_for && is_its_price;
-    let reason = if is_unpaid_for {
-        None
-    } else {
-        refund_reason(order, is_its_price)
-    };
-    let pays = reason.is_none() && !is_unpaid_for;
-    let outcome = if reason.is_none() {
-        order.state = OrderState::Paid;
-        of.is_paid_for = true;
-        PaymentOutcome::Applied
-    } else {
-        PaymentOutcome::RefundDue
-    };
-    Decision {
-        payment,
-        order: order.id,
-        outcome,
-        reason,
-        pays,
-    }
-}
-
-/// Why a payment does not pay the order, if it does not.
-fn refund_reason(order: &Order, is_its_price: bool) -> Option<String> {
-    if order.state != OrderState::Reserved {
-        return Some(format!("the order was {} already", order.state));
-    }
-    if is_its_price || bugs::has("any amount pays an order") {
-        return None;
-    }
-    Some(format!("the order costs {} {}", order.amount_minor, order.currency))
 }
 
 /// Records decided payments. Returns the ids of those that no other transaction has recorded meanwhile.
