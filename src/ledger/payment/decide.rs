@@ -82,17 +82,10 @@ pub(super) async fn lock_orders(
 /// Decides whether a payment pays its order, or the money is owed back. The next payment finds the order as this one
 /// leaves it.
 pub(super) fn decide<'a>(of: &mut LockedOrder, payment: &'a Payment) -> Decision<'a> {
-    let order = &mut of.order;
-    let is_its_price = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
-    let is_unpaid_for = order.state == OrderState::Paid && !of.is_paid_for && is_its_price;
-    let reason = if is_unpaid_for {
-        None
-    } else {
-        refund_reason(order, is_its_price)
-    };
-    let pays = reason.is_none() && !is_unpaid_for;
+    let reason = refund_reason(of, payment);
+    let pays = reason.is_none() && of.order.state == OrderState::Reserved;
     let outcome = if reason.is_none() {
-        order.state = OrderState::Paid;
+        of.order.state = OrderState::Paid;
         of.is_paid_for = true;
         PaymentOutcome::Applied
     } else {
@@ -100,20 +93,21 @@ pub(super) fn decide<'a>(of: &mut LockedOrder, payment: &'a Payment) -> Decision
     };
     Decision {
         payment,
-        order: order.id,
+        order: of.order.id,
         outcome,
         reason,
         pays,
     }
 }
 
-/// Why a payment does not pay the order, if it does not.
-fn refund_reason(order: &Order, is_its_price: bool) -> Option<String> {
-    if order.state != OrderState::Reserved {
-        return Some(format!("the order was {} already", order.state));
+/// Why the money of a payment is owed back, if it is.
+fn refund_reason(of: &LockedOrder, payment: &Payment) -> Option<String> {
+    let order = &of.order;
+    let is_its_price = order.amount_minor == payment.amount_minor && order.currency == payment.currency;
+    match order.state {
+        OrderState::Paid if is_its_price && !of.is_paid_for => None,
+        OrderState::Reserved if is_its_price || bugs::has("any amount pays an order") => None,
+        OrderState::Reserved => Some(format!("the order costs {} {}", order.amount_minor, order.currency)),
+        other => Some(format!("the order was {other} already")),
     }
-    if is_its_price || bugs::has("any amount pays an order") {
-        return None;
-    }
-    Some(format!("the order costs {} {}", order.amount_minor, order.currency))
 }
