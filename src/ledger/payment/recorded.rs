@@ -37,6 +37,14 @@ impl Recorded {
     }
 }
 
+/// Selects payments by a condition.
+macro_rules! select_payments {
+    ($condition:literal, $($argument:expr),*) => {
+        sqlx::query_as!(Recorded, "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, \
+            refunded_at, refund_reference from payments where " + $condition, $($argument),*)
+    };
+}
+
 impl Ledger {
     /// Up to `max` payments with this outcome, newest first, after the one given. `settled` selects the payments that
     /// were paid back, or the others.
@@ -47,11 +55,8 @@ impl Ledger {
         after: Option<&str>,
         max: i64,
     ) -> Result<Vec<RecordedPayment>, Fault> {
-        let rows = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments \
-             where outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
+        let rows = select_payments!(
+            "outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
                  and ($3::text is null or (received_at, payment_id) < \
                      (select received_at, payment_id from payments where payment_id = $3)) \
              order by received_at desc, payment_id desc limit $4",
@@ -68,14 +73,8 @@ impl Ledger {
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
-        let rows = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments where matched_order_id = any($1) order by received_at, payment_id",
-            &orders
-        )
-        .fetch_all(&self.reports)
-        .await?;
+        let rows = select_payments!("matched_order_id = any($1) order by received_at, payment_id", &orders);
+        let rows = rows.fetch_all(&self.reports).await?;
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
@@ -91,12 +90,7 @@ impl Ledger {
         .execute(&self.api)
         .await?;
         // The reference of the first call stays.
-        let row = sqlx::query_as!(
-            Recorded,
-            "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, refunded_at, \
-             refund_reference from payments where payment_id = $1",
-            payment_id
-        );
+        let row = select_payments!("payment_id = $1", payment_id);
         let Some(row) = row.fetch_optional(&self.api).await? else {
             return Ok(Refund::NoPayment);
         };
