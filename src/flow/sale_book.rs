@@ -4,6 +4,8 @@
 //! the last ones known.
 
 mod known;
+mod list;
+mod live;
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -13,30 +15,16 @@ use crate::flow::App;
 use crate::ledger::Ledger;
 use chrono::Utc;
 use known::{KnownSales, SaleStanding};
+use list::{LIST_FRESH, LISTS_MAX, READERS_MAX};
+use live::{LIVE_FRESH, LiveSales, LiveVersions};
 use moka::future::Cache;
-use parking_lot::{RwLock, RwLockWriteGuard};
-use std::cmp::Reverse;
-use std::collections::HashSet;
+use parking_lot::RwLock;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long the list of live sales is served from memory: a little less than two rounds of reconciling are apart.
-const LIVE_FRESH: Duration = Duration::from_millis(450);
-/// How long the list of live sales is served from memory once the ledger has said that it has not changed, and how long
-/// at most. An item's stock may change without the ledger saying so.
-const LIVE_UNCHANGED: Duration = Duration::from_millis(1_500);
-const LIVE_KEPT: Duration = Duration::from_secs(15);
-/// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
-/// Any client may ask for them, and orders need the connections.
-const LIST_FRESH: Duration = Duration::from_millis(500);
-const LISTS_MAX: u64 = 100;
-const LIST_MAX: usize = 101;
-const READERS_MAX: usize = 2;
-/// How long callers that read Redis alone wait for the list of sales.
-const LIVE_WAIT: Duration = Duration::from_secs(3);
 /// How long a page view waits for the ledger, before it gets the last state known.
 const READ_WAIT: Duration = Duration::from_millis(400);
 /// Sales remembered, and loaded ones among them; further ones are read again.
@@ -59,20 +47,6 @@ pub struct SaleBook {
     /// The last list that the ledger returned; nothing before the first.
     last_live: RwLock<Option<LiveSales>>,
     known: KnownSales,
-}
-
-/// Every sale whose keys are in Redis.
-type LiveSales = Arc<Vec<Arc<Sale>>>;
-
-/// What this process knows of the versions of the live sales.
-#[derive(Default)]
-struct LiveVersions {
-    /// The last version that the ledger named, and when it was asked.
-    newest: Option<(String, Instant)>,
-    /// The last list that was read, which is at least of this version, and when that was.
-    list: Option<(LiveSales, String, Instant)>,
-    /// When this process last noted a change of its own. What was asked before does not count.
-    changed: Option<Instant>,
 }
 
 impl SaleBook {
@@ -158,46 +132,6 @@ impl SaleBook {
         }
     }
 
-    /// The first [`LIST_MAX`] sales that shoppers may see, newest first, after the one given. Many concurrent callers
-    /// share one query.
-    async fn list(&self, after: Option<SaleId>) -> Result<LiveSales, Fault> {
-        let standing = after.map_or(SaleStanding::Known, |id| self.known.standing(id));
-        if standing == SaleStanding::Nothing || standing == SaleStanding::New && !self.may_ask_ledger() {
-            return Ok(LiveSales::default());
-        }
-        let read = async {
-            let _turn = self.readers.acquire().await;
-            let sales = self.ledger.sales(whole(LIST_MAX), after, false).await?;
-            Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
-        };
-        self.lists.try_get_with(after, read).await.map_err(Arc::unwrap_or_clone)
-    }
-
-    /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in time,
-    /// those of them whose keys are in Redis. Fails with `Unavailable` when Postgres does not answer in time, and the
-    /// one given is not remembered or no list was ever read.
-    pub async fn newest(&self, max: usize, after: Option<SaleId>) -> Result<Vec<Arc<Sale>>, Fault> {
-        let why = match in_time(READ_WAIT, Box::pin(self.list(after))).await {
-            Err(Fault::Unavailable(why)) => why,
-            listed => return Ok(listed?.iter().take(max).cloned().collect()),
-        };
-        let last = match after {
-            None => u32::MAX,
-            Some(id) => match self.remembered(id) {
-                Some(sale) => sale.number,
-                None => return Err(Fault::Unavailable(why)),
-            },
-        };
-        let mut sales = match &*self.last_live.read() {
-            Some(live) => live.to_vec(),
-            None => return Err(Fault::Unavailable(why)),
-        };
-        sales.retain(|it| it.number < last && is_loaded(it));
-        sales.sort_by_key(|sale| Reverse(sale.number));
-        sales.truncate(max);
-        Ok(sales)
-    }
-
     /// The fixed parts of a sale; its state may be old. A draft is read again each time. Fails with `Unavailable` when
     /// Postgres does not answer and the sale is not remembered.
     pub async fn fixed(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
@@ -227,21 +161,6 @@ impl SaleBook {
             (Some(live), Some(loaded)) if loaded.state_version > live.state_version => Some(loaded),
             (live, loaded) => live.or(loaded),
         }
-    }
-
-    /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,
-    /// so it is a moment old when Postgres goes away.
-    fn live_sale(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
-        let live = self.last_live.read();
-        let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
-        found.cloned()
-    }
-
-    /// Whether the last list of sales whose keys are in Redis lacks this one, which is among them.
-    fn is_unlisted(&self, sale: &Sale) -> bool {
-        let live = self.last_live.read();
-        let is_missing = |live: &LiveSales| live.iter().all(|it| it.id != sale.id);
-        sale.is_in_stock() && live.as_ref().is_some_and(is_missing)
     }
 
     /// A sale that is not known to be loaded. An unknown id is trusted for a moment, a draft is not: another process
@@ -316,91 +235,6 @@ impl SaleBook {
         Ok(Some(sale))
     }
 
-    /// Every sale whose keys are in Redis, as of a moment ago.
-    pub async fn live(&self) -> Result<LiveSales, Fault> {
-        if let Some(unchanged) = self.unchanged() {
-            return Ok(unchanged);
-        }
-        let read = async {
-            let (version, began) = (self.newest_version(), Instant::now());
-            let sales = self.ledger.live_sales().await?;
-            let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
-            let before = {
-                let mut last = self.last_live.write();
-                last.replace(Arc::clone(&sales))
-            };
-            self.note_changed(before, &sales);
-            if let Some(version) = version {
-                let mut versions = self.versions();
-                // The reading may lack a change that was noted meanwhile, and the version does not show each.
-                if versions.changed.is_none_or(|changed| changed < began) {
-                    versions.list = Some((Arc::clone(&sales), version, began));
-                }
-            }
-            Ok::<_, Fault>(sales)
-        };
-        self.live.try_get_with((), read).await.map_err(Arc::unwrap_or_clone)
-    }
-
-    /// The last list, if the ledger has just said that it has not changed since it was read.
-    fn unchanged(&self) -> Option<LiveSales> {
-        let versions = self.versions.read();
-        let ((newest, asked), (list, version, read)) = (versions.newest.as_ref()?, versions.list.as_ref()?);
-        let is_unchanged = version == newest && asked.elapsed() < LIVE_UNCHANGED && read.elapsed() < LIVE_KEPT;
-        is_unchanged.then(|| Arc::clone(list))
-    }
-
-    fn newest_version(&self) -> Option<String> {
-        let versions = self.versions.read();
-        versions.newest.as_ref().map(|(version, _)| version.clone())
-    }
-
-    fn versions(&self) -> RwLockWriteGuard<'_, LiveVersions> {
-        self.versions.write()
-    }
-
-    /// Notes the version of the live sales that the ledger has named, asked at this moment. Returns whether it is new.
-    pub(super) async fn note_version(&self, version: &str, asked: Instant) -> bool {
-        {
-            let mut versions = self.versions();
-            if versions.changed.is_some_and(|changed| asked < changed) {
-                return false;
-            }
-            let is_known = versions.newest.as_ref().is_some_and(|(newest, _)| newest == version);
-            versions.newest = Some((version.to_owned(), asked));
-            if is_known {
-                return false;
-            }
-        }
-        self.live.invalidate(&()).await;
-        true
-    }
-
-    /// Forgets the versions, because this process knows of a change.
-    fn forget_versions(&self) {
-        *self.versions() = LiveVersions {
-            changed: Some(Instant::now()),
-            ..LiveVersions::default()
-        };
-    }
-
-    /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
-    /// Postgres is away no sale is loaded. So the list lacks at most a sale that another process loaded in the moment
-    /// before. Fails with `Unavailable` when Postgres does not answer and has never answered this process.
-    pub async fn last_live(&self) -> Result<LiveSales, Fault> {
-        let read = in_time(LIVE_WAIT, Box::pin(self.live())).await;
-        read.or_else(|fault| {
-            let last = self.last_live.read().clone();
-            last.ok_or(fault)
-        })
-    }
-
-    /// Has the list of live sales read again: another process may have changed it.
-    pub async fn outdate(&self) {
-        self.forget_versions();
-        self.live.invalidate(&()).await;
-    }
-
     /// Forgets a draft that this process has just deleted.
     pub(super) async fn forget_draft(&self, id: SaleId) {
         self.fresh.invalidate(&id).await;
@@ -413,25 +247,6 @@ impl SaleBook {
         self.forget_versions();
         self.live.invalidate(&()).await;
         self.remember(sale);
-    }
-
-    /// Notes sales that an operator has amended, and those that leave Redis or have left it: the only changes of their
-    /// fixed parts.
-    fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
-        // Compared with what is remembered, not with the list before: two reads may have ended in the wrong order.
-        let has_changed = |sale: &&Arc<Sale>| {
-            let known = self.loaded.peek(&sale.id);
-            known.is_some_and(|known| known.state_version < sale.state_version)
-        };
-        for sale in live.iter().filter(|sale| sale.leaving || has_changed(sale)) {
-            self.remember(sale);
-        }
-        let ids: HashSet<SaleId> = live.iter().map(|sale| sale.id).collect();
-        for gone in before.iter().flat_map(|before| before.iter()) {
-            if !ids.contains(&gone.id) {
-                self.loaded.remove(&gone.id);
-            }
-        }
     }
 
     fn remember(&self, sale: &Arc<Sale>) {
