@@ -244,8 +244,7 @@ impl SaleBook {
     pub async fn changed(&self, sale: &Arc<Sale>) {
         self.lists.invalidate_all();
         self.fresh.invalidate(&sale.id).await;
-        self.forget_versions();
-        self.live.invalidate(&()).await;
+        self.outdate().await;
         self.remember(sale);
     }
 

@@ -4,7 +4,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use chrono::{DateTime, TimeDelta, Utc};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 
@@ -51,12 +51,12 @@ impl Default for KnownSales {
 impl KnownSales {
     /// The number after which the next reading begins. Numbers just before the newest one may have come late.
     pub(super) fn read_to(&self) -> Option<u32> {
-        self.read().newest.map(|newest| newest.saturating_sub(NEAR))
+        self.known.read().newest.map(|newest| newest.saturating_sub(NEAR))
     }
 
     /// Notes what a reading found.
     pub(super) fn note_read(&self, sales: Vec<(SaleId, u32)>) {
-        let mut known = self.write();
+        let mut known = self.known.write();
         let seen = sales.iter().map(|(_, number)| *number).max();
         known.newest = known.newest.max(seen).or(Some(0));
         for (id, number) in sales {
@@ -66,17 +66,17 @@ impl KnownSales {
     }
 
     pub(super) fn note(&self, sale: &Sale) {
-        let mut known = self.write();
+        let mut known = self.known.write();
         known.ids.insert(sale.id);
         known.numbers.insert(sale.number);
     }
 
     pub(super) fn has(&self, id: SaleId) -> bool {
-        self.read().ids.contains(&id)
+        self.known.read().ids.contains(&id)
     }
 
     pub(super) fn standing(&self, id: SaleId) -> SaleStanding {
-        let known = self.read();
+        let known = self.known.read();
         if known.newest.is_none() || known.ids.contains(&id) {
             return SaleStanding::Known;
         }
@@ -91,7 +91,7 @@ impl KnownSales {
     }
 
     pub(super) fn standing_of_number(&self, number: u32) -> SaleStanding {
-        let known = self.read();
+        let known = self.known.read();
         match known.newest {
             Some(_) if known.numbers.contains(&number) => SaleStanding::Known,
             Some(newest) if newest.abs_diff(number) > NEAR => SaleStanding::Nothing,
@@ -103,13 +103,5 @@ impl KnownSales {
     /// Whether an id that probably does not exist may be queried once more.
     pub(super) fn may_ask_ledger(&self) -> bool {
         self.unknown_ids.check().is_ok()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write()
     }
 }

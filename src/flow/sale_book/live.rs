@@ -5,7 +5,6 @@ use super::{SaleBook, in_time, is_loaded};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
-use parking_lot::RwLockWriteGuard;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,16 +39,13 @@ impl SaleBook {
             return Ok(unchanged);
         }
         let read = async {
-            let (version, began) = (self.newest_version(), Instant::now());
+            let (newest, began) = (self.versions.read().newest.clone(), Instant::now());
             let sales = self.ledger.live_sales().await?;
             let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
-            let before = {
-                let mut last = self.last_live.write();
-                last.replace(Arc::clone(&sales))
-            };
+            let before = self.last_live.write().replace(Arc::clone(&sales));
             self.note_changed(before, &sales);
-            if let Some(version) = version {
-                let mut versions = self.versions();
+            if let Some((version, _)) = newest {
+                let mut versions = self.versions.write();
                 // The reading may lack a change that was noted meanwhile, and the version does not show each.
                 if versions.changed.is_none_or(|changed| changed < began) {
                     versions.list = Some((Arc::clone(&sales), version, began));
@@ -68,19 +64,10 @@ impl SaleBook {
         is_unchanged.then(|| Arc::clone(list))
     }
 
-    fn newest_version(&self) -> Option<String> {
-        let versions = self.versions.read();
-        versions.newest.as_ref().map(|(version, _)| version.clone())
-    }
-
-    fn versions(&self) -> RwLockWriteGuard<'_, LiveVersions> {
-        self.versions.write()
-    }
-
     /// Notes the version of the live sales that the ledger has named, asked at this moment. Returns whether it is new.
     pub(in crate::flow) async fn note_version(&self, version: &str, asked: Instant) -> bool {
         {
-            let mut versions = self.versions();
+            let mut versions = self.versions.write();
             if versions.changed.is_some_and(|changed| asked < changed) {
                 return false;
             }
@@ -94,14 +81,6 @@ impl SaleBook {
         true
     }
 
-    /// Forgets the versions, because this process knows of a change.
-    pub(super) fn forget_versions(&self) {
-        *self.versions() = LiveVersions {
-            changed: Some(Instant::now()),
-            ..LiveVersions::default()
-        };
-    }
-
     /// [`SaleBook::live`] or, while Postgres does not answer, the last list; for callers that read Redis alone. While
     /// Postgres is away no sale is loaded. So the list lacks at most a sale that another process loaded in the moment
     /// before. Fails with `Unavailable` when Postgres does not answer and has never answered this process.
@@ -113,9 +92,12 @@ impl SaleBook {
         })
     }
 
-    /// Has the list of live sales read again: another process may have changed it.
+    /// Has the list of live sales read again: this process has changed one, or another process may have.
     pub async fn outdate(&self) {
-        self.forget_versions();
+        *self.versions.write() = LiveVersions {
+            changed: Some(Instant::now()),
+            ..LiveVersions::default()
+        };
         self.live.invalidate(&()).await;
     }
 
