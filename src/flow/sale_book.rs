@@ -1,7 +1,7 @@
 //! The sales that this process knows. The fixed parts of a loaded sale (items, prices, shards, secret) are remembered
-//! until an operator amends it. The changing parts (state, times, stock) are read again after a moment. Selling needs only the fixed
-//! parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is away they get
-//! the last ones known.
+//! until an operator amends it. The changing parts (state, times, stock) are read again after a moment. Selling needs
+//! only the fixed parts, so it goes on while Postgres is away. Page views need the changing parts; while Postgres is
+//! away they get the last ones known. A crash leaves nothing: all of it is read again.
 
 mod known;
 mod list;
@@ -25,6 +25,8 @@ use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
 const FRESH: Duration = Duration::from_millis(200);
+/// How long the id of a sale's number is remembered.
+const NUMBERS_KEPT: Duration = Duration::from_secs(60);
 /// How long a page view waits for the ledger, before it gets the last state known.
 const READ_WAIT: Duration = Duration::from_millis(400);
 /// Sales remembered, and loaded ones among them; further ones are read again.
@@ -52,14 +54,12 @@ pub struct SaleBook {
 impl SaleBook {
     pub fn new(ledger: Ledger) -> Self {
         let lists = Cache::builder().max_capacity(LISTS_MAX).time_to_live(LIST_FRESH);
+        let numbers = Cache::builder().max_capacity(SALES_MAX).time_to_live(NUMBERS_KEPT);
         Self {
             ledger,
             fresh: Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH).build(),
             loaded: quick_cache::sync::Cache::new(LOADED_MAX),
-            numbers: Cache::builder()
-                .max_capacity(SALES_MAX)
-                .time_to_live(Duration::from_secs(60))
-                .build(),
+            numbers: numbers.build(),
             live: Cache::builder().max_capacity(1).time_to_live(LIVE_FRESH).build(),
             versions: RwLock::default(),
             lists: lists.build(),
