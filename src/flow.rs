@@ -14,7 +14,11 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::stock::Stock;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How long the flows that add up counts wait for Postgres. If Postgres commits later, some are counted twice.
+const ADD_MAX: Duration = Duration::from_secs(2);
 
 /// Counts the work of a run over many things. One failure must not keep the others from their turn: the first fault is
 /// kept and the run goes on.
@@ -46,6 +50,17 @@ fn rotate_start<T>(things: &mut [T]) {
         let first = rand::random_range(0..things.len());
         things.rotate_left(first);
     }
+}
+
+/// Limits the wait for a query that its caller can do without.
+async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let answer = tokio::time::timeout(wait, asked).await;
+    answer.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
+}
+
+/// A count, as the ledger and the metrics take it.
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The state that all flows share; clones share all of it.

@@ -11,7 +11,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::Millis;
-use crate::flow::App;
+use crate::flow::{App, in_time, whole};
 use crate::ledger::Ledger;
 use chrono::Utc;
 use known::{KnownSales, SaleStanding};
@@ -262,15 +262,6 @@ const fn is_loaded(sale: &Sale) -> bool {
     !matches!(sale.lifecycle, Lifecycle::Draft | Lifecycle::Loading)
 }
 
-/// How long the flows that add up counts wait for Postgres. If Postgres commits later, some are counted twice.
-pub(super) const ADD_MAX: Duration = Duration::from_secs(2);
-
-/// Limits the wait for a query that its caller can do without.
-pub(super) async fn in_time<T>(wait: Duration, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let answer = tokio::time::timeout(wait, asked).await;
-    answer.unwrap_or_else(|_| Err(Fault::Unavailable("Postgres did not answer in time".to_owned())))
-}
-
 /// Redis's clock, or this host's while Redis is away: a sale's state can be shown then, too.
 pub async fn clock(app: &App) -> Millis {
     app.stock.now().await.unwrap_or_else(|_| Utc::now().timestamp_millis())
@@ -284,9 +275,4 @@ pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
 /// Up to `max` sales, newest first, after the one given.
 pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
     app.ledger.sales(whole(max), after, true).await
-}
-
-/// A count, as the ledger and the metrics take it.
-pub(super) fn whole(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -7,8 +7,7 @@
 use crate::domain::console::{Action, ListedSession, NewAction, OperatorName, Session, SessionSecret};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::flow::App;
-use crate::flow::sale_book::whole;
+use crate::flow::{App, whole};
 use std::net::IpAddr;
 use uuid::Uuid;
 

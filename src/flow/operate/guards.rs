@@ -4,8 +4,7 @@
 use crate::domain::alert::ListedAlert;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardOverrides;
-use crate::flow::App;
-use crate::flow::sale_book::whole;
+use crate::flow::{App, whole};
 use serde_json::{Map, Value};
 
 /// The operators' settings and stages, which override the configuration.

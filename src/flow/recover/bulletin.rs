@@ -4,9 +4,8 @@
 //! While no bulletin is fresh, each task asks the ledger by itself, as often as it must. A crash leaves nothing.
 
 use crate::domain::fault::Fault;
-use crate::flow::App;
-use crate::flow::sale_book::{in_time, whole};
 use crate::flow::watch::pulse::COUNTED_MAX;
+use crate::flow::{App, in_time, whole};
 use crate::ledger::bulletin::{Bulletin, Question};
 use crate::stock::keys::ShardKey;
 use parking_lot::RwLock;

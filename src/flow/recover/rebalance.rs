@@ -6,9 +6,8 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::Sale;
-use crate::flow::sale_book::whole;
 use crate::flow::sell::borrow::transfer;
-use crate::flow::{App, RunTotals};
+use crate::flow::{App, RunTotals, whole};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

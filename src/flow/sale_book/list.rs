@@ -2,10 +2,11 @@
 
 use super::known::SaleStanding;
 use super::live::LiveSales;
-use super::{READ_WAIT, SaleBook, in_time, is_loaded, whole};
+use super::{READ_WAIT, SaleBook, is_loaded};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
+use crate::flow::{in_time, whole};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! The live sales: every sale whose keys are in Redis. Each process reads their list all the while. While the ledger
 //! says that the list has not changed, the last one is served.
 
-use super::{SaleBook, in_time, is_loaded};
+use super::{SaleBook, is_loaded};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
+use crate::flow::in_time;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,8 +5,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::SaleId;
-use crate::flow::App;
-use crate::flow::sale_book::{ADD_MAX, in_time};
+use crate::flow::{ADD_MAX, App, in_time};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,8 +8,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use crate::flow::App;
-use crate::flow::sale_book::whole;
+use crate::flow::{App, whole};
 use crate::ledger::dead_letter::PutAside;
 use crate::stock::record::decode_event;
 

@@ -6,9 +6,8 @@
 
 use crate::domain::alert::Alert;
 use crate::domain::fault::Fault;
-use crate::flow::App;
 use crate::flow::recover::bulletin::wait_for_news;
-use crate::flow::sale_book::whole;
+use crate::flow::{App, whole};
 use crate::ledger::Ledger;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -15,8 +15,7 @@
 use crate::domain::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOWN_FOR_MS, address_bucket};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::flow::App;
-use crate::flow::sale_book::{ADD_MAX, in_time};
+use crate::flow::{ADD_MAX, App, in_time};
 use crate::ledger::fairness::{AddressUnits, Buyer};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};

@@ -3,11 +3,10 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::time::from_millis;
-use crate::flow::App;
-use crate::flow::sale_book::whole;
 use crate::flow::settle::expire;
 use crate::flow::watch::readiness::health;
 use crate::flow::watch::stats;
+use crate::flow::{App, whole};
 use crate::telemetry;
 
 /// Sales with series of their own; those with a difference or a drift, or without a recent check, come first.

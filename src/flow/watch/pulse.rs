@@ -6,8 +6,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::{Counts, InstanceReport};
-use crate::flow::App;
-use crate::flow::sale_book::{in_time, whole};
+use crate::flow::{App, in_time, whole};
 use chrono::Utc;
 use hdrhistogram::Histogram;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
