@@ -13,6 +13,7 @@ pub mod tls;
 mod together;
 mod transport;
 mod unknown;
+mod variable;
 
 use crate::domain::alert::AlertWebhook;
 use crate::domain::connection_pools::ConnectionPools;
@@ -24,7 +25,6 @@ use crate::domain::sale_guards::SaleGuards;
 use crate::domain::shop_link::{ShopLink, ShopLinks};
 use crate::domain::shop_look::{Accent, ShopLook};
 use crate::domain::token_keys::TokenKeys;
-use Unset::{Is, OffAlone, Optional, Required};
 use ipnet::IpNet;
 use parse::{
     address, at_least, connections, database_url, days, log_filter, number, proxies, rate, redis_url, webhook_key,
@@ -35,6 +35,9 @@ use std::net::SocketAddr;
 use tls::Tls;
 pub use together::redis_certificates;
 pub use unknown::Unknown;
+use variable::Unset::{Is, OffAlone, Optional, Required};
+pub use variable::markdown;
+use variable::{Kind, Variable};
 
 /// The optional file, in the current directory.
 const FILE: &str = "flashsale.toml";
@@ -251,95 +254,6 @@ pub struct Traces {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
-
-/// The kind of a value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Text that may be shown.
-    Text,
-    /// A number. The file may have it without quotes.
-    Number,
-    /// A boolean. The file may have it without quotes.
-    Switch,
-    /// The path of a file with a private key.
-    KeyFile,
-    Secret,
-    /// The URL of a server, which may hold a login.
-    Server,
-    /// The URL of a receiver of notifications or traces. Its path may be a secret.
-    Address,
-}
-
-/// The value of a variable that nothing sets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unset {
-    /// `serve` refuses to start.
-    Required,
-    Optional,
-    Is(&'static str),
-    /// The same, but off if only this machine can connect.
-    OffAlone(&'static str),
-}
-
-struct Variable {
-    /// The name in the environment.
-    name: &'static str,
-    kind: Kind,
-    unset: Unset,
-    /// What the variable sets, in Markdown.
-    meaning: &'static str,
-}
-
-impl Variable {
-    fn named(name: &str) -> Option<&'static Self> {
-        VARIABLES.iter().find(|variable| variable.name == name)
-    }
-
-    /// The name in the file: the variable's own, in lower case without the prefix.
-    fn key(&self) -> String {
-        self.name.trim_start_matches(PREFIX).to_ascii_lowercase()
-    }
-
-    fn default(&self, is_alone: bool) -> Option<&'static str> {
-        match self.unset {
-            Required | Optional => None,
-            OffAlone(_) if is_alone => Some("0"),
-            Is(default) | OffAlone(default) => Some(default),
-        }
-    }
-
-    /// Whether the value may be or hold a secret.
-    fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::Server | Kind::Address)
-    }
-
-    /// A value without its secrets.
-    fn shown(&self, value: &str) -> String {
-        match self.kind {
-            Kind::Text | Kind::Number | Kind::Switch | Kind::KeyFile => value.to_owned(),
-            Kind::Secret => hidden::HIDDEN.to_owned(),
-            Kind::Server => hidden::without_login(value, true),
-            Kind::Address => hidden::without_login(value, false),
-        }
-    }
-}
-
-/// The table of all variables in Markdown.
-pub fn markdown() -> String {
-    let row = |it: &Variable| {
-        let more = match it.unset {
-            Required => "; required by `serve`",
-            OffAlone(_) => "; 0 is off, and the default on a loopback address without trusted proxies",
-            Optional | Is(_) => "",
-        };
-        let default = it
-            .default(false)
-            .map_or_else(|| "none".to_owned(), |it| format!("`{it}`"));
-        format!("| `{}` | {}{more} | {default} |\n", it.name, it.meaning)
-    };
-    let rows: String = VARIABLES.iter().map(row).collect();
-    format!("| variable | meaning | default |\n| --- | --- | --- |\n{rows}")
-}
 
 #[cfg(test)]
 mod tests {

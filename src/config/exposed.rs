@@ -1,7 +1,8 @@
 //! Files with secrets that every user of this machine can read.
 
 use super::settings::Settings;
-use super::{FILE, Kind, VARIABLES};
+use super::variable::Kind;
+use super::{FILE, VARIABLES};
 use std::os::unix::fs::PermissionsExt as _;
 
 /// The names of such files among those that the settings name: `flashsale.toml` and private keys.

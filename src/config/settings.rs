@@ -1,9 +1,10 @@
 //! The reading of settings from the environment and `flashsale.toml`.
 
 use super::unknown::{Unknown, unknown};
+use super::variable::{Kind, Unset, Variable};
 use super::{
-    ConfigError, DATABASE_URL, FILE, Kind, LISTEN, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Result, Secret,
-    TRUSTED_PROXIES, Unset, VARIABLES, Variable,
+    ConfigError, DATABASE_URL, FILE, LISTEN, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Result, Secret,
+    TRUSTED_PROXIES, VARIABLES,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;

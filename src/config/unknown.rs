@@ -1,6 +1,7 @@
 //! Names in the environment that begin like our variables, and that nothing reads.
 
-use super::{PREFIX, VARIABLES, Variable};
+use super::variable::Variable;
+use super::{PREFIX, VARIABLES};
 use serde::Serialize;
 use std::fmt;
 use strsim::damerau_levenshtein;
