@@ -21,7 +21,7 @@
 -- Returns {'ADMITTED', until_ms}
 --         {'WAITING', place, ahead, waiting, room, rate}  rate: admitted lately, in thousandths of a shopper a second
 --         {'FULL'}             room_max shoppers wait already
---         {'BANNED'}           the account is banned
+--         {'BANNED', until_s}  the account is banned until this Unix second; 4294967295 is for ever
 --         {'NOT_OPEN', state}  closed, or draft while the shard is loading
 -- Retry:  a shopper who waits or is admitted gets the same answer again. A ticket's place counts only if another line,
 --         which was lost, gave it, and only once. A place of this line that is not in it has been used.
@@ -60,7 +60,7 @@ end
 if items >= 4096 then
   return redis.error_reply('NEWER shopper')
 elseif now < banned * 1000 then
-  return { 'BANNED' }
+  return { 'BANNED', banned }
 end
 
 -- The line's name is the time when it began. `level` is how many the rate lets in by now, in millionths of a shopper.

@@ -25,7 +25,7 @@
 --         {'ASK_LEDGER', number}         some of the shopper's orders are in the ledger alone: ask the ledger first
 --         {'HALTED'}                     the shard has no permit to sell, or is being rebuilt
 --         {'OVERLOADED'}                 the brake holds: events have waited too long for the ledger
---         {'BANNED'}                     the account is banned
+--         {'BANNED', until_s}            the account is banned until this Unix second; 4294967295 is for ever
 --         {'RATE_LIMITED', wait_ms}      the shopper's window is full for wait_ms
 --         {'NOT_OPEN', state}            scheduled, paused, closed, or draft while the shard is loading
 --         {'COOLING_DOWN', wait_ms}      the shopper did not pay the last orders
@@ -100,7 +100,7 @@ if now >= permit_until then
 elseif brake == 1 then
   return { 'OVERLOADED' }
 elseif banned ~= 0 and now < math.floor(banned / 65536) * 1000 then
-  return { 'BANNED' }
+  return { 'BANNED', math.floor(banned / 65536) }
 end
 
 -- The window has 12-byte entries, oldest first: 6 bytes of time, then the last 6 of the counted order's id.

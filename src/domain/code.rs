@@ -54,7 +54,7 @@ codes! {
         "Sign in again, then send the request with the same `Idempotency-Key`."
     Banned "banned" 403 "The account is banned"
         "An operator or a guard has banned the account. It cannot buy."
-        "Do not retry. The account's orders can still be read, paid and cancelled."
+        "Do not retry before `banned_until`; without it, never. Orders can still be read, paid and cancelled."
     Forbidden "forbidden" 403 "The operator's role does not allow it"
         "The named key of the operator has the role `view` or `run`, which lacks this action."
         "Ask an operator whose key has the role `all`, or `run` for a sale that is published."

@@ -1,5 +1,6 @@
 //! A purchase: the request, and every outcome that it can have.
 
+use super::ban::FOR_EVER;
 use super::code::Code;
 use super::guard::Layer;
 use super::ids::{IdempotencyKey, Sku, UserId};
@@ -94,6 +95,11 @@ macro_rules! refusals {
             pub const fn sale_state(&self) -> Option<SaleState> {
                 match *self { $(Self::$name $({ $field })? => refusals!(member state $(of $field $field)?),)* }
             }
+
+            /// When the account's ban ends, if that is the reason and the ban has an end.
+            pub const fn banned_until(&self) -> Option<Millis> {
+                match *self { $(Self::$name $({ $field })? => refusals!(member until $(of $field $field)?),)* }
+            }
         }
     };
     (free) => { true };
@@ -102,6 +108,7 @@ macro_rules! refusals {
     (member $wanted:ident) => { None };
     (member wait_ms of wait_ms $value:ident) => { Some($value) };
     (member state of state $value:ident) => { Some($value) };
+    (member until of until $value:ident) => { $value };
     (member $wanted:ident of $other:ident $value:ident) => {{
         let _ = &$value;
         None
@@ -109,7 +116,7 @@ macro_rules! refusals {
 }
 
 // In the order of the checks. A test compares it with the script. `wait_ms` becomes `Retry-After`, `state` becomes
-// `sale_state`.
+// `sale_state`, `until` becomes `banned_until`.
 refusals! {
     /// There is no such sale.
     SaleNotFound => NotFound, None, key unknown,
@@ -126,8 +133,8 @@ refusals! {
     /// The sale has no such item.
     ItemNotFound => NotFound, None, key free,
         "there is no such sku in this sale";
-    /// An operator or a guard has banned the account.
-    Banned => Banned, Some(Layer::Ban), key free,
+    /// An operator or a guard has banned the account. Without a time, the ban has no end.
+    Banned { until: Option<Millis> } => Banned, Some(Layer::Ban), key free,
         "this account may not buy";
     /// The shopper's window is full, and has room for a request after these milliseconds.
     RateLimited { wait_ms: Millis } => RateLimited, Some(Layer::Window), key free,
@@ -147,4 +154,14 @@ refusals! {
     /// No shard has enough free units, and none are in transit.
     SoldOut => SoldOut, None, key free,
         "there are not that many units left";
+}
+
+impl Refusal {
+    /// The refusal of an account that is banned, with the end of the ban in the form of a shard.
+    pub fn banned(until_seconds: i64) -> Self {
+        let has_end = until_seconds != i64::from(FOR_EVER);
+        Self::Banned {
+            until: has_end.then_some(until_seconds * 1000),
+        }
+    }
 }

@@ -5,10 +5,11 @@ use crate::domain::code::Code;
 use crate::domain::fault::Fault;
 use crate::domain::purchase::Refusal;
 use crate::domain::sale::SaleState;
-use crate::domain::time::Millis;
+use crate::domain::time::{self, Millis, from_millis};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -24,6 +25,7 @@ pub struct Problem {
     code: Code,
     detail: String,
     sale_state: Option<SaleState>,
+    banned_until: Option<DateTime<Utc>>,
     is_key_free: bool,
     nothing_done: bool,
     retry_after_seconds: Option<i64>,
@@ -48,6 +50,10 @@ pub(super) struct ProblemBody<'a> {
     /// The sale's state, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     sale_state: Option<SaleState>,
+    /// When the account's ban ends, if that is the reason; absent if the ban has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    banned_until: Option<String>,
     /// `false` on a refused purchase if its `Idempotency-Key` certainly has no order; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_has_order: Option<bool>,
@@ -65,6 +71,7 @@ impl Problem {
             code,
             detail: detail.into(),
             sale_state: None,
+            banned_until: None,
             is_key_free: false,
             nothing_done: false,
             retry_after_seconds,
@@ -166,6 +173,7 @@ impl Problem {
             detail: &self.detail,
             code: self.code,
             sale_state: self.sale_state,
+            banned_until: self.banned_until.as_ref().map(time::format),
             key_has_order: self.is_key_free.then_some(false),
             nothing_done: self.nothing_done.then_some(true),
         }
@@ -203,12 +211,15 @@ impl From<Fault> for Problem {
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
         let (code, detail) = (refusal.code(), refusal.detail());
-        let problem = match refusal.wait_ms() {
-            Some(wait) => Self::wait(code, &detail, milliseconds(wait)),
-            None => Self::new(code, detail),
+        let banned_until = refusal.banned_until().map(from_millis);
+        let problem = match (refusal.wait_ms(), &banned_until) {
+            (Some(wait), _) => Self::wait(code, &detail, milliseconds(wait)),
+            (None, Some(until)) => Self::new(code, format!("{detail} before {}", time::format(until))),
+            (None, None) => Self::new(code, detail),
         };
         Self {
             sale_state: refusal.sale_state(),
+            banned_until,
             is_key_free: refusal.is_key_free(),
             ..problem
         }

@@ -130,7 +130,7 @@ fn decode(value: Value) -> Result<ShardAnswer, Fault> {
         }),
         "HALTED" => Ok(ShardAnswer::Halted),
         "OVERLOADED" => Ok(ShardAnswer::Overloaded),
-        "BANNED" => Ok(ShardAnswer::Refused(Refusal::Banned)),
+        "BANNED" => Ok(ShardAnswer::Refused(Refusal::banned(number(&mut fields)?))),
         "RATE_LIMITED" => Ok(ShardAnswer::Refused(Refusal::RateLimited {
             wait_ms: number(&mut fields)?,
         })),

@@ -5,6 +5,7 @@ use super::keys::ShardKey;
 use super::script::{LEAVE_ROOM, WAITING_ROOM, number, text};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
+use crate::domain::purchase::Refusal;
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Line, Member, Place, RoomCount};
@@ -55,7 +56,7 @@ pub enum RoomAnswer {
     },
     /// As many shoppers wait as are allowed.
     Full,
-    Banned,
+    Banned(Refusal),
     /// The sale is not open, so there is nothing to wait for.
     NotOpen(SaleState),
 }
@@ -95,7 +96,7 @@ impl Stock {
                 })
             }
             "FULL" => Ok(RoomAnswer::Full),
-            "BANNED" => Ok(RoomAnswer::Banned),
+            "BANNED" => Ok(RoomAnswer::Banned(Refusal::banned(number(&mut fields)?))),
             "NOT_OPEN" => {
                 let state = text(fields.next().unwrap_or(redis::Value::Nil))?;
                 let state = SaleState::from_name(&state).ok_or_else(|| WAITING_ROOM.unknown(&state))?;

@@ -940,6 +940,7 @@ interface Problem {
     detail: string;
     code: Code;
     sale_state?: SaleState;
+    banned_until?: string;
     key_has_order?: boolean;
     nothing_done?: boolean;
 }

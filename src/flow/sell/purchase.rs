@@ -267,7 +267,7 @@ impl Purchase<'_> {
         let stock = &self.app.stock;
         match stock.buyer_standing(self.home, &self.request.user, self.order).await {
             Ok(standing) => {
-                Ok(standing.has_order || standing.is_banned || standing.left != self.arguments.ledger_asked)
+                Ok(standing.has_order || standing.ban.is_some() || standing.left != self.arguments.ledger_asked)
             }
             // The next call waits until the shard sells again.
             Err(Fault::Incomplete(_)) => Ok(true),

@@ -145,8 +145,8 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     if standing.has_order || standing.left.is_some() || !standing.is_open {
         return None;
     }
-    if standing.is_banned {
-        return Some(Refusal::Banned);
+    if standing.ban.is_some() {
+        return standing.ban;
     }
     if let Some(wait_ms) = late.count(request, &standing) {
         return Some(Refusal::RateLimited { wait_ms });

@@ -8,6 +8,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
+use crate::domain::purchase::Refusal;
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Line, Member, ROOM_MAX, RoomCount, Ticket, Turn};
@@ -70,7 +71,7 @@ pub enum WaitOutcome {
     Turn(Turn),
     /// The waiting room is full.
     Full,
-    Banned,
+    Banned(Refusal),
     /// The sale does not sell, so there is no line.
     NotOpen(SaleState),
     /// The sale has no waiting room.
@@ -113,7 +114,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
         RoomAnswer::Admitted { .. } if free <= 0.0 => WaitOutcome::Turn(Turn::SoldOut),
         RoomAnswer::Admitted { until } => WaitOutcome::Turn(Turn::Admitted { until }),
         RoomAnswer::Full => WaitOutcome::Full,
-        RoomAnswer::Banned => WaitOutcome::Banned,
+        RoomAnswer::Banned(refusal) => WaitOutcome::Banned(refusal),
         RoomAnswer::NotOpen(state) => WaitOutcome::NotOpen(state),
         RoomAnswer::Waiting {
             place,

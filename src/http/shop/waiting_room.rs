@@ -304,9 +304,9 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Ticket>) -
                 Duration::from_secs(10),
             ));
         }
-        WaitOutcome::Banned => {
+        WaitOutcome::Banned(refusal) => {
             counts::refused_by_guard(api, Some(sale), Layer::Ban);
-            return Err(Problem::new(Code::Banned, "this account may not buy"));
+            return Err(Problem::from(&refusal).of_key(false));
         }
         WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale admits every shopper")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),

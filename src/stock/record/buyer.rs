@@ -6,6 +6,7 @@ use super::{Pack, Unpack, newer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
+use crate::domain::purchase::Refusal;
 use crate::domain::sale::Lifecycle;
 use crate::domain::time::Millis;
 use uuid::Uuid;
@@ -101,8 +102,8 @@ impl BuyerRecord {
 pub struct BuyerStanding {
     /// Whether the request's order is in the row.
     pub has_order: bool,
-    /// Whether the account is banned.
-    pub is_banned: bool,
+    /// The refusal of the account, if it is banned.
+    pub ban: Option<Refusal>,
     /// A number that changes whenever one more order is left to the ledger; `None` while every order is in the row.
     pub left: Option<i64>,
     /// The sliding window, as in [`BuyerRecord::window`].
@@ -124,7 +125,7 @@ impl BuyerStanding {
         let (banned_until, _decision, left) = (head.number(4), head.number(2), head.number(1));
         Ok(Self {
             has_order: buyer.orders.iter().any(|(id, _)| *id == order),
-            is_banned: banned_until.is_some_and(|seconds| now < seconds * 1000),
+            ban: banned_until.filter(|seconds| now < seconds * 1000).map(Refusal::banned),
             left: left.filter(|left| *left != 0),
             window: buyer.window,
             is_open: shard.lifecycle == Lifecycle::Active && (shard.starts_at..shard.ends_at).contains(&now),
@@ -180,13 +181,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_tells_how_a_request_stands(buyer in buyer(8), left in 1..=255_u8, banned_until in 0..u32::MAX, at in 0..8_usize) {
+        fn a_row_tells_how_a_request_stands(buyer in buyer(8), left in 1..=255_u8, banned_until: u32, at in 0..8_usize) {
             let mut bytes = buyer.encode(left);
             bytes[..4].copy_from_slice(&banned_until.to_be_bytes());
             let read = BuyerRecord::decode(&bytes).unwrap();
             let order = buyer.orders.get(at).map_or(OrderId(Uuid::nil()), |(id, _)| *id);
             let until = i64::from(banned_until) * 1000;
-            for (now, is_banned) in [(until - 1, true), (until, false)] {
+            let ban = Refusal::banned(i64::from(banned_until));
+            for (now, ban) in [(until - 1, Some(ban)), (until, None)] {
                 let shard = ShardRecord {
                     lifecycle: Lifecycle::Active,
                     brake: false,
@@ -202,7 +204,7 @@ mod tests {
                     is_open: now >= 0 && now < until,
                     now,
                     has_order: read.orders.iter().any(|(id, _)| *id == order),
-                    is_banned,
+                    ban,
                     left: read.elsewhere.then_some(i64::from(left)),
                 });
             }

@@ -361,13 +361,16 @@ async fn a_stream_ends_with_the_token_with_the_session_and_with_a_ban() {
         Events::open(&app, "banned", &id).await,
     );
     expires.end().await;
+    let until = "2099-01-01T00:00:00.000Z";
     for (user, end_sessions) in [("ends", true), ("banned", false)] {
-        let body = json!({"user": user, "reason": "resells", "end_sessions": end_sessions});
+        let body = json!({"user": user, "reason": "resells", "until": until, "end_sessions": end_sessions});
         let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
         app.send(request.json(&body)).await.ok(201);
     }
     ends.end().await;
     banned.end().await;
+    let refused = ask(&app, "banned", &id, None).await.no(403, "banned");
+    assert_eq!(refused.body["banned_until"], until, "{refused:?}");
     // Nobody else's has ended: it still has its first event, or the next one.
     assert_eq!(stays.next().await.unwrap().0, "waiting");
     let more = tokio::time::timeout(Duration::from_secs(20), stays.response.chunk()).await;

@@ -607,7 +607,7 @@ async fn a_shard_that_hung_during_a_pause_or_a_ban_learns_of_it_before_it_sells(
         )
     };
     let paused = nobody_buys(&world, &sale, |n| format!("u{n}"), is_paused);
-    let is_banned = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::Refused(Refusal::Banned));
+    let is_banned = |it: &PurchaseOutcome| matches!(it, PurchaseOutcome::Refused(Refusal::Banned { .. }));
     let banned = nobody_buys(&world, &other, |_| "bot".to_owned(), is_banned);
     tokio::join!(paused, banned);
     // The other sale goes on, and all messages for its shard are due.

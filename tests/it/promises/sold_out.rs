@@ -81,16 +81,19 @@ async fn a_key_that_has_an_order_finds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_banned_account_hears_of_its_ban() {
+async fn a_banned_account_hears_of_its_ban_and_when_it_ends() {
     let it = SoldOut::with(json!({})).await;
     it.buy("bob", "k").await.no(409, "sold_out");
-    let ban = json!({"user": "bob", "reason": "a bot"});
+    let until = "2099-01-01T00:00:00.000Z";
+    let ban = json!({"user": "bob", "reason": "a bot", "until": until});
     let request = it.app.request(reqwest::Method::POST, Who::Operator, "/v1/admin/bans");
     it.app.send(request.json(&ban)).await.ok(201);
-    poll::answer("the ban has arrived", || async {
-        (it.buy("bob", "k").await.code() == "banned").then_some(())
+    let refused = poll::answer("the ban has arrived", || async {
+        let answer = it.buy("bob", "k").await;
+        (answer.code() == "banned").then_some(answer)
     })
     .await;
+    assert_eq!(refused.body["banned_until"], until, "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,10 +2,12 @@ use super::{END, NOW, SHARD_CUT, Shop, assert_refused, each_bad_key_is_noticed, 
 use chrono::DateTime;
 use flashsale::domain::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::purchase::Refusal::Banned;
+use flashsale::domain::purchase::Refusal::{self, Banned};
 use flashsale::domain::time::Millis;
 use flashsale::stock::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::script::BAN;
+
+const FOR_GOOD: Refusal = Banned { until: None };
 
 /// The nth decision about an account: banned until then, or for ever, or no longer.
 fn decided(who: &str, revision: u16, until: Option<Millis>, lifted: bool) -> Ban {
@@ -37,7 +39,12 @@ async fn a_ban_keeps_a_shopper_from_buying_until_it_ends_and_from_nothing_else()
         let (units, ada) = (shop.read().await.items, shop.buyer("ada").await);
         deliver(&shop, &decided("ada", 1, Some(NOW + 5000), false)).await;
         assert_eq!((shop.read().await.items, shop.buyer("ada").await), (units, ada));
-        assert_eq!(shop.buy("ada", "k", 1, NOW + 4999).await, Refused(Banned));
+        assert_eq!(
+            shop.buy("ada", "k", 1, NOW + 4999).await,
+            Refused(Banned {
+                until: Some(NOW + 5000)
+            })
+        );
         if has_order {
             assert!(matches!(shop.buy("ada", "before", 1, NOW).await, Replayed { .. }));
         }
@@ -70,7 +77,11 @@ async fn the_newest_decision_counts_in_any_order_of_arrival() {
             deliver(&shop, decision).await;
             assert_eq!(shop.dump(), before, "twice is once");
         }
-        assert_eq!(shop.buy("ada", "k", 1, NOW).await == Refused(Banned), is_banned, "{n}");
+        assert_eq!(
+            shop.buy("ada", "k", 1, NOW).await == Refused(FOR_GOOD),
+            is_banned,
+            "{n}"
+        );
     }
 }
 
@@ -83,7 +94,7 @@ async fn a_ban_that_comes_after_its_lift_bans_nobody_also_without_a_row() {
     deliver(&shop, &decided("ada", 1, None, false)).await;
     assert!(matches!(shop.buy("ada", "k", 1, NOW).await, Reserved { .. }));
     deliver(&shop, &decided("ada", 3, None, false)).await;
-    assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Refused(Banned));
+    assert_eq!(shop.buy("ada", "k2", 1, NOW).await, Refused(FOR_GOOD));
 }
 
 #[tokio::test]
@@ -104,7 +115,7 @@ async fn a_banned_shopper_without_orders_is_forgotten_when_the_ban_or_the_sale_h
     // A refusal writes the row and keeps the ban.
     assert_eq!(shop.buy("eve", "too many", 6, NOW).await, LimitReached);
     deliver(&shop, &decided("eve", 1, None, false)).await;
-    assert_eq!(shop.buy("eve", "k", 1, NOW).await, Refused(Banned));
+    assert_eq!(shop.buy("eve", "k", 1, NOW).await, Refused(FOR_GOOD));
     assert_eq!(decided("eve", 1, None, false).until_seconds(), FOR_EVER);
 }
 

@@ -195,7 +195,10 @@ async fn the_replay_probe_precedes_ban_window_and_limit_and_replaces_none() {
         [without.unwrap(), with.unwrap()]
     };
     shop.ban("ada", now);
-    assert_eq!(both(1, now - 1).await, [ask_ledger.clone(), Refused(Banned)]);
+    assert_eq!(
+        both(1, now - 1).await,
+        [ask_ledger.clone(), Refused(Banned { until: Some(now) })]
+    );
     assert_eq!(both(1000, now).await, [ask_ledger.clone(), LimitReached]);
     let ada = shop.buyer("ada").await;
     assert!(ada.elsewhere, "a refusal keeps what it found");

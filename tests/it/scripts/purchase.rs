@@ -11,6 +11,7 @@ use flashsale::domain::order::OrderState;
 use flashsale::domain::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimited, TooManyHolds};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
+use flashsale::domain::time::Millis;
 use flashsale::stock::purchase::PurchaseArguments;
 use flashsale::stock::purchase::ShardAnswer::{
     self, Halted, LimitReached, Overloaded, Refused, Replayed, Reserved, Short,
@@ -27,6 +28,10 @@ const fn window(limit: u32, window_ms: i64) -> PurchaseRate {
 /// The entry of an order in the window.
 fn member(shop: &Shop, who: &str, key: &str) -> [u8; 6] {
     shop.order(who, key).0.as_bytes()[10..].try_into().unwrap()
+}
+
+fn banned_until(until: Millis) -> ShardAnswer {
+    Refused(Banned { until: Some(until) })
 }
 
 fn is_reserved(answer: &ShardAnswer) -> bool {
@@ -261,7 +266,7 @@ async fn a_shard_that_was_never_permitted_or_is_halted_says_so_before_anything_e
     }
     shop.change(Lifecycle::Active).await;
     shop.permit().await;
-    assert_eq!(shop.buy("ada", "k", 1, NOW).await, Refused(Banned));
+    assert_eq!(shop.buy("ada", "k", 1, NOW).await, banned_until(END));
     shop.reserve("bob", "k", 1).await;
     shop.stock.stop(shop.key).await.unwrap();
     assert_eq!(shop.buy("bob", "more", 1, NOW).await, Halted);
@@ -552,7 +557,7 @@ async fn a_repeated_request_gets_its_first_answer_after_any_later_change() {
             }
             "banned" => {
                 shop.ban("ada", END);
-                assert_eq!(shop.buy("ada", "other", 1, NOW).await, Refused(Banned));
+                assert_eq!(shop.buy("ada", "other", 1, NOW).await, banned_until(END));
             }
             other => {
                 if let Ok(state) = other.parse::<OrderState>() {
@@ -625,16 +630,16 @@ async fn a_ban_holds_until_its_last_millisecond_and_costs_no_window() {
     let shop = Shop::open(|_| {}).await;
     shop.ban("ada", NOW + 1000);
     let before = shop.dump();
-    assert_eq!(shop.buy("ada", "k", 1, NOW + 999).await, Refused(Banned));
+    assert_eq!(shop.buy("ada", "k", 1, NOW + 999).await, banned_until(NOW + 1000));
     assert_eq!(shop.dump(), before);
     assert!(is_reserved(&shop.buy("ada", "k", 1, NOW + 1000).await));
     shop.ban("ada", NOW + 2000);
-    assert_eq!(shop.buy("ada", "other", 1, NOW + 1999).await, Refused(Banned));
+    assert_eq!(shop.buy("ada", "other", 1, NOW + 1999).await, banned_until(NOW + 2000));
     assert_eq!(shop.buy("ada", "other", 6, NOW + 2000).await, LimitReached);
     assert!(is_reserved(&shop.buy("ada", "other", 1, NOW + 2000).await));
     assert_eq!(
         shop.buy("ada", "third", 1, NOW + 1999).await,
-        Refused(Banned),
+        banned_until(NOW + 2000),
         "the ban stands after any later write"
     );
 }
@@ -678,7 +683,7 @@ async fn a_shopper_without_an_order_is_forgotten_with_the_window_and_one_with_an
 async fn a_banned_shopper_is_not_forgotten_before_the_ban_ends() {
     let shop = Shop::open(|_| {}).await;
     shop.ban("ada", NOW);
-    assert_eq!(shop.buy("ada", "too many", 6, NOW - 1).await, Refused(Banned));
+    assert_eq!(shop.buy("ada", "too many", 6, NOW - 1).await, banned_until(NOW));
     assert_eq!(shop.forgotten_in("ada"), -1);
     assert_eq!(shop.buy("ada", "too many", 6, NOW).await, LimitReached);
     assert!(shop.forgotten_in("ada") > 0, "the ban is over");

@@ -3,6 +3,7 @@
 use super::{END, NOW, START, Shop, user};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::purchase::Refusal;
 use flashsale::domain::sale::{Lifecycle, Sale, SaleState};
 use flashsale::domain::time::Millis;
 use flashsale::domain::waiting_room::{Member, Place};
@@ -372,8 +373,12 @@ async fn a_pause_takes_nobodys_time_and_a_ban_lets_nobody_in() {
         Admitted { until: later + 60_000 },
         "the whole admission lies ahead"
     );
-    shop.ban("shopper-3", (later / 1000 + 60) * 1000);
-    assert_eq!(ask(&shop, &asking(3, later)).await, RoomAnswer::Banned);
+    let banned_until = later + 60_000;
+    shop.ban("shopper-3", banned_until);
+    let banned = RoomAnswer::Banned(Refusal::Banned {
+        until: Some(banned_until),
+    });
+    assert_eq!(ask(&shop, &asking(3, later)).await, banned);
     assert_eq!(shop.stock.count_room(shop.key).await.unwrap().waiting, 1);
 }
 

@@ -275,5 +275,5 @@ async fn a_process_that_takes_over_a_claimed_shard_delivers_recent_bans() {
     assert_eq!(world.execute(claimed, sale.id).await.unwrap(), 1);
     flow::recover::attend::attend(&world.app, &sale).await.unwrap();
     let bought = buy(&world.app, &sale, "bot", "k", 1).await;
-    assert_eq!(bought, PurchaseOutcome::Refused(Refusal::Banned));
+    assert_eq!(bought, PurchaseOutcome::Refused(Refusal::Banned { until: None }));
 }
