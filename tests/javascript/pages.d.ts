@@ -151,6 +151,7 @@ interface End {
     kind: 'reserved' | 'refused' | 'slow' | 'unknown' | 'begun' | 'signed_out' | 'unsolvable' | 'stopped';
     code?: StepCode;
     state?: SaleState;
+    bannedUntil?: string;
     until?: number;
     sentAt?: number;
     order?: Order;

@@ -32,7 +32,7 @@ const UNKNOWN_LONGEST_SECONDS = 8;
 const GUARD_CODES = ['admission_required', 'purchase_token_required', 'challenge_required', 'challenge_failed'];
 
 /** @type {(answer: Answer) => Step} */
-const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer.body.sale_state });
+const refused = ({ code, body }) => ({ kind: 'refused', code, state: body.sale_state, bannedUntil: body.banned_until });
 
 // `world` gives:
 // - `sale()`, `id`, `user`, `token`, `now()`;
@@ -45,7 +45,7 @@ const refused = (answer) => ({ kind: 'refused', code: answer.code, state: answer
 // - `letters(image, how)`: the result of `readLetters`; null if the attempt was stopped.
 // Returns how the attempt ended:
 // - `reserved`, with the order in its current state;
-// - `refused`, with the code;
+// - `refused`, with the code, and `bannedUntil` if a ban with an end is the reason;
 // - `slow`, with `until`;
 // - `unknown`, with `sentAt` if that is long ago;
 // - `begun`: never sent, and the page slept;

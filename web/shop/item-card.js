@@ -55,8 +55,8 @@ const ALONE = ['letters', 'proving', 'queued', 'trying'];
 export const showsOrder = (phase) => !ALONE.includes(phase?.kind ?? '');
 
 // The text for a phase of the attempt.
-/** @type {(phase: Phase | null | undefined, itemName: string) => string} */
-function words(phase, itemName) {
+/** @type {(phase: Phase | null | undefined, itemName: string, now: number | null) => string} */
+function words(phase, itemName, now) {
     switch (phase?.kind) {
         case 'sending':
             return say('sendingNote');
@@ -90,15 +90,18 @@ function words(phase, itemName) {
             if (phase.code === 'sold_out' && (phase.quantity ?? 1) > 1) {
                 return say('refusedFew');
             }
-            return refusedWords(phase);
+            return refusedWords(phase, now);
         default:
             return '';
     }
 }
 
 // A code without a text of its own gets the general refusal and the code's meaning.
-/** @param {Phase} phase */
-function refusedWords({ code, state }) {
+/** @type {(phase: Phase, now: number | null) => string} */
+function refusedWords({ code, state, bannedUntil }, now) {
+    if (bannedUntil) {
+        return say('refusedBannedUntil', { time: momentNear(bannedUntil, now) });
+    }
     const word = code === 'sale_not_open' ? CLOSED_STATES[state ?? ''] : code && REFUSALS[code];
     return word ? say(word) : `${say('refused')} ${meaning(code ?? '')}`.trim();
 }
@@ -289,7 +292,7 @@ export function itemCard(item, act, isVariant) {
 
         const focused = [again, stop].find((button) => button === document.activeElement);
         const isDue = order && (now === null || secondsLeft(Date.parse(order.expires_at), now) > 0);
-        const text = words(phase, item.name) || (isDue ? say('reservedNote') : '');
+        const text = words(phase, item.name, now) || (isDue ? say('reservedNote') : '');
         setText(note, text);
         setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
         show(outcome, text !== '' || order !== undefined);

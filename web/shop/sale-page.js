@@ -99,7 +99,7 @@ const passed = new Map();
 // Only one attempt at a time. An attempt with an unknown outcome still counts.
 const isBusy = () => phase !== null && (!phase.isEnd || phase.kind === 'unknown');
 
-// A banned account may buy nothing. A reload of the page asks again.
+// A banned account may buy nothing until the ban ends. A reload of the page asks again.
 const isBanned = () => phase?.kind === 'refused' && phase.code === 'banned';
 
 function render() {
@@ -413,8 +413,9 @@ function forgetOldNews() {
     const isBack = news.code === 'sold_out' && news.quantity === 1 && item && item.availability !== 'sold_out';
     const goesOn = news.code === 'sale_not_open' && sale?.state === 'open';
     const isWaitedOut = news.kind === 'slow' && (news.until ?? 0) <= (now() ?? 0);
+    const isBanOver = Date.parse(news.bannedUntil ?? '') <= (now() ?? 0);
     const isFreed = OF_UNPAID.includes(news.code ?? '') && unpaid < news.unpaid;
-    if (isDecided || isBack || goesOn || isWaitedOut || isFreed) {
+    if (isDecided || isBack || goesOn || isWaitedOut || isBanOver || isFreed) {
         phase = null;
     }
 }

@@ -1,12 +1,14 @@
 //! A shopper's purchases on a good day, and the messages on a bad one.
 
-use crate::support::app::{TestApp, rfc3339, sale, sale_with};
+use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, TELEPHONE, Window, development, shared_development};
-use chrono::{TimeDelta, Utc};
+use chrono::{TimeDelta, Timelike as _, Utc};
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 use thirtyfour::Key;
+use uuid::Uuid;
 
 const BUY: &str = "#items .buy";
 const NOTE: &str = "#items .outcome .note";
@@ -292,6 +294,54 @@ async fn a_refusal_because_of_unpaid_orders_goes_away_with_the_order() {
     app.cancel("ada", &held).await.ok(200);
     window.misses(NOTE).await;
     window.sees(ORDER, "Cancelled").await;
+    window.close().await;
+}
+
+/// The server's clock, as the page reads it, is two hours ahead.
+const TWO_HOURS_AHEAD: &str = "const real = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await real(path, options);
+        const body = await answer.clone().json();
+        if (!body.server_time) { return answer; }
+        const server_time = new Date(Date.parse(body.server_time) + 7200_000).toISOString();
+        return new Response(JSON.stringify({ ...body, server_time }), answer);
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_banned_shopper_sees_when_the_ban_ends_and_may_press_the_button_again_then() {
+    let app = shared_development().await;
+    let now = Utc::now();
+    let ends_at = rfc3339(now + TimeDelta::days(1));
+    let id = app.load_sale(&sale_with(&json!({"ends_at": ends_at}))).await;
+    let user = format!("banned-{}", Uuid::new_v4());
+    // A ban ends at a whole second.
+    let until = rfc3339((now + TimeDelta::hours(1)).with_nanosecond(0).unwrap());
+    let ban = json!({"user": user, "reason": "a test", "until": until});
+    let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
+    app.send(request.json(&ban)).await.ok(201);
+    let window = Window::open(&app).await.expect(&["403"]);
+    // Where it is between noon and one, so that an hour more is the same day.
+    let zone = format!("Etc/GMT{:+}", i64::from(now.hour()) - 12);
+    window
+        .devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }))
+        .await;
+    window.goto_sale(&id).await;
+    window.sign_in(&user).await;
+    window.click(BUY).await;
+    let time = "return new Intl.DateTimeFormat(arguments[0], { timeStyle: 'short' }).format(new Date(arguments[1]))";
+    for (tag, form, before, after) in [
+        ("zh-CN", "zh-CN", "此账号在 ", " 之前不能购买。"),
+        ("en", "en-US", "This account may not buy until ", "."),
+    ] {
+        window.change_language(tag).await;
+        let time = window.run(time, &[form, &until]).await;
+        let words = format!("{before}{}{after}", time.as_str().unwrap());
+        window.sees(NOTE, &words).await;
+    }
+    window.sees("#items .buy[aria-disabled=true]", "Buy").await;
+    window.run(TWO_HOURS_AHEAD, &[]).await;
+    window.finds("#items .buy[aria-disabled=false]", "Buy").await;
+    window.misses(NOTE).await;
     window.close().await;
 }
 
