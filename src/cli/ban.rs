@@ -65,12 +65,7 @@ enum Verb {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List => show_list(
-            pages::all(&operator, PATH, "user")?,
-            args.api.form(),
-            &COLUMNS,
-            for_ever,
-        ),
+        Verb::List => show_list(pages::all(&operator, PATH, "user")?, args.api.form(), &COLUMNS, instead),
         Verb::Add {
             user,
             reason,
@@ -80,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let until = lasts.map(|lasts| time::format(&(Utc::now() + lasts)));
             let body = json!({"user": user, "reason": reason, "until": until, "end_sessions": end_sessions});
             let ban = operator.post(PATH, &body.to_string())?.body;
-            show(&ban, args.api.form(), |ban: Value| table(&[ban], &COLUMNS, for_ever))
+            show(&ban, args.api.form(), |ban: Value| table(&[ban], &COLUMNS, instead))
         }
         Verb::Lift { user } => {
             let lifted = operator.post(&format!("{PATH}/lift"), &json!({"user": user}).to_string())?;
@@ -91,9 +86,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A ban without an end is for ever.
-fn for_ever(ban: &Value, member: &str) -> Option<String> {
-    (member == "banned_until" && ban[member].is_null()).then(|| "for ever".to_owned())
+/// A ban without an end is for ever, and an operator is shown by name.
+fn instead(ban: &Value, member: &str) -> Option<String> {
+    match member {
+        "banned_until" if ban[member].is_null() => Some("for ever".to_owned()),
+        "banned_by" => ban["operator"].as_str().map(str::to_owned),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -101,9 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ban_without_an_end_is_shown_as_one() {
-        let bans = [json!({"user": "bot", "banned_until": null, "banned_by": "operator", "reason": "r"})];
-        let shown = table(&bans, &COLUMNS, for_ever);
-        assert!(shown.ends_with("\nbot      for ever  operator  -      r\n"), "{shown}");
+    fn a_ban_without_an_end_is_shown_as_one_and_an_operator_by_name() {
+        let by = |operator: Value| {
+            json!({"user": "bot", "banned_until": null, "banned_by": "operator", "operator": operator,
+                "reason": "r"})
+        };
+        let shown = table(&[by(Value::Null), by(json!("ada"))], &COLUMNS, instead);
+        let rows = "\nbot      for ever  operator  -      r\nbot      for ever  ada       -      r\n";
+        assert!(shown.ends_with(rows), "{shown}");
     }
 }

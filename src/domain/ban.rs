@@ -1,5 +1,6 @@
 //! Bans: accounts that cannot buy. They keep the orders that they have.
 
+use super::console::OperatorName;
 use super::ids::UserId;
 use super::names::names;
 use super::time;
@@ -28,6 +29,8 @@ pub struct Ban {
     pub reason: String,
     /// Who banned the account.
     pub banned_by: BannedBy,
+    /// The name of the operator who banned the account, as in the audit log; null if there is none.
+    pub operator: Option<String>,
     /// When the ban began.
     #[serde(serialize_with = "time::serialize")]
     pub banned_at: DateTime<Utc>,
@@ -114,6 +117,8 @@ pub struct NewBan {
     /// The reason: 1 to 500 characters.
     pub reason: String,
     pub banned_by: BannedBy,
+    /// The name of the operator, if an operator bans and has one.
+    pub operator: Option<OperatorName>,
     pub end: BanEnd,
     /// Whether the account's tokens become invalid.
     pub end_sessions: bool,
@@ -137,6 +142,7 @@ mod tests {
             user: "ada".parse().unwrap(),
             reason: "a reason".to_owned(),
             banned_by: BannedBy::Operator,
+            operator: None,
             banned_at: now,
             banned_until: until,
             lifted_at: lifted.then_some(now),

@@ -5,6 +5,7 @@ use super::news::CHANGED;
 use super::outbox::{Message, send_all};
 use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan};
+use crate::domain::console::OperatorName;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::shard::home_shard;
@@ -15,6 +16,7 @@ struct Row {
     user_id: String,
     reason: String,
     banned_by: String,
+    operator: Option<String>,
     banned_at: DateTime<Utc>,
     banned_until: Option<DateTime<Utc>>,
     lifted_at: Option<DateTime<Utc>>,
@@ -30,6 +32,7 @@ impl Row {
             reason: self.reason,
             banned_by: BannedBy::from_name(&self.banned_by)
                 .ok_or_else(|| Fault::Bug(format!("in the ledger: banned by {}", self.banned_by)))?,
+            operator: self.operator,
             banned_at: self.banned_at,
             banned_until: self.banned_until,
             lifted_at: self.lifted_at,
@@ -43,8 +46,8 @@ impl Row {
 /// Selects bans by a condition.
 macro_rules! select_bans {
     ($condition:literal $(, $argument:expr)*) => {
-        sqlx::query_as!(Row, "select user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, \
-            revision, change from bans where " + $condition $(, $argument)*)
+        sqlx::query_as!(Row, "select user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, \
+            sessions_from, revision, change from bans where " + $condition $(, $argument)*)
     };
 }
 
@@ -62,23 +65,25 @@ impl Ledger {
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
             Row,
-            "insert into bans as known (user_id, reason, banned_by, banned_until, sessions_from, change) \
-             select $1, $2, $3, it.until, case when $5 then now() end, nextval('ban_changes') \
+            "insert into bans as known (user_id, reason, banned_by, operator, banned_until, sessions_from, change) \
+             select $1, $2, $3, $8, it.until, case when $5 then now() end, nextval('ban_changes') \
              from (select coalesce($4::timestamptz, now() + $7::int8 * interval '1 second') as until) it \
              where it.until is null or it.until > now() \
              on conflict (user_id) do update set reason = excluded.reason, banned_by = excluded.banned_by, \
-                 banned_at = now(), banned_until = excluded.banned_until, lifted_at = null, \
-                 sessions_from = coalesce(excluded.sessions_from, known.sessions_from), \
+                 operator = excluded.operator, banned_at = now(), banned_until = excluded.banned_until, \
+                 lifted_at = null, sessions_from = coalesce(excluded.sessions_from, known.sessions_from), \
                  revision = known.revision % 32767 + 1, change = excluded.change \
              where $6 or known.banned_until <= now() or known.lifted_at < now() - interval '2 minutes' \
-             returning user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change",
+             returning user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, sessions_from, \
+                 revision, change",
             new.user.as_str(),
             new.reason,
             new.banned_by.as_str(),
             at,
             new.end_sessions,
             new.banned_by == BannedBy::Operator,
-            after
+            after,
+            new.operator.as_ref().map(OperatorName::as_str)
         )
         .fetch_optional(&mut *tx)
         .await?;
@@ -114,7 +119,8 @@ impl Ledger {
             Row,
             "update bans set lifted_at = now(), revision = revision % 32767 + 1, change = nextval('ban_changes') \
              where user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
-             returning user_id, reason, banned_by, banned_at, banned_until, lifted_at, sessions_from, revision, change",
+             returning user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, sessions_from, \
+                 revision, change",
             user.as_str()
         )
         .fetch_optional(&mut *tx)

@@ -796,6 +796,7 @@ interface Ban {
     user: string;
     reason: string;
     banned_by: BannedBy;
+    operator: string | null;
     banned_at: string;
     banned_until: string | null;
     lifted_at: string | null;

@@ -242,6 +242,7 @@ mod tests {
             user: user(number),
             reason: "a bot".to_owned(),
             banned_by: BannedBy::Browsing,
+            operator: None,
             banned_at: now,
             banned_until: None,
             lifted_at: None,

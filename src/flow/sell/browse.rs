@@ -68,6 +68,7 @@ pub async fn count_page_view(
                 user: user.clone(),
                 reason: reason.clone(),
                 banned_by: BannedBy::Browsing,
+                operator: None,
                 end: BanEnd::After(limits.ban_seconds),
                 end_sessions: true,
             };

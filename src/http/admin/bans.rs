@@ -2,15 +2,17 @@
 
 use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan, REASON_MAX};
 use crate::domain::code::Code;
+use crate::domain::console::OperatorName;
 use crate::domain::ids::UserId;
 use crate::flow::operate::bans;
+use crate::http::admin::operator::operator_name;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator, Query, parsed};
 use crate::http::problem::Problem;
 use crate::http::views::{Page, PageSize};
 use crate::http::{Api, found};
-use actix_web::HttpResponse;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use chrono::{DateTime, Datelike as _, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -73,7 +75,7 @@ pub struct BanBody {
 }
 
 impl BanBody {
-    fn check(self) -> Result<NewBan, Problem> {
+    fn check(self, operator: Option<OperatorName>) -> Result<NewBan, Problem> {
         let reason = self.reason.trim();
         if reason.is_empty() || self.reason.chars().count() > REASON_MAX || reason.contains('\0') {
             return Err(Problem::invalid(format!(
@@ -88,6 +90,7 @@ impl BanBody {
             user: user(&self.user)?,
             reason: reason.to_owned(),
             banned_by: BannedBy::Operator,
+            operator,
             end: self.until.map_or(BanEnd::Never, BanEnd::At),
             end_sessions: self.end_sessions,
         })
@@ -102,8 +105,13 @@ pub(super) fn user(text: &str) -> Result<UserId, Problem> {
     parsed("user:", text)
 }
 
-async fn ban(api: Data<Api>, _: Operator, Json(body): Json<BanBody>) -> Result<HttpResponse, Problem> {
-    let new = body.check()?;
+async fn ban(
+    api: Data<Api>,
+    operator: Operator,
+    http: HttpRequest,
+    Json(body): Json<BanBody>,
+) -> Result<HttpResponse, Problem> {
+    let new = body.check(operator_name(&operator, http.headers())?)?;
     let ban = api.for_operator(|app| async move { bans::ban(&app, &new).await });
     // The ledger refuses an operator only for an end that has passed by its clock.
     Ok(HttpResponse::Created().json(ban.await?.ok_or_else(wrong_end)?))
@@ -154,6 +162,7 @@ async fn list_bans(api: Data<Api>, _: Operator, Query(query): Query<BansQuery>) 
 }
 
 fn example(lifted_at: Option<&str>) -> Value {
-    json!({"user": "mallory", "reason": "resells", "banned_by": "operator", "banned_at": "2026-11-22T09:30:00.000Z",
-        "banned_until": null, "lifted_at": lifted_at, "sessions_from": "2026-11-22T09:30:00.000Z"})
+    json!({"user": "mallory", "reason": "resells", "banned_by": "operator", "operator": "ada",
+        "banned_at": "2026-11-22T09:30:00.000Z", "banned_until": null, "lifted_at": lifted_at,
+        "sessions_from": "2026-11-22T09:30:00.000Z"})
 }

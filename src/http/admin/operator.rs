@@ -298,12 +298,10 @@ async fn asked_action(
     address: Option<IpAddr>,
 ) -> Result<NewAction, Problem> {
     let is_read = request.method().is_safe();
-    let name = match operator.actor {
-        // A key proves its name, and no header replaces it.
-        _ if operator.name.is_some() => operator.name.clone(),
-        Actor::Console(_) => None,
-        Actor::ApiKey | Actor::Nobody if is_read => name_of(request.headers()).ok().flatten(),
-        Actor::ApiKey | Actor::Nobody => name_of(request.headers())?,
+    let name = match operator_name(operator, request.headers()) {
+        // A wrong header does not stop a read.
+        Err(_) if is_read => None,
+        name => name?,
     };
     let mut detail = asked(request.path(), request.query_string());
     // An export shows more than a page of the same query.
@@ -323,6 +321,16 @@ async fn asked_action(
         sale: sale_of(request.path()),
         detail,
     })
+}
+
+/// The operator's name, as the audit log has it.
+pub(super) fn operator_name(operator: &Operator, headers: &HeaderMap) -> Result<Option<OperatorName>, Problem> {
+    match operator.actor {
+        // A key proves its name, and no header replaces it.
+        _ if operator.name.is_some() => Ok(operator.name.clone()),
+        Actor::Console(_) => Ok(None),
+        Actor::ApiKey | Actor::Nobody => name_of(headers),
+    }
 }
 
 /// The operator's name in `X-Operator`, if there is one.

@@ -175,6 +175,34 @@ async fn the_newest_bans_are_listed_first_where_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_names_its_operator_as_the_audit_log_does() {
+    let key = "c4ca4238a0b923820dcc509a6f75849b";
+    let keys = format!("bob:run:{key}");
+    let app = TestApp::with("api", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
+    for (user, who, given, operator) in [
+        ("a", Who::Operator, Some("Ada"), json!("Ada")),
+        ("b", Who::Operator, None, Value::Null),
+        // A named key has its own name.
+        ("c", Who::Bearer(key), Some("Eve"), json!("bob")),
+        // The newest decision counts.
+        ("a", Who::Operator, Some("Zoë"), json!("Zoë")),
+    ] {
+        let request = app.request(Method::POST, who, "/v1/admin/bans");
+        let request = request.json(&json!({"user": user, "reason": "a test"}));
+        let request = match given {
+            Some(name) => request.header("X-Operator", name.as_bytes()),
+            None => request,
+        };
+        assert_eq!(app.send(request).await.ok(201).body["operator"], operator);
+        let logged = app.get(Who::Operator, "/v1/admin/actions?limit=1").await.ok(200);
+        assert_eq!(logged.body["data"][0]["operator"], operator, "{logged:?}");
+    }
+    let listed = app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body;
+    let operators = listed["data"].as_array().unwrap().iter().map(|ban| &ban["operator"]);
+    assert_eq!(json!(operators.collect::<Vec<_>>()), json!(["Zoë", null, "bob"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ban_that_cannot_be_is_refused() {
     let app = TestApp::start_api_only().await;
     for (body, named) in [
@@ -308,6 +336,7 @@ async fn an_account_with_too_many_page_views_raises_a_warning_and_is_then_banned
     .await;
     let listed = app.get(Who::Operator, "/v1/admin/bans").await.ok(200).body;
     assert_eq!(listed["data"][0]["banned_by"], "browsing");
+    assert_eq!(listed["data"][0]["operator"], Value::Null);
     assert!(listed["data"][0]["banned_until"].is_string());
     // The account may sign in again, and may not buy.
     let again = issued(bot, 5);
@@ -328,12 +357,15 @@ async fn the_command_bans_lists_and_lifts() {
         .ended(0)
         .json();
     assert_eq!(added["user"], "b&t=1");
-    app.run(&["ban", "add", "ada", "--reason", "another"]).ended(0);
+    app.run(&["ban", "add", "ada", "--reason", "another", "--as", "Zoe"])
+        .ended(0);
     app.buy("b&t=1", &id, "k", 1).await.no(403, "banned");
     let listed = app.run(&["ban", "list", "--json"]).ended(0).json();
     assert_eq!(listed.as_array().unwrap().len(), 2);
     let shown = app.run(&["ban", "list"]).ended(0).stdout;
-    assert!(shown.contains("for ever") && shown.contains("a test"), "{shown}");
+    for text in ["for ever", "a test", "Zoe"] {
+        assert!(shown.contains(text), "{shown}");
+    }
     app.run(&["ban", "lift", "ada"]).ended(0);
     let again = app.run(&["ban", "lift", "ada"]).ended(1);
     assert!(again.stderr.contains("not_found"), "{again:?}");

@@ -16,6 +16,7 @@ fn decided(who: &str, revision: u16, until: Option<Millis>, lifted: bool) -> Ban
         user: user(who),
         reason: "a reason".to_owned(),
         banned_by: BannedBy::Operator,
+        operator: None,
         banned_at: at,
         banned_until: until.map(|until| DateTime::from_timestamp_millis(until).unwrap()),
         lifted_at: lifted.then_some(at),

@@ -116,6 +116,7 @@ async fn a_script_that_meets_a_newer_record_says_so_and_writes_nothing() {
         user: user("ada"),
         reason: "a reason".to_owned(),
         banned_by: BannedBy::Operator,
+        operator: None,
         banned_at: from_millis(NOW),
         banned_until: None,
         lifted_at: None,

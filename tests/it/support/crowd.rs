@@ -653,6 +653,7 @@ pub fn ban(user: &str) -> NewBan {
         user: user.parse().unwrap(),
         reason: "a test".to_owned(),
         banned_by: BannedBy::Operator,
+        operator: None,
         end: BanEnd::Never,
         end_sessions: false,
     }
