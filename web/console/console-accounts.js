@@ -5,6 +5,7 @@ import { call } from './console-api.js';
 import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { errorSummary } from './console-errors.js';
 import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
+import { nameOfOperator } from './console-names.js';
 import { code, listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { announce, element, setText } from './dom.js';
@@ -51,7 +52,7 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
         row: (entry) => [
             code(entry.user),
             entry.reason,
-            say(`by_${entry.banned_by}`),
+            entry.operator ? nameOfOperator(entry.operator) : say(`by_${entry.banned_by}`),
             timeCell(entry.banned_at),
             entry.banned_until ? timeCell(entry.banned_until) : say('span_ever'),
             needs('run', rowButton('lift', say('liftBan', { user: entry.user }), (button) => lift(entry.user, button))),

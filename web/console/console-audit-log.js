@@ -1,12 +1,12 @@
 // The audit log: who did what, when, from which address, and the outcome. Below it, who is signed in.
 
 import { requestText } from './console-asked.js';
-import { saleLink } from './console-names.js';
+import { nameOfOperator, saleLink } from './console-names.js';
 import { sessionsPart } from './console-sessions.js';
 import { listsOf, listTable, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element } from './dom.js';
-import { plainly, say } from './language.js';
+import { say } from './language.js';
 import { meaning } from './problem.js';
 
 const EVERY_MS = 10_000;
@@ -23,8 +23,7 @@ function actionName(action) {
 function whoDid(entry) {
     const session = entry.session_id ? ` ${entry.session_id.slice(0, 8)}` : '';
     const known = say(`actor_${entry.actor}`) + session;
-    // A right-to-left name must not change the order of the text around it.
-    return entry.operator ? element('span', {}, element('bdi', {}, plainly(entry.operator)), ` · ${known}`) : known;
+    return entry.operator ? element('span', {}, nameOfOperator(entry.operator), ` · ${known}`) : known;
 }
 
 // `sale` limits the log to one sale; without it, the log covers all. `heard` takes the entries as they are read.

@@ -1,4 +1,5 @@
-// The names of languages, and those of sales and items, which lists show instead of ids. An id stays where the newest hundred sales lack it.
+// The names of languages and operators, and those of sales and items, which lists show instead of ids. An id stays
+// where the newest hundred sales lack it.
 
 import { call, isSignedIn } from './console-api.js';
 import { element, setText } from './dom.js';
@@ -18,6 +19,9 @@ let readAt = -Infinity;
 // The label of the text of a message, by the code of its language.
 export const messageLabel = (code) =>
     say('messageIn', { language: new Intl.DisplayNames(locale(), { type: 'language' }).of(code) });
+
+// The name that an operator gave. A right-to-left name must not change the order of the text around it.
+export const nameOfOperator = (name) => element('bdi', {}, plainly(name));
 
 async function read() {
     if (isSignedIn()) {

@@ -2,10 +2,11 @@
 
 import { call, sessionId } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
+import { nameOfOperator } from './console-names.js';
 import { listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element } from './dom.js';
-import { plainly, say } from './language.js';
+import { say } from './language.js';
 
 const EVERY_MS = 10_000;
 const SESSIONS = '/v1/admin/sessions';
@@ -32,7 +33,7 @@ export function sessionsPart() {
             const isMine = entry.session_id === sessionId();
             const endIt = () => rowButton('end', label, (button) => end(entry, button), `end-${entry.session_id}`);
             return [
-                element('span', {}, element('bdi', {}, plainly(entry.name ?? '')), ` ${entry.session_id.slice(0, 8)}`),
+                element('span', {}, nameOfOperator(entry.name ?? ''), ` ${entry.session_id.slice(0, 8)}`),
                 element('span', { class: 'address' }, entry.address),
                 timeCell(entry.created_at),
                 timeCell(entry.last_used_at),

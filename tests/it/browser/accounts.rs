@@ -209,6 +209,14 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     for user in ["mallory", &bot] {
         app.buy(user, &id, "k", 1).await.no(403, "banned");
     }
+    // An operator is shown by name, if there is one.
+    window.sees(&format!("{BANS} tr:nth-child(2)"), "an operator").await;
+    let ban = json!({"user": "mallory", "reason": "a test"});
+    let request = app.request(Method::POST, Who::Operator, "/v1/admin/bans");
+    app.send(request.header("X-Operator", "<b>Zoe").json(&ban))
+        .await
+        .ok(201);
+    window.sees(&format!("{BANS} tr:nth-child(2) td > bdi"), "<b>Zoe").await;
     // By account: eve's is the second.
     window.does(&format!("{BANS} tr:nth-child(2) button")).await;
     window.sees(".result", "The ban of mallory is lifted").await;
