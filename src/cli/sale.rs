@@ -146,8 +146,15 @@ Examples:
         if_version: Option<String>,
     },
     /// List the sales.
-    #[command(after_help = "Example:\n  flashsale sale list --json | jq -r '.[] | select(.state == \"open\").id'")]
-    List,
+    #[command(after_help = "\
+Examples:
+  flashsale sale list --search winter
+  flashsale sale list --json | jq -r '.[] | select(.state == \"open\").id'")]
+    List {
+        /// Only sales whose name or SKU contains this text, or whose id begins with it.
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
+    },
     /// Show a sale.
     #[command(after_help = "Example:\n  flashsale sale show 3f2c…")]
     Show(SaleArg),
@@ -275,7 +282,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
             create(client, file, &key, RETRY, form)
         }
         Action::Change { sale, file, if_version } => change(client, &id(sale)?, file, if_version.as_deref(), form),
-        Action::List => list(client, form),
+        Action::List { search } => list(client, search.as_deref(), form),
         Action::Show(sale) => show_sale(&client.get(&sale_path(id(sale)?, ""))?, form, ""),
         Action::Preload(sale) => preload(client, &id(sale)?, form),
         Action::Open(sale) => transition(client, &id(sale)?, Transition::Open, form),
@@ -299,8 +306,13 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
     }
 }
 
-fn list(client: &Client, form: Form) -> Result<(), Failure> {
-    let sales = pages::all(client, "/v1/admin/sales", "id")?;
+fn list(client: &Client, search: Option<&str>, form: Form) -> Result<(), Failure> {
+    let mut path = "/v1/admin/sales".to_owned();
+    if let Some(text) = search {
+        path.push_str("?search=");
+        path.extend(form_urlencoded::byte_serialize(text.as_bytes()));
+    }
+    let sales = pages::all(client, &path, "id")?;
     show(&Value::Array(sales), form, |sales: Vec<ShownSale>| {
         let mut table = Table::new(["ID", "STATE", "STARTS", "ENDS", "SHARDS", "ITEMS", "STOCK", "NAME"]);
         for ShownSale { id, state, terms, .. } in sales {

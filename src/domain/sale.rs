@@ -7,6 +7,7 @@ mod terms;
 
 use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use super::names::names;
+use super::plain::plain_text;
 use super::sale_guards::{ChallengeKind, SaleGuards, SaleStages};
 use super::sale_message::SaleMessage;
 use super::shard::home_shard;
@@ -124,6 +125,14 @@ impl Sale {
         // Half of the digest is enough to distinguish versions.
         URL_SAFE_NO_PAD.encode(&digest(self)[..16])
     }
+}
+
+/// The most characters of a search for sales: as many as a name has.
+pub const SEARCH_MAX: usize = NAME_MAX;
+
+plain_text! {
+    /// A part of the names or SKUs of sales, or the beginning of an id, by which an operator finds sales.
+    SaleSearch SEARCH_MAX
 }
 
 /// A sale's secret. `Debug` hides it.

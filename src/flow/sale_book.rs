@@ -9,7 +9,7 @@ mod live;
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::{Lifecycle, Sale};
+use crate::domain::sale::{Lifecycle, Sale, SaleSearch};
 use crate::domain::time::Millis;
 use crate::flow::{App, in_time, whole};
 use crate::ledger::Ledger;
@@ -272,7 +272,12 @@ pub async fn find(app: &App, id: SaleId) -> Result<Option<Sale>, Fault> {
     app.ledger.sale(id).await
 }
 
-/// Up to `max` sales, newest first, after the one given.
-pub async fn list(app: &App, max: usize, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
-    app.ledger.sales(whole(max), after, true).await
+/// Up to `max` sales that fit the search, newest first, after the one given.
+pub async fn list(
+    app: &App,
+    max: usize,
+    after: Option<SaleId>,
+    search: Option<&SaleSearch>,
+) -> Result<Vec<Sale>, Fault> {
+    app.ledger.sales(whole(max), after, search).await
 }

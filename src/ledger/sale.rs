@@ -8,7 +8,7 @@ use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale::{Item, Lifecycle, PurchaseRate, Sale, SaleSecret, SaleState, Step, Transition};
+use crate::domain::sale::{Item, Lifecycle, PurchaseRate, Sale, SaleSearch, SaleSecret, SaleState, Step, Transition};
 use crate::domain::sale_guards::{SaleGuards, SaleStages};
 use crate::domain::sale_message::SaleMessage;
 use crate::domain::shard::part;
@@ -164,16 +164,39 @@ impl Ledger {
             .collect()
     }
 
-    /// Up to `max` sales, newest first, older than the one given. With `drafts`, also drafts and sales that are
-    /// loading.
-    pub async fn sales(&self, max: i64, after: Option<SaleId>, drafts: bool) -> Result<Vec<Sale>, Fault> {
+    /// Up to `max` sales that shoppers may see, newest first, older than the one given.
+    pub async fn public_sales(&self, max: i64, after: Option<SaleId>) -> Result<Vec<Sale>, Fault> {
         let mut connection = acquire(&self.api).await?;
         let rows = select_sales!(
             "($2::uuid is null or number < (select number from sales where sale_id = $2)) \
-             and ($3 or state not in ('draft', 'loading')) order by number desc limit $1",
+             and state not in ('draft', 'loading') order by number desc limit $1",
+            max,
+            after.map(|sale| sale.0)
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        with_items(&mut connection, rows).await
+    }
+
+    /// Up to `max` sales in any state, newest first, older than the one given. With `search`, those whose name or SKU
+    /// contains it, or whose id begins with it. Ids of two years share their first three characters, so an id needs
+    /// four.
+    pub async fn sales(
+        &self,
+        max: i64,
+        after: Option<SaleId>,
+        search: Option<&SaleSearch>,
+    ) -> Result<Vec<Sale>, Fault> {
+        let mut connection = acquire(&self.api).await?;
+        let rows = select_sales!(
+            "($2::uuid is null or number < (select number from sales where sale_id = $2)) \
+             and ($3::text is null or strpos(lower(name), lower($3)) > 0 \
+                 or length($3) > 3 and starts_with(sale_id::text, lower($3)) \
+                 or exists (select from items i where i.sale_id = sales.sale_id and strpos(lower(i.sku), lower($3)) > 0)) \
+             order by number desc limit $1",
             max,
             after.map(|sale| sale.0),
-            drafts
+            search.map(SaleSearch::as_str)
         )
         .fetch_all(&mut *connection)
         .await?;

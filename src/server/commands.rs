@@ -46,6 +46,6 @@ pub fn newest_sales(database_url: &str, max: i64) -> anyhow::Result<Vec<Sale>> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
-        Ok(ledger.sales(max, None, true).await?)
+        Ok(ledger.sales(max, None, None).await?)
     })
 }

@@ -28,7 +28,7 @@ impl SaleBook {
         }
         let read = async {
             let _turn = self.readers.acquire().await;
-            let sales = self.ledger.sales(whole(LIST_MAX), after, false).await?;
+            let sales = self.ledger.public_sales(whole(LIST_MAX), after).await?;
             Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
         };
         self.lists.try_get_with(after, read).await.map_err(Arc::unwrap_or_clone)

@@ -3,23 +3,24 @@
 use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
+use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::report::ShardStats;
-use crate::domain::sale::{Sale, SaleRequest, SaleState, Transition};
+use crate::domain::sale::{SEARCH_MAX, Sale, SaleRequest, SaleSearch, SaleState, Transition};
 use crate::domain::sale_guards::SaleGuards;
 use crate::flow;
 use crate::flow::operate::drafts::{self, ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
 use crate::flow::operate::transition::{self, TransitionOutcome};
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Json, MaybeKey, Operator, Query, REPLAYED, SalePath, Versions};
+use crate::http::extract::{Json, MaybeKey, Operator, Query, REPLAYED, SalePath, Versions, parsed};
 use crate::http::openapi::{Description, Header, SALE_ID};
 use crate::http::problem::Problem;
-use crate::http::views::{AdminSale, Page, PageQuery};
+use crate::http::views::{AdminSale, Page, PageSize};
 use crate::http::{Api, found};
 use actix_web::http::header::{ETag, EntityTag, LOCATION};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -52,7 +53,7 @@ pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/admin/sales", handler!(list_sales), |it| {
         it.of_operators("listSalesToOperator", "List sales")
             .says("Newest first.")
-            .query::<PageQuery>(&[("limit", 10.into())])
+            .query::<SalesQuery>(&[("limit", 10.into())])
             .answers_page::<AdminSale>("A page of sales.", example("open"))
     }),
     Endpoint::get("/v1/admin/sales/{id}", handler!(show_sale), |it| {
@@ -267,9 +268,26 @@ async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
     }
 }
 
-async fn list_sales(api: Data<Api>, _: Operator, Query(page): Query<PageQuery>) -> Result<HttpResponse, Problem> {
-    let (limit, after) = (page.limit.get(), page.starting_after);
-    let sales = api.for_operator(move |app| async move { flow::sale_book::list(&app, limit + 1, after).await });
+/// Which sales to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SalesQuery {
+    /// Lists only the sales whose name or a SKU contains this text, in capital or small letters, or whose id begins with
+    /// it, from four characters on.
+    #[schemars(length(min = 1, max = SEARCH_MAX), regex(pattern = PLAIN_PATTERN))]
+    search: Option<String>,
+    /// At most so many sales; 100 by default.
+    #[serde(default)]
+    limit: PageSize,
+    /// Lists only the sales after the one with this id.
+    starting_after: Option<SaleId>,
+}
+
+async fn list_sales(api: Data<Api>, _: Operator, Query(query): Query<SalesQuery>) -> Result<HttpResponse, Problem> {
+    let (limit, after) = (query.limit.get(), query.starting_after);
+    let search: Option<SaleSearch> = query.search.as_deref().map(|text| parsed("search", text)).transpose()?;
+    let sales = api
+        .for_operator(move |app| async move { flow::sale_book::list(&app, limit + 1, after, search.as_ref()).await });
     let (sales, now) = (sales.await?, flow::sale_book::clock(&api.app).await);
     let sales = sales.into_iter().map(|sale| AdminSale::at(sale, now)).collect();
     Ok(HttpResponse::Ok().json(Page::of(sales, limit)))

@@ -440,6 +440,68 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_find_sales_by_a_part_of_a_name_or_sku_or_the_beginning_of_an_id() {
+    let app = TestApp::start_api_only().await;
+    let named = |name: &str, sku: &str| sale_with(&json!({"name": name, "sku": sku}));
+    let autumn = app.load_sale(&named("Autumn launch, 100% cotton", "shirt_M")).await;
+    let winter = app.create_sale(&named("Winter launch", "coat-L")).await;
+    let chinese = app.load_sale(&named("双十一", "phone")).await;
+    let ids = |body: &Value| -> Vec<String> {
+        let sales = body["data"].as_array().unwrap().iter();
+        sales.map(|sale| sale["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let page = async |query: &str| {
+        let path = format!("/v1/admin/sales?{query}");
+        app.get(Who::Operator, &path).await.ok(200).body
+    };
+    let found = async |search: &str| ids(&page(&format!("search={search}")).await);
+    for (search, expected) in [
+        ("AUTUMN", vec![&autumn]),
+        ("launch", vec![&winter, &autumn]),
+        ("%20launch%20", vec![&winter, &autumn]),
+        ("%E5%8D%81%E4%B8%80", vec![&chinese]),
+        ("Coat", vec![&winter]),
+        (&winter, vec![&winter]),
+        (&winter[..35].to_uppercase(), vec![&winter]),
+        // Each character stands for itself.
+        ("%25", vec![&autumn]),
+        ("t_m", vec![&autumn]),
+        ("l_unch", vec![]),
+        // An id needs four characters: most sales have the first of them in common.
+        (&autumn[..3], vec![]),
+        (&autumn[1..], vec![]),
+        ("spring", vec![]),
+    ] {
+        assert_eq!(found(search).await.iter().collect::<Vec<_>>(), expected, "{search}");
+    }
+    assert!(found(&autumn[..4]).await.contains(&autumn));
+    // A search comes in pages, too.
+    let first = page("search=launch&limit=1").await;
+    assert_eq!((ids(&first), &first["has_more"]), (vec![winter.clone()], &json!(true)));
+    let second = page(&format!("search=launch&limit=1&starting_after={winter}")).await;
+    assert_eq!(
+        (ids(&second), &second["has_more"]),
+        (vec![autumn.clone()], &json!(false))
+    );
+
+    let long = "a".repeat(201);
+    for wrong in ["", "%20", "%00", "a%0Ab", &long] {
+        let path = format!("/v1/admin/sales?search={wrong}");
+        let refused = app.get(Who::Operator, &path).await.no(400, "invalid_request");
+        assert!(
+            refused.text("detail").starts_with("search must have 1 to 200"),
+            "{refused:?}"
+        );
+    }
+    app.get(Who::Nobody, "/v1/sales?search=launch")
+        .await
+        .no(400, "invalid_request");
+    // By command.
+    let listed = app.run(&["sale", "list", "-q", "--search", "100% cotton"]).ended(0);
+    assert_eq!(listed.stdout, format!("{autumn}\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_is_deleted_for_good_and_what_is_loaded_is_not() {
     let app = TestApp::shared().await;
     let draft = app.create_sale(&sale()).await;
