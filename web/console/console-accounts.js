@@ -214,7 +214,7 @@ function banForm(done) {
 // Filters the bans by account. `changed` is called when the filter changes.
 function filterForm(changed) {
     const user = fieldOf({ id: 'look-up', label: 'lookUpAccount', kind: 'text', isExact: true });
-    const node = element('form', { novalidate: '', id: 'look-up-form' }, user.node, word('button', 'lookUp', { type: 'submit' }));
+    const node = element('form', { class: 'look-up', novalidate: '', id: 'look-up-form' }, user.node, word('button', 'lookUp', { type: 'submit' }));
     let account = '';
     onSubmit(node, () => {
         account = user.text();

@@ -1,11 +1,13 @@
 // The list of sales as the overview of the day: what sells now, what comes next, drafts, and what is over. Sales that sell
-// show their numbers.
+// show their numbers. The server searches, so a search also finds sales that the list has not read yet.
 
 import { now } from './clock.js';
 import { call } from './console-api.js';
-import { listTable, percent, word } from './console-table.js';
+import { onSubmit } from './console-dialog.js';
+import { fieldOf } from './console-fields.js';
+import { button, listTable, percent, word } from './console-table.js';
 import { dateCell } from './console-time.js';
-import { element, setAttribute, setText } from './dom.js';
+import { announce, element, setAttribute, setText, show } from './dom.js';
 import { clockTime, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
 import { stateAt, timeOf } from './sale-state.js';
@@ -47,11 +49,14 @@ export function salesView(view) {
     // Each sale's orders, as last counted, and when.
     const counted = new Map();
     let isReading = false;
+    // What the operator searches for; empty for all sales.
+    let wanted = new URLSearchParams(location.search).get('search') ?? '';
+    const empty = () => (wanted === '' ? 'noSalesYet' : 'noSaleFound');
 
     const table = listTable({
         caption: 'sales',
         columns: ['name', 'state', 'timeLeft', 'leftOver', 'ordersASecond', 'attention', 'refundsDue', 'starts', 'ends'],
-        path: () => '/v1/admin/sales?limit=50',
+        path: () => `/v1/admin/sales?limit=50${wanted === '' ? '' : `&search=${encodeURIComponent(wanted)}`}`,
         pageOf(body) {
             body.data.forEach((sale) => known.set(sale.id, sale));
             readNumbers();
@@ -75,7 +80,7 @@ export function salesView(view) {
                 dateCell(sale.ends_at),
             ];
         },
-        empty: 'noSalesYet',
+        empty,
         every: EVERY_MS,
     });
 
@@ -143,8 +148,46 @@ export function salesView(view) {
         table.hideEmpty();
     }
 
+    const field = fieldOf({ id: 'find-sale', label: 'findSale', kind: 'text', mayLack: true, isExact: true });
+    const all = button('allSales', {}, () => {
+        search('');
+        field.control.focus();
+    });
+    const form = element(
+        'form',
+        { class: 'look-up', role: 'search', novalidate: '' },
+        field.node,
+        word('button', 'lookUp', { type: 'submit' }),
+        all,
+    );
+
+    function showSearch() {
+        field.set(wanted);
+        show(all, wanted !== '');
+    }
+
+    // Lists the sales that fit. The address keeps the search, so that it survives a reload and can be passed on.
+    async function search(text) {
+        wanted = text;
+        known.clear();
+        showSearch();
+        history.replaceState(null, '', wanted === '' ? '/console' : `/console?${new URLSearchParams({ search: wanted })}`);
+        if (await table.restart()) {
+            announce(known.size === 0 ? say(empty()) : say('salesListed', { n: known.size }));
+        }
+    }
+
+    onSubmit(form, () => {
+        const text = field.read();
+        if (text === undefined) {
+            field.control.focus();
+        } else {
+            search((text ?? '').trim());
+        }
+    });
+    showSearch();
     const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new', 'data-needs': 'all' });
-    view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), table.node);
+    view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), form, table.node);
     table.read();
     return { ...table, tick };
 }

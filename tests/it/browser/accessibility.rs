@@ -308,6 +308,10 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
         ),
         (&format!("{of_sale}/attention"), &[("#letters tbody", "cannot be read")]),
         ("/console", &[("[aria-labelledby=table-sales] tbody", "A draft")]),
+        (
+            "/console?search=nothing",
+            &[("#find-sale", ""), (".list.cards", "No sale fits the search")],
+        ),
         ("/console/sales/new", &[("#item-0-sku", "")]),
         (&format!("/console/sales/{draft}/edit"), &[(".item", "Price: €499.00")]),
         (

@@ -376,6 +376,76 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_the_list_has_not_read_is_found_and_an_empty_search_leads_back() {
+    let app = TestApp::start_api_only().await;
+    let named = |name: &str, sku: &str| sale_with(&json!({"name": name, "sku": sku}));
+    let old = app.create_sale(&named("Autumn launch", "shirt-m")).await;
+    // As many as the list reads at first.
+    for _ in 0..50 {
+        app.create_sale(&named("Filler", "phone")).await;
+    }
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    let found = format!("#view tbody a[href='/console/sales/{old}']");
+    let has_rows = async |count: usize| {
+        let rows = "return document.querySelectorAll('#view tbody tr:not(.group)').length";
+        poll::within(PATIENCE, &format!("{count} sales are listed"), async || {
+            window.run(rows, &[]).await == json!(count)
+        })
+        .await;
+    };
+    has_rows(50).await;
+    window.misses(&found).await;
+    window.misses("[role=search] button:not([type=submit])").await;
+    let names = window.accessible_names().await;
+    assert!(
+        names["search"].len() == 1 && names["textbox"] == ["Name, SKU, or beginning of the id"],
+        "{names:?}"
+    );
+    for search in ["autumn", "SHIRT", &old] {
+        window.fill("#find-sale", search).await;
+        window.press(Key::Enter).await;
+        window.sees(&found, "Autumn launch").await;
+        has_rows(1).await;
+        window.sees("[role=search]", "All sales").await;
+    }
+    // A screen reader hears of the result, and the address has the search.
+    let live = "return document.getElementById('live').textContent";
+    poll::within(PATIENCE, "the result is announced", async || {
+        window.run(live, &[]).await == "One sale is listed."
+    })
+    .await;
+    window.driver().refresh().await.unwrap();
+    window.holds("find-sale", &old).await;
+    window.sees(&found, "Autumn launch").await;
+    has_rows(1).await;
+
+    window.fill("#find-sale", "spring & summer").await;
+    window.press(Key::Enter).await;
+    window.sees("#view .list", "No sale fits the search.").await;
+    has_rows(0).await;
+    assert_eq!(
+        window.run("return location.search", &[]).await,
+        "?search=spring+%26+summer"
+    );
+    window.change_language("zh-CN").await;
+    window.sees("#view .list", "没有符合搜索的活动").await;
+    window.sees("[role=search]", "全部活动").await;
+    window.change_language("en").await;
+    // The way back, by the keyboard alone.
+    window.fill("#find-sale", "spring").await;
+    for _ in 0..2 {
+        window.press(Key::Tab).await;
+    }
+    window.press(Key::Enter).await;
+    has_rows(50).await;
+    window.holds("find-sale", "").await;
+    assert_eq!(window.focus().await, "input#find-sale.");
+    assert_eq!(window.run("return location.search", &[]).await, "");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_can_be_paused_from_anywhere_on_its_page() {
     let app = TestApp::shared().await;
     let id = app.load_sale(&sale()).await;
@@ -731,15 +801,15 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
     window.sees(STATE, "Open").await;
     let reads = ["Shop page", "Report of the whole sale", "Count every unit"];
     assert_eq!(window.run(controls, &[]).await, json!(reads));
-    for (path, part, loaded) in [
-        ("/console", "#view tbody", "Draft"),
-        ("/console/limits", "#limit-address_rate", "address_rate"),
-        (draft.as_str(), STATE, "Draft"),
-        ("/console/sales/new", ".denied", "Your key does not allow this"),
+    for (path, part, loaded, reads) in [
+        ("/console", "#view tbody", "Draft", &["Look up"][..]),
+        ("/console/limits", "#limit-address_rate", "address_rate", &[]),
+        (draft.as_str(), STATE, "Draft", &[]),
+        ("/console/sales/new", ".denied", "Your key does not allow this", &[]),
     ] {
         window.goto(path).await;
         window.sees(part, loaded).await;
-        assert_eq!(window.run(controls, &[]).await, json!([]), "{path}");
+        assert_eq!(window.run(controls, &[]).await, json!(reads), "{path}");
     }
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;
