@@ -4,7 +4,7 @@ import { guardsText } from './console-guards.js';
 import { limitText, LIMITS } from './console-limits.js';
 import { messageLabel } from './console-names.js';
 import { isStage, stageText } from './console-stages.js';
-import { TERMS, termText, timeText } from './console-terms.js';
+import { ITEM_TERMS, TERMS, termText, timeText } from './console-terms.js';
 import { money } from './format.js';
 import { apart, LANGUAGES, say } from './language.js';
 
@@ -33,6 +33,11 @@ export function itemText(item) {
     }
     if (item.per_user_limit !== undefined) {
         parts.push(say('limitNote', { n: item.per_user_limit }));
+    }
+    for (const { name, label } of ITEM_TERMS.filter(({ mayLack }) => mayLack)) {
+        if (item[name] !== undefined) {
+            parts.push(`${say(label)}${say('colon')}${apart(item[name] || '–')}`);
+        }
     }
     return `${apart(item.sku ?? '–')}${say('colon')}${parts.join(say('comma'))}`;
 }

@@ -1,5 +1,5 @@
-// What operators set of a published sale: its message to shoppers, by amendment its name, its texts, its times and the rate
-// of its waiting room, and the stages of its guards.
+// What operators set of a published sale: its message to shoppers, by amendment its name, its times, the rate of its waiting
+// room, its texts and those of its items, and the stages of its guards.
 // A dialog begins with the present values. A value that the API refuses stays in the dialog, and an unsent one in the tab.
 
 import { now } from './clock.js';
@@ -7,13 +7,14 @@ import { call } from './console-api.js';
 import { busyWhile, restoreFocus, sure, wordsOf } from './console-dialog.js';
 import { begunIn, CONFIGURED, fieldOf, groupOf, localTime } from './console-fields.js';
 import { GUARDS, valueText } from './console-guards.js';
-import { messageLabel } from './console-names.js';
+import { itemLabel, messageLabel } from './console-names.js';
 import { stageFields, stageOf, stageTexts } from './console-stages.js';
-import { TERMS } from './console-terms.js';
+import { ITEM_TERMS, TERMS } from './console-terms.js';
+import { element } from './dom.js';
 import { LANGUAGES, say } from './language.js';
 
 const MESSAGE_MAX = 280;
-// Terms that may be removed: the API takes an empty text for that.
+// Terms of a sale and of its items that may be removed: the API takes an empty text for that.
 const REMOVABLE = ['description', 'image_url'];
 // Refusals of a value, which the operator can correct.
 /** @type {Answer['code'][]} */
@@ -22,6 +23,14 @@ const TIMES = ['starts_at', 'ends_at'];
 
 /** The message in the languages that it has. @param {SaleMessage} message */
 export const messageText = (message) => LANGUAGES.flatMap((code) => message[code] || []).join(' · ');
+
+// The values that the operator has changed, an empty text for a removed one; null if there are none. A time in a field has no
+// milliseconds, so an untouched one would be an earlier time.
+/** @type {(fields: Record<string, Field>, present: Record<string, string>, values: Record<string, any>) => Record<string, any> | null} */
+function changedOf(fields, present, values) {
+    const changed = Object.entries(values).filter(([member]) => fields[member].text() !== present[member]);
+    return changed.length === 0 ? null : Object.fromEntries(changed.map(([member, value]) => [member, value ?? '']));
+}
 
 // `path` is the sale's in the API, and `result` shows outcomes. `done` runs after each dialog.
 export function changesOf(id, path, result, done) {
@@ -57,8 +66,8 @@ export function changesOf(id, path, result, done) {
                 result.good(say(`did_${action}`));
             } else if (OF_VALUES.includes(answer.code) && group.node.isConnected) {
                 result.clear();
-                // The API's own text begins with the member.
-                const place = /^\w+/.exec(answer.body.detail)?.[0] ?? '';
+                // The API's own text begins with the member, of an item after the item's place.
+                const place = /^(?:items\[\d+\]\.)?(\w+)/.exec(answer.body.detail)?.[1] ?? '';
                 const isTime = answer.code === 'invalid_transition' && TIMES.includes(place);
                 return { ...(isTime ? { text: say('mustBeLater') } : wordsOf(answer)), place };
             } else {
@@ -104,10 +113,30 @@ export function changesOf(id, path, result, done) {
         }
         const question = { action: 'amend', name, text: say('about_amend'), yes: say('doAmend') };
         return ask(button, question, fields, present, (values) => {
-            // A time in a field has no milliseconds, so an untouched one would be an earlier time.
-            const changed = Object.entries(values).filter(([member]) => fields[member].text() !== present[member]);
-            const body = Object.fromEntries(changed.map(([member, value]) => [member, value ?? '']));
-            return changed.length === 0 ? null : call('PATCH', path, { body });
+            const body = changedOf(fields, present, values);
+            return body && call('PATCH', path, { body });
+        });
+    }
+
+    // Asks which item, if there are several, and then for its texts.
+    /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
+    async function amendItem(button, { name: saleName, items }) {
+        const which = fieldOf({ id: 'which-item', label: 'theItem', kind: 'choice' });
+        which.control.append(...items.map((item, at) => element('option', { value: String(at) }, itemLabel(item))));
+        const asked = items.length === 1 || (await sure(say('sureAmendItem', { name: saleName }), say('about_item'), say('goOn'), { field: which }));
+        if (asked === false) {
+            return;
+        }
+        const item = items[Number(which.text())];
+        const { sku } = item;
+        const definitions = ITEM_TERMS.filter(({ name }) => REMOVABLE.includes(name));
+        /** @type {Record<string, Field>} */
+        const fields = Object.fromEntries(definitions.map((term) => [term.name, fieldOf({ ...term, id: `item-${term.name}` })]));
+        const present = Object.fromEntries(definitions.map(({ name }) => [name, item[name] ?? '']));
+        const question = { action: 'item', name: itemLabel(item), text: say('about_item'), yes: say('doAmend'), subject: `${id} ${sku}` };
+        await ask(button, question, fields, present, (values) => {
+            const changed = changedOf(fields, present, values);
+            return changed && call('PATCH', path, { body: { items: [{ sku, ...changed }] } });
         });
     }
 
@@ -137,5 +166,5 @@ export function changesOf(id, path, result, done) {
         });
     }
 
-    return { message, amend, tryGuard };
+    return { message, amend, amendItem, tryGuard };
 }

@@ -16,6 +16,9 @@ let waiting = [];
 let timer;
 let readAt = -Infinity;
 
+/** An item in one line, for a choice or a title. @param {Pick<Item, 'sku' | 'name'>} item */
+export const itemLabel = ({ sku, name }) => `${sku} · ${plainly(name)}`;
+
 // The label of the text of a message, by the code of its language.
 export const messageLabel = (code) =>
     say('messageIn', { language: new Intl.DisplayNames(locale(), { type: 'language' }).of(code) });

@@ -13,6 +13,7 @@ import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog
 import { choiceOf, fieldOf, typedIn } from './console-fields.js';
 import { guardsText, stoppedEntries } from './console-guards.js';
 import { followSale } from './console-live.js';
+import { itemLabel } from './console-names.js';
 import { ordersPath } from './console-orders.js';
 import { button, needs, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
@@ -100,6 +101,7 @@ export function saleView(view, id) {
     };
     const message = button('do_message', { id: 'do-message' }, () => openDialog(message, changes.message));
     const amend = button('do_amend', { id: 'do-amend', 'data-needs': 'all' }, () => openDialog(amend, changes.amend));
+    const amendItem = button('do_item', { id: 'do-item', 'data-needs': 'all' }, () => openDialog(amendItem, changes.amendItem));
     const tryGuard = button('do_try', { id: 'do-try', 'data-needs': 'all' }, () => openDialog(tryGuard, changes.tryGuard));
     // Asks nothing: each shopper gets the guards for all again.
     const endTrials = button('endTrials', { id: 'do-end-trials', 'data-needs': 'all' }, () => {
@@ -331,7 +333,7 @@ export function saleView(view, id) {
         const allowed = ACTIONS[at] ?? [];
         const main = allowed.filter((action) => !RARE.includes(action)).map(buttonOf);
         const rareActions = allowed.filter((action) => RARE.includes(action)).map(buttonOf);
-        const amendments = [amend, tryGuard, ...(trials().length > 0 ? [endTrials] : [])];
+        const amendments = [amend, amendItem, tryGuard, ...(trials().length > 0 ? [endTrials] : [])];
         setChildren(rare, [message, ...(at === 'closed' ? [] : amendments), ...rareActions, rebuild]);
         setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
     }
@@ -642,14 +644,13 @@ function restockPart(id, path, freeOf, done) {
         }
         done();
     });
-    const textOf = (item) => `${item.sku} · ${plainly(item.name)}`;
     return {
         node: form,
         learn(sale) {
             // A changed draft may have other items, but as many as before.
-            const isOther = sale.items.some((item, at) => sku.options[at]?.textContent !== textOf(item));
+            const isOther = sale.items.some((item, at) => sku.options[at]?.textContent !== itemLabel(item));
             if (isOther || sku.options.length !== sale.items.length) {
-                sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, textOf(item))));
+                sku.replaceChildren(...sale.items.map((item) => element('option', { value: item.sku }, itemLabel(item))));
                 typed.takeUp();
             }
         },

@@ -349,7 +349,11 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
     judge.window.run(unfold, &[]).await;
     let unfolded = [("#do-close", "Close"), ("#restock-quantity-wrong:not(:empty)", "")];
     judge.judges("a restock was refused", &unfolded).await;
-    for (press, question) in [("#do-pause", "Pause"), ("#do-try", "Try a guard")] {
+    for (press, question) in [
+        ("#do-pause", "Pause"),
+        ("#do-item", "Texts of"),
+        ("#do-try", "Try a guard"),
+    ] {
         judge.window.run(unfold, &[]).await;
         judge.window.click(press).await;
         judge.judges(press, &[("dialog", question)]).await;

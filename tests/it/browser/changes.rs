@@ -213,3 +213,70 @@ async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again
     assert_eq!(texts().await, [json!(null), json!(null)]);
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_item_of_a_sale_that_sells_gets_other_texts_and_loses_them_again() {
+    let app = TestApp::start().await;
+    let mut request = sale();
+    let mut second = request["items"][0].clone();
+    second["sku"] = json!("case");
+    second["name"] = json!("A case");
+    second["description"] = json!("Leather.");
+    request["items"].as_array_mut().unwrap().push(second);
+    let id = app.load_sale(&request).await;
+    let have_texts = async |expected: Value| {
+        let sale = app.admin(&id, "").await.ok(200).body;
+        let items = sale["items"].as_array().unwrap().iter();
+        let texts: Vec<_> = items.map(|item| [&item["description"], &item["image_url"]]).collect();
+        assert_eq!(json!(texts), expected);
+    };
+    let window = Window::open(&app).await.expect(&["400"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    let begin = async |description: &str| {
+        window.click("#further summary").await;
+        window.click("#do-item").await;
+        window.sees("dialog h2", "Texts of an item of “A sale”").await;
+        window.fill("#which-item", "case").await;
+        window.click("dialog .strong").await;
+        window.sees("dialog h2", "Texts of “case · A case”").await;
+        window.holds("item-description", description).await;
+    };
+    begin("Leather.").await;
+    window.click("dialog .strong").await;
+    window.sees("#item-description-wrong", "Nothing is changed").await;
+    window.types("item-image_url", "case.jpg").await;
+    window.click("dialog .strong").await;
+    window.sees("#item-image_url-wrong", "image_url must").await;
+    assert_eq!(
+        window.run("return document.activeElement.id", &[]).await,
+        "item-image_url"
+    );
+    window.types("item-image_url", "/case.jpg").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(RESULT, "The item’s texts are stored").await;
+    let picture = "Address of the picture: /case.jpg";
+    window
+        .sees(".facts", &format!("Description: Leather., {picture}"))
+        .await;
+    // What was not touched is not sent.
+    window.sees(NEWEST_ACTION, &format!("Items: case: {picture}")).await;
+    have_texts(json!([[null, null], ["Leather.", "/case.jpg"]])).await;
+    poll::within(PATIENCE, "shoppers see it", async || {
+        let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+        shown["items"][1]["image_url"] == "/case.jpg"
+    })
+    .await;
+
+    begin("Leather.").await;
+    window.types("item-description", "").await;
+    window.types("item-image_url", "").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window
+        .sees(NEWEST_ACTION, "Items: case: Description: –, Address of the picture: –")
+        .await;
+    have_texts(json!([[null, null], [null, null]])).await;
+    window.close().await;
+}
