@@ -29,11 +29,17 @@ fn describe(report: &Value) -> String {
         let share = report.pointer(&format!("/{member}")).and_then(Value::as_f64);
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
     };
-    let [name, state] = ["name", "state"].map(|member| cell(report, member));
+    let [name, state, starts, ends, closed] =
+        ["name", "state", "starts_at", "ends_at", "closed_at"].map(|member| cell(report, member));
+    let end = if report["closed_at"].is_null() {
+        ends
+    } else {
+        format!("{closed} (planned end: {ends})")
+    };
     let [p50, p95, p99] = ["p50", "p95", "p99"].map(|quantile| cell(report, &format!("latency_ms/{quantile}")));
     let mut shown = answer::table(entries("items"), &ITEMS, |_, _| None);
     shown += &format!(
-        "\nsale {name} is {state}\n\
+        "\nsale {name} is {state}; {starts} to {end}\n\
          orders: {}; unpaid share of ended orders: {}\n\
          answers: {}\n\
          refused by guards: {}\n\
@@ -59,12 +65,15 @@ fn describe(report: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::human;
     use serde_json::json;
 
     #[test]
     fn a_report_shows_money_and_counts_and_a_dash_for_what_is_not_known() {
-        let text = describe(&json!({
+        let times = ["2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z", "2026-11-22T09:40:00Z"];
+        let mut report = json!({
             "name": "Winter drop", "state": "closed", "unpaid_share": 0.115,
+            "starts_at": times[0], "ends_at": times[1], "closed_at": times[2],
             "items": [{"sku": "M", "name": "Shirt", "total": 100, "sold": 92, "held": 0, "money_minor": 230_000,
                 "currency": "EUR", "sold_out_after_seconds": 1.84}],
             "orders": {"paid": 92}, "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {}, "would_stop": {"holds": 3},
@@ -72,11 +81,13 @@ mod tests {
             "fairness": {"attempts": {"one": 90, "two": 14}, "first_seen": {"none": 3, "longer": 101},
                 "clients": {"units": 104, "largest": 0.029, "largest_ten": 0.144},
                 "networks": {"units": 0, "largest": null, "largest_ten": null}},
-        }));
+        });
+        let [starts, ends, closed] = times.map(|at| human::moment(at).unwrap());
+        let text = describe(&report);
         for part in [
             "2300.00 EUR",
             "1.84",
-            "sale Winter drop is closed",
+            &format!("sale Winter drop is closed; {starts} to {closed} (planned end: {ends})\n"),
             "unpaid share of ended orders: 11.5 %",
             "answers: reserved 104, sold_out 4210",
             "refused by guards: -",
@@ -89,5 +100,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        report["closed_at"] = Value::Null;
+        let text = describe(&report);
+        assert!(text.contains(&format!("closed; {starts} to {ends}\n")), "{text}");
     }
 }

@@ -87,6 +87,9 @@ pub struct Sale {
     /// When the sale stops selling.
     #[serde(serialize_with = "time::serialize")]
     pub ends_at: DateTime<Utc>,
+    /// When an operator closed it before its end; absent otherwise.
+    #[serde(serialize_with = "time::serialize_option", skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<DateTime<Utc>>,
     /// How many shards hold the stock.
     pub shards: u16,
     /// How long a hold lasts, in seconds.

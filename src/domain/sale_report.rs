@@ -31,6 +31,9 @@ pub struct SaleReport {
     /// When the sale stops selling.
     #[serde(serialize_with = "time::serialize")]
     pub ends_at: DateTime<Utc>,
+    /// When an operator closed it before its end; absent otherwise.
+    #[serde(serialize_with = "time::serialize_option", skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<DateTime<Utc>>,
     /// The items.
     pub items: Vec<ItemReport>,
     /// Orders in Postgres, by state.

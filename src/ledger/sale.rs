@@ -50,6 +50,7 @@ struct Row {
     state_version: i64,
     starts_at: DateTime<Utc>,
     ends_at: DateTime<Utc>,
+    closed_at: Option<DateTime<Utc>>,
     shards: i16,
     payment_window_seconds: i32,
     rate_limit: i32,
@@ -76,6 +77,8 @@ impl Row {
             state_version: self.state_version,
             starts_at: self.starts_at,
             ends_at: self.ends_at,
+            // The upgrade that added the column gave its own time to the sales that were closed before.
+            closed_at: self.closed_at.filter(|at| *at < self.ends_at),
             shards: unsigned(i64::from(self.shards))?,
             payment_window_seconds: unsigned(i64::from(self.payment_window_seconds))?,
             purchase_rate: PurchaseRate {
@@ -100,7 +103,7 @@ impl Row {
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
         sqlx::query_as!(Row, "select sale_id, number, name, description, image_url, state, state_version, starts_at, \
-            ends_at, shards, payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, \
+            ends_at, closed_at, shards, payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, \
             created_at, (select texts from sale_messages m where m.sale_id = sales.sale_id) as message, \
             retired_at is not null as \"retired!\", \
             coalesce(over_at < now() - interval '5 minutes', false) \

@@ -322,6 +322,7 @@ interface AdminSale {
     image_url?: string;
     starts_at: string;
     ends_at: string;
+    closed_at?: string;
     shards: number;
     payment_window_seconds: number;
     purchase_rate: PurchaseRate;
@@ -396,6 +397,7 @@ interface PreloadedSale {
     image_url?: string;
     starts_at: string;
     ends_at: string;
+    closed_at?: string;
     shards: ShardStats[];
     payment_window_seconds: number;
     purchase_rate: PurchaseRate;
@@ -542,6 +544,7 @@ interface SaleReport {
     server_time: string;
     starts_at: string;
     ends_at: string;
+    closed_at?: string;
     items: ItemReport[];
     orders: OrderCounts;
     unpaid_share: number | null;

@@ -8,6 +8,7 @@ import { saveTable } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
 import { button, code, percent, tilesOf, wideTableOf, word } from './console-table.js';
+import { sellingTime } from './console-time.js';
 import { drawn, element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
 import { clockTime, money, momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
@@ -186,8 +187,8 @@ export function reportView(view, id) {
     /** @param {SaleReport} report */
     function renderWhole(report) {
         setText(ofSale, plainly(report.name));
-        const [begin, end, at] = [report.starts_at, report.ends_at, report.server_time].map(momentExact);
-        setText(times, `${say(`sale_${report.state}`)} · ${begin} – ${end} · ${say('reportAsOf', { time: at })}`);
+        const at = momentExact(report.server_time);
+        setText(times, `${say(`sale_${report.state}`)} · ${sellingTime(report)} · ${say('reportAsOf', { time: at })}`);
         const { reserved, paid, cancelled, expired, revoked } = report.orders;
         orders.update('paid', String(paid));
         orders.update('reserved', String(reserved));

@@ -87,7 +87,7 @@ export function saleView(view, id) {
         auditLog.read();
     };
     const restock = restockPart(id, path, freeOf, restocked);
-    const auditLog = auditLogTable(id, learnTimes);
+    const auditLog = auditLogTable(id, learnPause);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
     const edit = needs('all', word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` }));
@@ -149,9 +149,6 @@ export function saleView(view, id) {
     // When the sale was paused last, by the audit log.
     /** @type {number | null} */
     let pausedAt = null;
-    // When an operator closed it, likewise.
-    /** @type {number | null} */
-    let closedAt = null;
     let isWell = true;
     // Instances whose report is overdue.
     let silent = 0;
@@ -252,8 +249,7 @@ export function saleView(view, id) {
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
-        const ended = at === 'closed' && closedAt !== null ? Math.min(closedAt, Date.parse(sale.ends_at)) : sale.ends_at;
-        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(ended)}`);
+        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.closed_at ?? sale.ends_at)}`);
         renderActions(at);
         renderRoom(at);
         show(report, at !== 'draft');
@@ -287,16 +283,12 @@ export function saleView(view, id) {
         return key;
     }
 
-    // A pause and a close stand in the audit log, so that a page opened later knows them, too.
+    // A pause stands in the audit log, so that a page opened later knows it, too.
     /** @param {Action[]} entries */
-    function learnTimes(entries) {
-        /** @type {(name: string, known: number | null) => number | null} */
-        const latest = (name, known) =>
-            entries
-                .filter(({ action, outcome }) => action === name && outcome === 'done')
-                .reduce((last, { begun_at: begun }) => Math.max(last ?? 0, Date.parse(begun)), known);
-        pausedAt = latest('sales.pause', pausedAt);
-        closedAt = latest('sales.close', closedAt);
+    function learnPause(entries) {
+        pausedAt = entries
+            .filter(({ action, outcome }) => action === 'sales.pause' && outcome === 'done')
+            .reduce((last, { begun_at: begun }) => Math.max(last ?? 0, Date.parse(begun)), pausedAt);
     }
 
     // Nobody waits for a sale that is over, though Redis still has the places.

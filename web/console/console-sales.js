@@ -6,7 +6,7 @@ import { call } from './console-api.js';
 import { onSubmit } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
 import { button, listTable, percent, word } from './console-table.js';
-import { dateCell } from './console-time.js';
+import { dateCell, endCell } from './console-time.js';
 import { announce, element, setAttribute, setText, show } from './dom.js';
 import { clockTime, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
@@ -77,7 +77,7 @@ export function salesView(view) {
                 alerts,
                 due,
                 dateCell(sale.starts_at),
-                dateCell(sale.ends_at),
+                endCell(sale),
             ];
         },
         empty,

@@ -159,6 +159,7 @@ impl NewSale {
             created_at: self.starts_at,
             starts_at: self.starts_at,
             ends_at: self.ends_at,
+            closed_at: None,
             shards: self.shards,
             payment_window_seconds: self.payment_window_seconds,
             purchase_rate: self.purchase_rate,

@@ -108,6 +108,7 @@ pub async fn report(
         server_time: from_millis(now),
         starts_at: sale.starts_at,
         ends_at: sale.ends_at,
+        closed_at: sale.closed_at,
         items: app.ledger.item_reports(&sale).await?,
         orders,
         unpaid_share: unpaid_share(orders),

@@ -78,6 +78,7 @@ fn example() -> Value {
     json!({
         "sale_id": SALE_ID, "name": "Winter drop", "state": "closed", "server_time": "2026-11-22T11:00:00.000Z",
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
+        "closed_at": "2026-11-22T09:40:00.000Z",
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "total": 100, "sold": 92, "held": 0,
             "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84}],
         "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
@@ -129,6 +130,7 @@ mod tests {
             server_time: from_millis(0),
             starts_at: from_millis(0),
             ends_at: from_millis(1),
+            closed_at: None,
             items: Vec::new(),
             orders: OrderCounts::default(),
             unpaid_share: None,

@@ -44,13 +44,16 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
     app.operate(&id, "close").await.ok(200);
     let window = Window::open(&app).await;
     window.open_console("/console").await;
-    let link = format!("#view tbody a[href='/console/sales/{id}/report']");
+    let link = format!("a[href='/console/sales/{id}/report']");
     window.sees(&link, "Report").await;
+    window.sees(&format!("tr:has({link})"), "planned end: ").await;
     window.click(&link).await;
     window.sees("#view h1", "Report").await;
     window.sees("#of-sale", "A sale").await;
     window.has_title("Report · A sale · Console").await;
-    window.sees("#report-times", "Closed").await;
+    for text in ["Closed · ", " · planned end: "] {
+        window.sees("#report-times", text).await;
+    }
     // It was sold out an hour after its start.
     for text in ["A phone", "1 (33.3 %)", "€499.00", "1:00:"] {
         window.sees("[aria-labelledby=table-reportItems] tbody", text).await;
@@ -96,6 +99,9 @@ async fn the_report_shows_who_got_the_units() {
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}/report")).await;
     window.sees("#fairness", "the first purchase: 3 (100 %)").await;
+    // It still sells, so it has one end.
+    let times = window.text("#report-times").await.unwrap();
+    assert!(times.starts_with("Open · ") && !times.contains("planned"), "{times}");
     window.sees("#fairness", "first seen with the order: 3 (100 %)").await;
     window.sees("#fairness", "the ten networks with the most: 100 %").await;
     let widths = "return [...document.querySelectorAll('#fairness rect')].map((it) => it.getAttribute('width')).join()";

@@ -1,7 +1,8 @@
 //! The report of a whole sale: complete for everybody, whether or not an operator watched.
 
-use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
+use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll;
+use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::Method;
 use reqwest::header::ACCEPT;
 use serde_json::{Value, json};
@@ -90,6 +91,42 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
         .no(400, "invalid_request");
     let none = format!("/v1/admin/sales/{}/report", uuid::Uuid::nil());
     app.get(Who::Operator, &none).await.no(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_closed_early_has_its_real_and_its_planned_end_and_any_other_has_one() {
+    let app = TestApp::shared_api_only().await;
+    let soon = sale_with(&json!({"ends_at": rfc3339(Utc::now() + TimeDelta::seconds(4))}));
+    let (ended, id) = (app.load_sale(&soon).await, app.load_sale(&sale()).await);
+    let planned = app.admin(&id, "").await.ok(200).body["ends_at"].clone();
+    let before = Utc::now();
+    app.operate(&id, "close").await.ok(200);
+    let closed = app.admin(&id, "").await.ok(200).body;
+    let at: DateTime<Utc> = closed["closed_at"].as_str().unwrap().parse().unwrap();
+    assert!(
+        before.timestamp_millis() <= at.timestamp_millis() && at <= Utc::now(),
+        "{closed}"
+    );
+    let report = app.admin(&id, "/report").await.ok(200).body;
+    for shown in [&closed, &report] {
+        assert_eq!(
+            (&shown["ends_at"], &shown["closed_at"]),
+            (&planned, &closed["closed_at"])
+        );
+    }
+    let printed = app.run(&["sale", "report", &id]).ended(0).stdout;
+    assert!(printed.contains("(planned end: "), "{printed}");
+
+    // To close a sale that is over changes nothing.
+    poll::within(poll::PATIENCE, "the other has ended by its time", async || {
+        app.admin(&ended, "").await.ok(200).body["state"] == "closed"
+    })
+    .await;
+    app.operate(&ended, "close").await.ok(200);
+    for part in ["", "/report"] {
+        let shown = app.admin(&ended, part).await.ok(200).body;
+        assert!(shown.get("closed_at").is_none(), "{shown}");
+    }
 }
 
 /// A purchase as the proxy of this client would send it.
