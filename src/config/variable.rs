@@ -88,5 +88,5 @@ pub fn markdown() -> String {
         format!("| `{}` | {}{more} | {default} |\n", it.name, it.meaning)
     };
     let rows: String = VARIABLES.iter().map(row).collect();
-    format!("| variable | meaning | default |\n| --- | --- | --- |\n{rows}")
+    format!("| variable | meaning | default |\n|---|---|---|\n{rows}")
 }

@@ -52,7 +52,7 @@ fn who(operation: &Value) -> &'static str {
 #[test]
 fn the_table_of_requests_is_that_of_the_routes() {
     let document = REFERENCE.document();
-    let mut table = "| request | who | what |\n| --- | --- | --- |\n".to_owned();
+    let mut table = "| request | who | what |\n|---|---|---|\n".to_owned();
     let mut rows = 0;
     for group in document["tags"].as_array().unwrap() {
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -71,7 +71,7 @@ fn the_table_of_requests_is_that_of_the_routes() {
 
 #[test]
 fn the_table_of_codes_is_that_of_the_program() {
-    let mut table = "| code | status | no order | what to do |\n| --- | --- | --- | --- |\n".to_owned();
+    let mut table = "| code | status | no order | what to do |\n|---|---|---|---|\n".to_owned();
     for code in Code::ALL {
         let refusals: Vec<bool> = Refusal::each()
             .iter()
