@@ -1,5 +1,5 @@
-//! Tables in docs/ and types of scripts that are made from the code. `UPDATE_DOCS=1` in the environment of this test
-//! writes them.
+//! Tables and lists in docs/, and types of scripts, that are made from the code. `UPDATE_DOCS=1` in the environment of
+//! this test writes them.
 
 use flashsale::config;
 use flashsale::domain::code::Code;
@@ -13,15 +13,15 @@ use std::path::Path;
 const BEGIN: &str = "<!-- made from the code: ./dev docs -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// Compares the table of a page with the one that the code makes, or writes it there.
-fn is_current(page: &str, table: &str) {
+/// Compares the made part of a page with what the code makes, or writes it there.
+fn is_current(page: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let text = fs::read_to_string(&path).unwrap();
     let (before, rest) = text
         .split_once(BEGIN)
         .unwrap_or_else(|| panic!("{page} has no {BEGIN}"));
     let (found, after) = rest.split_once(END).unwrap_or_else(|| panic!("{page} has no {END}"));
-    is_written(page, found, table, &format!("{before}{BEGIN}{table}{END}{after}"));
+    is_written(page, found, made, &format!("{before}{BEGIN}{made}{END}{after}"));
 }
 
 /// Compares what a file has with what the code makes, or writes the file.
@@ -38,35 +38,38 @@ fn the_table_of_variables_is_that_of_the_program() {
     is_current("docs/configuration.md", &config::markdown());
 }
 
-/// Who may ask, by the first of the security schemes of an operation.
+/// Who may ask, by the first of the security schemes of an operation: the heading of its list.
 fn who(operation: &Value) -> &'static str {
     let schemes = operation["security"][0].as_object();
     match schemes.and_then(|it| it.keys().next()).map(String::as_str) {
-        Some("shopper") => "shopper",
-        Some("provider") => "provider",
-        Some(_) => "operator",
-        None => "anybody",
+        Some("shopper") => "Shoppers",
+        Some("provider") => "The payment provider",
+        Some(_) => "Operators",
+        None => "Anybody",
     }
 }
 
 #[test]
-fn the_table_of_requests_is_that_of_the_routes() {
+fn the_lists_of_requests_are_those_of_the_routes() {
     let document = REFERENCE.document();
-    let mut table = "| request | who | what |\n|---|---|---|\n".to_owned();
-    let mut rows = 0;
+    let mut requests = Vec::new();
     for group in document["tags"].as_array().unwrap() {
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
                 if operation["tags"][0] == group["name"] {
                     let (method, what) = (method.to_uppercase(), operation["summary"].as_str().unwrap());
-                    writeln!(table, "| `{method} {path}` | {} | {what} |", who(operation)).unwrap();
-                    rows += 1;
+                    requests.push((who(operation), format!("- `{method} {path}`: {what}\n")));
                 }
             }
         }
     }
-    assert!(rows > 40, "{table}");
-    is_current("docs/api-reference.md", &table);
+    assert!(requests.len() > 40, "{requests:?}");
+    let lists = ["Anybody", "Shoppers", "Operators", "The payment provider"].map(|heading| {
+        let of_it = requests.iter().filter(|(who, _)| *who == heading);
+        let list: String = of_it.map(|(_, line)| line.as_str()).collect();
+        format!("## {heading}\n\n{list}")
+    });
+    is_current("docs/api-reference.md", &lists.join("\n"));
 }
 
 #[test]
