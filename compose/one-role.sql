@@ -1,5 +1,5 @@
 -- Moves a Postgres of the first compose file to the roles of roles.sql. Its only role, `flashsale`, was the superuser
--- and owned the tables. docs/operations.md says how to run this. If it breaks off, nothing has changed: run it again.
+-- and owned the tables. CHANGELOG.md says how to run this. If it breaks off, nothing has changed: run it again.
 \set ON_ERROR_STOP on
 set client_min_messages = warning;
 \set superuser_password `cat /secrets/superuser`
