@@ -96,12 +96,6 @@ impl Cluster {
     }
 }
 
-/// Reads from connections so far. In each read, a server runs all commands that have arrived on that connection.
-pub(super) fn reads(nodes: &mut [Resp]) -> Result<f64> {
-    let of = |node: &mut Resp| -> Result<f64> { Ok(node.info("stats", "total_reads_processed")?.parse()?) };
-    nodes.iter_mut().map(of).sum()
-}
-
 /// Events of a sale that wait for the ledger. Only the node of a shard can count that shard's events.
 fn backlog(nodes: &mut [Resp], sale: &Sale) -> Result<i64> {
     let mut all = 0;

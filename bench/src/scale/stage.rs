@@ -1,7 +1,6 @@
 //! The servers of a measurement, the load on them, and the figures of a window.
 
 use super::Common;
-use super::cluster::reads;
 use crate::Bench;
 use crate::cost::{self, Micros};
 use crate::load::{self, ACCEPTED, Percentiles, Tally, Window};
@@ -230,4 +229,10 @@ impl<'a> Stage<'a> {
         let what = "live holds";
         Ok(Measured::of(Size { what, size }, round, &tally, &cost))
     }
+}
+
+/// Reads from connections so far. In each read, a server runs all commands that have arrived on that connection.
+fn reads(nodes: &mut [Resp]) -> Result<f64> {
+    let of = |node: &mut Resp| -> Result<f64> { Ok(node.info("stats", "total_reads_processed")?.parse()?) };
+    nodes.iter_mut().map(of).sum()
 }
