@@ -8,3 +8,16 @@ pub mod groups;
 pub mod order;
 pub mod pay;
 pub mod release;
+
+use std::time::Duration;
+
+/// After a full batch of expiries or releases, the next one waits so many times as long as that batch took: purchases
+/// matter more than units that are free a moment later. A batch takes longer beside purchases, so the pauses do, too.
+const REST_TIMES: u32 = 3;
+/// The longest of these pauses, so that a slow server delays the units of many batches by a known time.
+const REST_MAX: Duration = Duration::from_millis(75);
+
+/// The pause after a full batch that took so long.
+fn rest_after(took: Duration) -> Duration {
+    took.saturating_mul(REST_TIMES).min(REST_MAX)
+}

@@ -3,6 +3,7 @@
 //!
 //! A crash after the decision leaves its messages in the outbox.
 
+use super::rest_after;
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -17,7 +18,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-const BATCH_MAX: i64 = 500;
+/// So few that purchases soon have the processor back. The job `release` delivers a full batch at once, while this job
+/// rests.
+const BATCH_MAX: i64 = 200;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
@@ -148,8 +151,7 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Expiry
             totals.note(batch);
             if expired == BATCH_MAX {
                 unfinished.push(shard);
-                // Rest as long as the batch took: purchases matter more than units that are free a moment later.
-                tokio::time::sleep(took).await;
+                tokio::time::sleep(rest_after(took)).await;
             }
         }
         shards = unfinished;
@@ -184,4 +186,17 @@ pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<
     // A hold that has not ended yet is not late.
     let lag = oldest.and_then(|ends_at| (now - ends_at).to_std().ok());
     Ok(lag.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purchases_have_most_of_the_time_and_200_000_holds_wait_for_75_seconds_at_most() {
+        let took = Duration::from_millis(20);
+        assert_eq!(rest_after(took), took * 3);
+        let batches = 200_000 / u32::try_from(BATCH_MAX).unwrap();
+        assert!(rest_after(Duration::MAX) * batches <= Duration::from_secs(75));
+    }
 }

@@ -5,6 +5,7 @@
 
 mod deliver;
 
+use super::rest_after;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::server::Server;
@@ -24,6 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
+/// More than twice a batch of `expire`: a run delivers such a batch, and ends.
 const BATCH_MAX: i64 = 500;
 /// A run starts no new batch after this.
 const RUN_MAX: Duration = Duration::from_secs(45);
@@ -57,9 +59,8 @@ pub async fn release_waiting(app: &App) -> Result<usize, Fault> {
             break;
         }
         left_out.extend(batch.stuck);
-        // Purchases come first, so a pause as long as the batch follows a full one, as in `expire`.
         if i64::try_from(batch.messages) == Ok(BATCH_MAX) {
-            tokio::time::sleep(took).await;
+            tokio::time::sleep(rest_after(took)).await;
         }
     }
     trouble.map_or(Ok(delivered), Err)
