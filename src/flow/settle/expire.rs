@@ -24,6 +24,9 @@ const BATCH_MAX: i64 = 200;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
+/// How long a round goes back to shards with more to expire. Then the next round asks again which shards are due, so that
+/// a sale with many holds delays the holds of other sales no longer.
+const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// How long a run waits for deadlines, in milliseconds. The next run follows within a second of this one's start.
 const WATCH_MAX: Millis = 900;
 /// The shortest time between two rounds of a run.
@@ -133,7 +136,7 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Expiry
     // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
     // start does the same where a run has no time for all shards.
     rotate_start(&mut shards);
-    while !shards.is_empty() {
+    while !shards.is_empty() && began.elapsed() < AGAIN_MAX {
         let mut unfinished = Vec::new();
         for shard in shards {
             if began.elapsed() >= RUN_MAX {
