@@ -346,25 +346,31 @@ impl OutgoingBatch {
             let marked: HashSet<i64> = marked.into_iter().collect();
             uncounted.extend(ids.into_iter().filter(|id| !marked.contains(id)));
         }
-        // No shard refused these, so they do not count as attempts.
-        sqlx::query!(
-            "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
-            &uncounted
-        )
-        .execute(&mut *self.tx)
-        .instrument(step("postpone undelivered messages"))
-        .await?;
-        // A second, doubled with every attempt up to a minute. At most two for states and units that operators move:
-        // other shards may already sell by a state, and an instance without permits may spend the attempts of a restock.
-        sqlx::query!(
-            "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
-                 least(case when message ->> 'kind' in ('resolve', 'ban') then 60 else 2 end, power(2, least(attempts, 6))) \
-             where outbox_id = any($1)",
-            &later
-        )
-        .execute(&mut *self.tx)
-        .instrument(step("postpone the others"))
-        .await?;
+        if !uncounted.is_empty() {
+            // No shard refused these, so they do not count as attempts.
+            sqlx::query!(
+                "update outbox set not_before = now() + interval '1 second' where outbox_id = any($1)",
+                &uncounted
+            )
+            .execute(&mut *self.tx)
+            .instrument(step("postpone undelivered messages"))
+            .await?;
+        }
+        if !later.is_empty() {
+            // A second, doubled with every attempt up to a minute. At most two for states and units that operators move:
+            // other shards may already sell by a state, and an instance without permits may spend the attempts of a
+            // restock.
+            sqlx::query!(
+                "update outbox set attempts = attempts + 1, not_before = now() + interval '1 second' * \
+                     least(case when message ->> 'kind' in ('resolve', 'ban') then 60 else 2 end, \
+                         power(2, least(attempts, 6))) \
+                 where outbox_id = any($1)",
+                &later
+            )
+            .execute(&mut *self.tx)
+            .instrument(step("postpone the others"))
+            .await?;
+        }
         commit(self.tx).await?;
         let uncounted = self.messages.iter().filter(|message| uncounted.contains(&message.id));
         Ok(uncounted.map(|message| message.sale).collect())

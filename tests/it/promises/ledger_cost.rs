@@ -294,8 +294,8 @@ const DRAIN: i64 = 7;
 const PAYMENT: i64 = 13;
 /// To begin, wait briefly for locks, find whether it is known, and leave it at that, which may be sent a moment later.
 const PAYMENT_AGAIN_MAX: i64 = 4;
-/// To begin, take the messages, verify the servers, mark the delivered ones, postpone the rest, of two kinds, commit.
-const RELEASES: i64 = 7;
+/// To begin, take the messages, verify the servers, mark them delivered, commit.
+const RELEASES: i64 = 5;
 /// One survey of all shards.
 const PROOF: [(&str, i64); 3] = [("mget", 1), ("script|exists", 1), ("time", 1)];
 
