@@ -5,7 +5,7 @@ use super::news::News;
 use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::flow::recover::instances::{Instances, Rank};
-use crate::flow::settle::drain::{Lane, drain_lane};
+use crate::flow::settle::drain::{BATCH_MAX, Lane, drain_lane};
 use chrono::{TimeDelta, Utc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 const GATHER: Duration = Duration::from_millis(50);
 const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
 const GATHER_AWAITED: Duration = Duration::from_millis(2);
+/// After a round that stored so many orders, the next one begins at once unless purchases wake it. Such a round takes
+/// longer than to gather, and may have left events behind.
+const LONG_ROUND: usize = 10 * BATCH_MAX;
 /// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
 /// after each round that found nothing. The second is for the workers in reserve, until they find events.
 const DRAIN_IDLE: DrainIdle = DrainIdle {
@@ -144,7 +147,11 @@ pub(super) async fn keep_drained(
         finds_events = !matches!(round, Ok(0));
         match round {
             Ok(orders) => {
-                idle = if orders > 0 { gather } else { (idle * 2).min(most.first) };
+                idle = match orders {
+                    LONG_ROUND.. => Duration::ZERO,
+                    1.. => gather,
+                    0 => (idle * 2).max(gather).min(most.first),
+                };
                 counted.drain_rounds.of(["done"]).inc();
                 own.done.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
             }
