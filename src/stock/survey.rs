@@ -10,6 +10,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use std::iter;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -28,37 +29,53 @@ impl Stock {
     /// An item's units on each shard: on one server all at one moment, on a cluster each at its own. A shard without the
     /// item or without a permit, or on a server that was not admitted, is `Incomplete`: its units are not known.
     pub async fn survey(&self, sale: SaleId, shards: u16, sku: &Sku) -> Vec<Result<Surveyed, Fault>> {
-        let wanted = wanted(sale, shards, sku);
+        let wanted = wanted(sale, shards, &[sku]);
         let readings = self.read_all_together(&wanted).await;
-        let both = wanted.iter().zip(readings);
-        both.map(|(it, reading)| decode(it.shard, &reading?)).collect()
+        by_item(&wanted, &readings, 1).into_iter().flatten().collect()
     }
 
     /// Like [`Stock::survey`], for a shopper who waits. A silent node of a cluster is left out after a short time, and
     /// sooner once the other nodes have `enough` units. A single server gets the usual time limit, because no other one
     /// has units.
     pub async fn survey_soon(&self, sale: SaleId, shards: u16, sku: &Sku, enough: i64) -> Vec<Result<Surveyed, Fault>> {
-        if self.reads_one_moment() {
-            return self.survey(sale, shards, sku).await;
-        }
+        let surveyed = self.survey_items_soon(sale, shards, &[sku], enough).await;
+        surveyed.into_iter().flatten().collect()
+    }
+
+    /// [`Stock::survey_soon`] of several items, in the same order. One command reads all that a shard has of them.
+    pub async fn survey_items_soon(
+        &self,
+        sale: SaleId,
+        shards: u16,
+        skus: &[&Sku],
+        enough: i64,
+    ) -> Vec<Vec<Result<Surveyed, Fault>>> {
         let began = Instant::now();
-        let wanted = wanted(sale, shards, sku);
+        let wanted = wanted(sale, shards, skus);
+        if self.reads_one_moment() {
+            return by_item(&wanted, &self.read_all_together(&wanted).await, skus.len());
+        }
         let mut reads = self.read_together(&wanted).await;
         let silent = || Err(Fault::Unavailable("a node of Redis does not answer soon".to_owned()));
-        let mut seen: Vec<_> = wanted.iter().map(|_| silent()).collect();
+        let mut seen: Vec<Result<Reading, Fault>> = wanted.iter().map(|_| silent()).collect();
         let mut free = 0;
         loop {
             let patience = if free >= enough { SPARE_MAX } else { SOON_MAX };
             let Ok(Some(readings)) = timeout_at(began + patience, reads.next()).await else {
-                return seen;
+                break;
             };
             for (at, reading) in readings {
-                if let (Some(it), Some(place)) = (wanted.get(at), seen.get_mut(at)) {
-                    *place = reading.and_then(|reading| decode(it.shard, &reading));
-                    free += place.as_ref().map_or(0, |it| it.counters.available);
+                let (Some(it), Some(place)) = (wanted.get(at), seen.get_mut(at)) else {
+                    continue;
+                };
+                for item in 0..skus.len() {
+                    let surveyed = reading.as_ref().map(|reading| decode(it.shard, reading, item));
+                    free += surveyed.map_or(0, |it| it.map_or(0, |it| it.counters.available));
                 }
+                *place = reading;
             }
         }
+        by_item(&wanted, &seen, skus.len())
     }
 
     /// The transfers that lenders have not marked delivered, each with its lender.
@@ -126,17 +143,35 @@ impl Stock {
     }
 }
 
-fn wanted(sale: SaleId, shards: u16, sku: &Sku) -> Vec<Wanted> {
+fn wanted(sale: SaleId, shards: u16, skus: &[&Sku]) -> Vec<Wanted> {
     let shards = (0..shards).map(|shard| ShardKey::new(sale, shard));
-    let wanted = shards.map(|shard| Wanted {
-        shard,
-        keys: vec![shard.shard(), shard.item(sku)],
+    let wanted = shards.map(|shard| {
+        let items = skus.iter().map(|sku| shard.item(sku));
+        Wanted {
+            shard,
+            keys: iter::once(shard.shard()).chain(items).collect(),
+        }
     });
     wanted.collect()
 }
 
-fn decode(key: ShardKey, reading: &Reading) -> Result<Surveyed, Fault> {
-    if let [Some(shard), Some(units)] = &reading.values[..] {
+/// So many items, each on all shards.
+fn by_item(wanted: &[Wanted], readings: &[Result<Reading, Fault>], items: usize) -> Vec<Vec<Result<Surveyed, Fault>>> {
+    let on_all = |item| {
+        let both = wanted.iter().zip(readings);
+        let surveyed = both.map(|(it, reading)| match reading {
+            Ok(reading) => decode(it.shard, reading, item),
+            Err(fault) => Err(fault.clone()),
+        });
+        surveyed.collect::<Vec<_>>()
+    };
+    (0..items).map(on_all).collect()
+}
+
+/// The units of the item at this place in the list of what was wanted.
+fn decode(key: ShardKey, reading: &Reading, item: usize) -> Result<Surveyed, Fault> {
+    let values = (reading.values.first(), reading.values.get(item + 1));
+    if let (Some(Some(shard)), Some(Some(units))) = values {
         let shard = ShardRecord::decode(shard)?;
         if reading.is_admitted && shard.permit_until > reading.now {
             return Ok(Surveyed {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Moves of one item in one run.
 const MOVES_MAX: usize = 16;
+/// How many items times shards one command reads: Redis does nothing else meanwhile.
+const UNITS_MAX: u16 = 1_000;
 /// How long a sale rests whose free units two surveys in a row found on the same shards, with nothing to move.
 const REST: Duration = Duration::from_secs(5);
 
@@ -118,28 +120,32 @@ struct SaleSurvey<'a> {
     silent: Option<Fault>,
 }
 
-/// Surveys the items of a sale, with one command for each item and server.
+/// Surveys the items of a sale, many with one command for each server.
 async fn survey<'a>(app: &App, sale: &'a Sale) -> SaleSurvey<'a> {
     let (mut moves, mut hasher) = (Moves::new(), DefaultHasher::new());
     let (mut is_whole, mut silent) = (true, None);
-    for item in &sale.items {
+    let at_once = usize::from(UNITS_MAX / sale.shards.max(1)).max(1);
+    for items in sale.items.chunks(at_once) {
+        let skus: Vec<&Sku> = items.iter().map(|item| &item.sku).collect();
         // One wait for a silent node of a cluster is enough.
         let enough = if silent.is_some() { 0 } else { i64::MAX };
-        let surveyed = app.stock.survey_soon(sale.id, sale.shards, &item.sku, enough).await;
-        let mut available = Vec::with_capacity(surveyed.len());
-        for (shard, surveyed) in (0..).zip(surveyed) {
-            match surveyed {
-                Ok(surveyed) => available.push((shard, surveyed.counters.available)),
-                // It has no permit, so it can neither lend nor borrow.
-                Err(Fault::Incomplete(_)) => is_whole = false,
-                Err(fault) => {
-                    is_whole = false;
-                    silent.get_or_insert(fault);
+        let surveyed = app.stock.survey_items_soon(sale.id, sale.shards, &skus, enough).await;
+        for (sku, surveyed) in skus.into_iter().zip(surveyed) {
+            let mut available = Vec::with_capacity(surveyed.len());
+            for (shard, surveyed) in (0..).zip(surveyed) {
+                match surveyed {
+                    Ok(surveyed) => available.push((shard, surveyed.counters.available)),
+                    // It has no permit, so it can neither lend nor borrow.
+                    Err(Fault::Incomplete(_)) => is_whole = false,
+                    Err(fault) => {
+                        is_whole = false;
+                        silent.get_or_insert(fault);
+                    }
                 }
             }
+            available.hash(&mut hasher);
+            moves.extend(plan(&available).into_iter().map(|it| (sku, it)));
         }
-        available.hash(&mut hasher);
-        moves.extend(plan(&available).into_iter().map(|it| (&item.sku, it)));
     }
     SaleSurvey {
         moves,

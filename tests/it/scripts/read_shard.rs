@@ -2,11 +2,34 @@ use super::{END, ITEM_CUT, NOW, PERMITTED, START, Shop, assert_refused, each_bad
 use crate::support::raw::arg;
 use crate::support::servers;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::ids::Sku;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::stock::record::{BuyerRecord, ShardRecord};
 use flashsale::stock::script::READ_SHARD;
+use flashsale::stock::survey::Surveyed;
 use flashsale::stock::transfer::Destination;
 use uuid::Uuid;
+
+#[tokio::test]
+async fn items_that_are_surveyed_together_are_as_each_by_itself() {
+    let shop = Shop::open(|sale| sale.shards = 2).await;
+    shop.reserve("ada", "k", 3).await;
+    let (of, shards, skus) = (shop.sale.id, shop.sale.shards, [sku("B"), sku("none"), sku("A")]);
+    let wanted: Vec<&Sku> = skus.iter().collect();
+    let together = shop.stock.survey_items_soon(of, shards, &wanted, i64::MAX).await;
+    assert_eq!(together.len(), skus.len());
+    let units = |surveyed: &[Result<Surveyed, Fault>]| -> Vec<Option<i64>> {
+        let available = |it: &Result<Surveyed, Fault>| it.as_ref().ok().map(|it| it.counters.available);
+        surveyed.iter().map(available).collect()
+    };
+    for (sku, together) in skus.iter().zip(&together) {
+        let alone = shop.stock.survey(of, shards, sku).await;
+        assert_eq!(units(together), units(&alone), "{sku}");
+    }
+    assert_eq!(units(&together[0]), [Some(2), Some(2)]);
+    assert_eq!(units(&together[1]), [None, None]);
+    assert_eq!(units(&together[2]), [Some(2), Some(5)]);
+}
 
 #[tokio::test]
 async fn a_reading_has_everything_that_the_shard_knows() {
