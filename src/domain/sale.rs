@@ -16,7 +16,7 @@ use super::time::{self, Millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
-pub use item::{Item, PRICE_MAX, STOCK_MAX};
+pub use item::{Item, Items, PRICE_MAX, STOCK_MAX};
 pub use rules::InvalidSale;
 pub(super) use rules::{DESCRIPTION_MAX, NAME_MAX, NAME_PATTERN, description, instant, picture, text};
 use schemars::JsonSchema;
@@ -104,7 +104,8 @@ pub struct Sale {
     #[serde(skip_serializing_if = "SaleStages::is_empty")]
     pub staged_guards: SaleStages,
     /// The items for sale.
-    pub items: Vec<Item>,
+    #[schemars(with = "Vec<Item>")]
+    pub items: Items,
     /// The message to its shoppers: no term of the sale.
     #[serde(skip)]
     pub message: SaleMessage,
@@ -162,8 +163,8 @@ impl Sale {
 
     /// The item with this SKU, and its position.
     pub fn item(&self, sku: &Sku) -> Option<(u16, &Item)> {
-        let position = self.items.iter().position(|item| item.sku == *sku)?;
-        Some((u16::try_from(position).ok()?, self.items.get(position)?))
+        let position = self.items.position(sku)?;
+        Some((position, self.items.get(usize::from(position))?))
     }
 
     /// The shopper's home shard.
@@ -231,5 +232,24 @@ impl Sale {
 
     pub fn payment_window_ms(&self) -> Millis {
         i64::from(self.payment_window_seconds) * 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_found_by_its_sku_at_its_position() {
+        let items = ["b", "a"].map(|sku| Item::plain(sku.parse().unwrap(), 10, 1));
+        let sale = NewSale::plain(items.to_vec(), DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH).unstored();
+        let found = |sku: &str| {
+            sale.item(&sku.parse().unwrap())
+                .map(|(at, item)| (at, item.sku.to_string()))
+        };
+        assert_eq!(found("a"), Some((1, "a".to_owned())));
+        assert_eq!(found("c"), None);
+        let terms = serde_json::to_value(&sale).unwrap();
+        assert_eq!(terms["items"][0]["sku"], "b");
     }
 }

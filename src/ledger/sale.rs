@@ -89,7 +89,7 @@ impl Row {
             staged_guards: SaleStages::from_stored(&self.guards),
             guards: SaleGuards::from_stored(self.guards)
                 .map_err(|error| Fault::Bug(format!("in the ledger: a sale's guards: {error}")))?,
-            items,
+            items: items.into(),
             message: self.message.as_ref().map(SaleMessage::from_stored).unwrap_or_default(),
             secret: SaleSecret(secret.map_err(|_| Fault::Bug("a sale's secret has 32 bytes".to_owned()))?),
             created_at: self.created_at,

@@ -6,6 +6,9 @@ use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
 use crate::domain::plain::{LINES_PATTERN, PLAIN_PATTERN, or_empty, plain};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::slice;
 
 /// The most units of one item in a sale.
 pub const STOCK_MAX: i64 = 1_000_000_000;
@@ -137,5 +140,51 @@ impl Item {
     /// The price of so many units, in the currency's minor unit.
     pub const fn price_of(&self, quantity: u32) -> i64 {
         self.price_minor.saturating_mul(quantity as i64)
+    }
+}
+
+/// The items of a sale in their order, found by SKU as soon among a thousand as among few. An item keeps its SKU.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Items {
+    all: Vec<Item>,
+    #[serde(skip)]
+    positions: HashMap<Sku, u16>,
+}
+
+impl Items {
+    pub(super) fn position(&self, sku: &Sku) -> Option<u16> {
+        self.positions.get(sku).copied()
+    }
+}
+
+impl From<Vec<Item>> for Items {
+    fn from(all: Vec<Item>) -> Self {
+        let skus = all.iter().map(|item| item.sku.clone());
+        let positions = skus.zip(0..).collect();
+        Self { all, positions }
+    }
+}
+
+impl Deref for Items {
+    type Target = [Item];
+
+    fn deref(&self) -> &[Item] {
+        &self.all
+    }
+}
+
+impl DerefMut for Items {
+    fn deref_mut(&mut self) -> &mut [Item] {
+        &mut self.all
+    }
+}
+
+impl<'a> IntoIterator for &'a Items {
+    type Item = &'a Item;
+    type IntoIter = slice::Iter<'a, Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.all.iter()
     }
 }

@@ -166,7 +166,7 @@ impl NewSale {
             durability: self.durability,
             guards: self.guards,
             staged_guards: SaleStages::default(),
-            items: self.items,
+            items: self.items.into(),
             message: SaleMessage::default(),
             secret: SaleSecret([7; 32]),
             retired: false,

@@ -18,7 +18,7 @@ const DAY: Millis = 86_400_000;
 async fn open() -> Shop {
     Shop::open(|sale| {
         sale.ends_at = from_millis(NOW + 40 * DAY);
-        for item in &mut sale.items {
+        for item in sale.items.iter_mut() {
             (item.stock, item.per_user_limit) = (100_000, 1000);
         }
     })

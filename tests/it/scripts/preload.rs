@@ -5,7 +5,7 @@ use crate::support::trim;
 use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
-use flashsale::domain::sale::Lifecycle;
+use flashsale::domain::sale::{Item, Lifecycle};
 use flashsale::stock::record::ShardRecord;
 use flashsale::stock::script::PRELOAD;
 
@@ -140,12 +140,11 @@ async fn an_existing_key_is_never_overwritten() {
 async fn a_sale_may_have_a_thousand_items_and_not_one_more() {
     let mut shop = unloaded().await;
     let item = shop.sale.items[0].clone();
-    shop.sale.items = (0..1000)
-        .map(|n| flashsale::domain::sale::Item {
-            sku: sku(&format!("item-{n}")),
-            ..item.clone()
-        })
-        .collect();
+    let items = (0..1000).map(|n| Item {
+        sku: sku(&format!("item-{n}")),
+        ..item.clone()
+    });
+    shop.sale.items = items.collect::<Vec<_>>().into();
     shop.stock.preload(&shop.sale, 0, 1).await.unwrap();
     shop.follow().await;
     shop.permit().await;
@@ -157,7 +156,7 @@ async fn a_sale_may_have_a_thousand_items_and_not_one_more() {
     );
 
     let mut shop = unloaded().await;
-    shop.sale.items = vec![item; 1001];
+    shop.sale.items = vec![item; 1001].into();
     let answer = shop.stock.preload(&shop.sale, 0, 1).await;
     assert!(matches!(answer, Err(Fault::Bug(_))), "{answer:?}");
     assert!(shop.dump().is_empty());
