@@ -24,8 +24,8 @@ const SHARE_OF_PEAK: f64 = 0.5;
 const CONNECTIONS: usize = 256;
 /// The time limit for the expiry of all holds.
 const EXPIRY_MAX: Duration = Duration::from_secs(180);
-/// The longest time that shoppers buy during the expiry.
-const ASKED_MAX: Duration = Duration::from_secs(20);
+/// The longest time that shoppers buy during the expiry: expiries give way to them, and so go on for as long as they buy.
+const ASKED_MAX: Duration = Duration::from_secs(90);
 /// The length in seconds of the window before the expiry. All holds must have their deadline before that window starts,
 /// with [`ASIDE`] to spare.
 const BEFORE: f64 = 4.0;

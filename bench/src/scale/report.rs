@@ -195,8 +195,8 @@ fn many_at_once(results: &Results) -> Table {
     let middle = |of: fn(&Expiry) -> Option<f64>| median_of(expired, of);
     let mut table = Table::new(
         "Many at once",
-        "Expiry: medians of the rounds; purchases came at half the peak for up to 20 s, those of a millisecond together; latency \
-         counts from when they were due.",
+        "Expiry: medians of the rounds; purchases came at half the peak until all holds had expired, for up to 90 s, those of a \
+         millisecond together; latency counts from when they were due.",
         &["what", "figure"],
     );
     let mut row = |what: &str, figure, digits| table.row([what.to_owned(), cell(figure, digits)]);
