@@ -20,8 +20,6 @@ use tokio::task::JoinSet;
 
 /// Instances in a world.
 pub const INSTANCES: usize = 2;
-/// How long a world may take to sell again before the round stops waiting; the checker has its own limit.
-const SELLS_WITHIN: Duration = Duration::from_secs(15);
 
 /// The plan of a round.
 #[derive(Debug, Clone)]
@@ -34,6 +32,9 @@ pub struct Plan {
     pub faults: Vec<PlannedFault>,
     /// How long the crowd goes on once everything is whole.
     pub calm: Duration,
+    /// How long the world may take to sell again, and then each outcome to be known, before the round stops waiting. The
+    /// checker has its own limits.
+    pub known_within: Duration,
     /// How long everything may take to come to rest before that is a violation.
     pub rests_within: Duration,
 }
@@ -80,6 +81,7 @@ impl Plan {
                 .map(|_| PlannedFault::any(&mut random, kind, durability, INSTANCES))
                 .collect(),
             calm: Duration::from_millis(300),
+            known_within: Duration::from_secs(20),
             rests_within: Duration::from_secs(45),
             terms,
         }
@@ -104,7 +106,7 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     world.make_whole().await;
     let healed = now();
     scene.healed.store(healed, Ordering::Relaxed);
-    let patience = Instant::now() + SELLS_WITHIN;
+    let patience = Instant::now() + plan.known_within;
     while scene.sold_again.load(Ordering::Relaxed) == 0 && Instant::now() < patience {
         pass(Duration::from_millis(5)).await;
     }
@@ -150,7 +152,7 @@ async fn rest(world: &World, plan: &Plan, id: SaleId, ops: &[Op]) -> Final {
     let patience = Instant::now() + plan.rests_within;
     let mut pending_work = ending::pending_work(world, &sale).await;
     while !pending_work.is_empty() && Instant::now() < patience {
-        pass(Duration::from_millis(20)).await;
+        pass(Duration::from_millis(50)).await;
         pending_work = ending::pending_work(world, &sale).await;
     }
     let mut end = ending::read(world, &sale, &plan.terms, ops).await;
@@ -167,6 +169,7 @@ fn scene(world: &World, plan: &Plan, sale: SaleId) -> Scene {
         sale: sale.to_string(),
         terms: plan.terms.clone(),
         think: plan.think,
+        known_within: plan.known_within,
         over: false.into(),
         healed: 0.into(),
         sold_again: 0.into(),

@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// How long a shopper waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(6);
-/// How long an unknown outcome may take to be known, once everything is whole.
-const KNOWN_WITHIN: Duration = Duration::from_secs(20);
 /// Newcomers who buy at once.
 const NEWCOMERS: u64 = 8;
 
@@ -30,6 +28,8 @@ pub struct Scene {
     pub terms: Terms,
     /// Longest pause between two requests of a shopper, in milliseconds.
     pub think: u64,
+    /// How long an unknown outcome may take to be known, once everything is whole.
+    pub known_within: Duration,
     /// The crowd ends.
     pub over: AtomicBool,
     /// When everything was healed, and when the sale answered again after that; 0 before.
@@ -312,7 +312,7 @@ pub async fn shop(scene: Arc<Scene>, number: usize, seed: u64) {
         step(&mut client, &mut asked, &mut owed, &mut keys).await;
         client.think().await;
     }
-    let patience = Patience::of(KNOWN_WITHIN);
+    let patience = Patience::of(scene.known_within);
     for asked in asked.iter_mut().filter(|asked| !asked.is_known) {
         client.buy(asked).await;
         while !asked.is_known {
@@ -441,7 +441,7 @@ pub async fn operate(scene: Arc<Scene>, seed: u64) {
             other => other,
         };
         let (key, sku) = (format!("restock-{number}"), scene.terms.items[item].sku.clone());
-        let patience = Patience::of(KNOWN_WITHIN + KNOWN_WITHIN);
+        let patience = Patience::of(scene.known_within * 2);
         loop {
             let reply = client.restock(&key, &sku, quantity).await;
             if !matches!(reply, Reply::None | Reply::Problem { status: 503, .. }) {
@@ -466,7 +466,7 @@ pub async fn sell_out(scene: &Arc<Scene>, sku: &str, seed: u64, most: i64) -> i6
 async fn newcomers(scene: &Arc<Scene>, sku: &str, lane: u64, seed: u64, most: i64) -> i64 {
     let mut client = Client::new(scene, String::new(), seed ^ lane);
     let item = scene.terms.items.iter().find(|item| item.sku == sku).unwrap();
-    let patience = Instant::now() + KNOWN_WITHIN;
+    let patience = Instant::now() + scene.known_within;
     let (mut sold, mut piece) = (0, item.limit);
     for number in 0.. {
         if sold > most {
