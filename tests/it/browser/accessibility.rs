@@ -29,6 +29,8 @@ const REFUSE: &str = "const real = window.fetch;
 struct Judge {
     window: Window,
     wrong: Vec<String>,
+    /// At the next desk. The scheme changes from state to state, since states have parts of the page in common.
+    is_desk_dark: bool,
 }
 
 impl Judge {
@@ -36,6 +38,7 @@ impl Judge {
         Self {
             window: Window::open(app).await.expect(statuses),
             wrong: Vec::new(),
+            is_desk_dark: false,
         }
     }
 
@@ -44,7 +47,8 @@ impl Judge {
         for (selector, text) in shown {
             self.window.sees(selector, text).await;
         }
-        let found = self.window.findings(shown[0].0).await;
+        let found = self.window.findings(shown[0].0, self.is_desk_dark).await;
+        self.is_desk_dark = !self.is_desk_dark;
         self.notes(state, found);
     }
 
@@ -212,7 +216,7 @@ async fn judge_refusals(judge: &mut Judge, buy: &str) {
         judge.window.run(&format!("window.refusal = {refusal}"), &[]).await;
         judge.window.click(buy).await;
         judge.window.sees(&note, words).await;
-        let found = judge.window.findings_as(Appearance::default(), &[]).await;
+        let found = judge.window.findings_as(Appearance::default()).await;
         judge.notes(code, found);
         if code == "banned" {
             // The buttons stay off until a reload.

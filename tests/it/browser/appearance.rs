@@ -141,7 +141,7 @@ async fn of_three_languages_the_reader_chooses_in_a_menu_by_the_keyboard() {
     let fits = async |page: &str| {
         window.run(THIRD_LANGUAGE, &[]).await;
         window.fill("#language", "Port").await;
-        let found = window.findings_as(TELEPHONE, &[]).await;
+        let found = window.findings_as(TELEPHONE).await;
         assert!(found.is_empty(), "{page}: {found:?}");
         let width = window.run("return document.documentElement.scrollWidth", &[]).await;
         assert_eq!(width, TELEPHONE.width, "{page}");
