@@ -124,7 +124,7 @@ pub struct Final {
     pub buyers: BTreeMap<String, Option<Buyer>>,
     /// The differences of the program's own audit; empty if it agrees.
     pub audit: Vec<String>,
-    /// Units sold to newcomers after everything was at rest, until the first one was refused as sold out.
+    /// Units sold to newcomers at rest, until the first one was refused as sold out; empty if none came.
     pub sold_afterwards: BTreeMap<String, i64>,
 }
 

@@ -37,6 +37,8 @@ pub struct Plan {
     pub known_within: Duration,
     /// How long everything may take to come to rest before that is a violation.
     pub rests_within: Duration,
+    /// Whether newcomers buy what is left at rest. One rule alone needs that.
+    pub sells_out: bool,
 }
 
 impl Plan {
@@ -83,6 +85,7 @@ impl Plan {
             calm: Duration::from_millis(300),
             known_within: Duration::from_secs(20),
             rests_within: Duration::from_secs(45),
+            sells_out: true,
             terms,
         }
     }
@@ -124,7 +127,7 @@ pub async fn play(world: &mut World, plan: &Plan) -> History {
     ops.sort_by_key(|op| op.returned);
     let mut end = rest(world, plan, sale, &ops).await;
     end.audit.extend(troubles);
-    for item in &plan.terms.items {
+    for item in plan.terms.items.iter().filter(|_| plan.sells_out) {
         let most = end.stock.get(&item.sku).copied().unwrap_or_default();
         let sold = sell_out(&scene, &item.sku, plan.seed, most).await;
         // Units that were paid too late, on a slow machine, came back and were sold once more.
