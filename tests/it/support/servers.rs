@@ -81,16 +81,17 @@ fn library(source: &str) -> PathBuf {
 fn start_redis(folder: &Path, settings: Vec<(String, String)>) -> RedisServer {
     let options = RedisOptions {
         durable: false,
-        settings: [patient()].into_iter().chain(settings).collect(),
+        settings: usual().into_iter().chain(settings).collect(),
         ..RedisOptions::default()
     };
     RedisServer::start(folder, &options).unwrap()
 }
 
-/// The setting by which other clients get BUSY as late as Redis does by itself. On processors full of tests, a script of
-/// some milliseconds takes 200.
-fn patient() -> (String, String) {
-    ("busy-reply-threshold".to_owned(), "5000".to_owned())
+/// The settings of every Redis that keeps nothing. Other clients get BUSY as late as Redis does by itself: on processors
+/// full of tests, a script of some milliseconds takes 200. Its own work is done less often than for a shop: the tests have
+/// up to forty idle servers at a time.
+fn usual() -> [(String, String); 2] {
+    [("busy-reply-threshold", "5000"), ("hz", "20")].map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 /// A folder of a test's own. Servers run as another user if we are root, and must be able to pass.
@@ -184,7 +185,11 @@ impl TcpRedis {
         let settings = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let settings = own.into_iter().chain([bind, no_purger(), patient()]).chain(settings);
+        let settings = own
+            .into_iter()
+            .chain([bind, no_purger()])
+            .chain(usual())
+            .chain(settings);
         let folder = own_folder();
         let options = RedisOptions {
             durable: false,
@@ -417,7 +422,7 @@ pub fn redis_with_clock() -> (FreshRedis, WrongClock) {
     let (folder, clock) = (own_folder(), WrongClock::new());
     let options = RedisOptions {
         durable: false,
-        settings: vec![no_purger(), patient()],
+        settings: [no_purger()].into_iter().chain(usual()).collect(),
         environment: clock.environment(),
     };
     let server = RedisServer::start(folder.path(), &options).unwrap();
