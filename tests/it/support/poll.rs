@@ -63,7 +63,7 @@ impl Stopwatch {
 /// The pause between two checks of a condition: a tenth of the wait so far, so that checks of a long wait leave the
 /// processors to what is waited for.
 fn pause_after(wait: Duration) -> Duration {
-    (wait / 10).clamp(Duration::from_millis(5), Duration::from_millis(50))
+    (wait / 10).clamp(Duration::from_millis(5), Duration::from_millis(150))
 }
 
 /// The wait for what has no promised time. It ends a test that would hang, so it allows for a slow and busy machine.
