@@ -5,15 +5,24 @@ use flashsale::http::openapi::REFERENCE;
 use jsonschema::Validator;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// Headers that count only if the document has them.
 const TELLING: [&str; 4] = ["location", "idempotency-replayed", "retry-after", "www-authenticate"];
 
 /// The document.
 pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| REFERENCE.document());
+
+/// Its components, with no other members than the named ones.
+static CLOSED: LazyLock<Value> = LazyLock::new(|| {
+    let mut components = DOCUMENT["components"].clone();
+    for component in components["schemas"].as_object_mut().unwrap().values_mut() {
+        close(component);
+    }
+    components
+});
 
 /// Its content, ready to check answers.
 static RULES: LazyLock<BTreeMap<(String, String), Rules>> = LazyLock::new(|| {
@@ -25,13 +34,36 @@ static RULES: LazyLock<BTreeMap<(String, String), Rules>> = LazyLock::new(|| {
 
 struct Rules {
     parameters: BTreeSet<String>,
-    body: Option<Validator>,
+    body: Option<Schema>,
     answers: BTreeMap<u16, Expected>,
 }
 
 struct Expected {
     headers: Vec<String>,
-    bodies: BTreeMap<String, Validator>,
+    bodies: BTreeMap<String, Schema>,
+}
+
+/// A schema of the document, with its checker once a test needs that: all of them take seconds.
+struct Schema {
+    schema: &'static Value,
+    is_strict: bool,
+    validator: OnceLock<Validator>,
+}
+
+impl Schema {
+    const fn of(schema: &'static Value, is_strict: bool) -> Self {
+        Self {
+            schema,
+            is_strict,
+            validator: OnceLock::new(),
+        }
+    }
+
+    /// What is wrong with a value.
+    fn errors(&self, value: &Value) -> Vec<String> {
+        let validator = self.validator.get_or_init(|| validator(self.schema, self.is_strict));
+        validator.iter_errors(value).map(|error| error.to_string()).collect()
+    }
 }
 
 /// Every operation with its method and path.
@@ -45,13 +77,11 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'stati
 
 /// A checker for a schema of the document; in strict mode, unnamed members are errors.
 pub fn validator(schema: &Value, is_strict: bool) -> Validator {
-    let mut components = DOCUMENT["components"].clone();
     let mut schema = schema.clone();
+    let mut components = &DOCUMENT["components"];
     if is_strict {
-        for component in components["schemas"].as_object_mut().unwrap().values_mut() {
-            close(component);
-        }
         close(&mut schema);
+        components = &CLOSED;
     }
     let whole = json!({"components": components, "allOf": [schema]});
     jsonschema::draft202012::options()
@@ -76,14 +106,14 @@ fn close(schema: &mut Value) {
 }
 
 impl Rules {
-    fn of(operation: &Value) -> Self {
+    fn of(operation: &'static Value) -> Self {
         let body = operation.pointer("/requestBody/content/application~1json/schema");
         let answers = operation["responses"].as_object().unwrap().iter();
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         let in_query = parameters.filter(|it| it["in"] == "query");
         Self {
             parameters: in_query.map(|it| it["name"].as_str().unwrap().to_owned()).collect(),
-            body: body.map(|schema| validator(schema, false)),
+            body: body.map(|schema| Schema::of(schema, false)),
             answers: answers
                 .map(|(status, answer)| (status.parse().unwrap(), Expected::of(answer)))
                 .collect(),
@@ -92,15 +122,13 @@ impl Rules {
 }
 
 impl Expected {
-    fn of(answer: &Value) -> Self {
-        let (none, empty) = (Map::new(), json!({}));
+    fn of(answer: &'static Value) -> Self {
         let headers = answer["headers"].as_object().unwrap().keys();
-        let content = answer.get("content").unwrap_or(&empty).as_object().unwrap_or(&none);
+        let content = answer.get("content").and_then(Value::as_object).into_iter().flatten();
         Self {
             headers: headers.map(|name| name.to_lowercase()).collect(),
             bodies: content
-                .iter()
-                .map(|(kind, content)| (kind.clone(), validator(&content["schema"], true)))
+                .map(|(kind, content)| (kind.clone(), Schema::of(&content["schema"], true)))
                 .collect(),
         }
     }
@@ -175,7 +203,7 @@ pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, tex
     }
     if let (Some(body), Some(sent)) = (&rules.body, sent.filter(|_| (200..300).contains(&status))) {
         let sent = serde_json::from_slice(sent).unwrap();
-        let wrong: Vec<String> = body.iter_errors(&sent).map(|error| error.to_string()).collect();
+        let wrong = body.errors(&sent);
         assert!(wrong.is_empty(), "taken, but not by the document: {sent}: {wrong:?}");
     }
     if method == "HEAD" || status == 304 {
@@ -191,7 +219,7 @@ pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, tex
         _ => vec![Value::from(text)],
     };
     for value in values {
-        let wrong: Vec<String> = body.iter_errors(&value).map(|error| error.to_string()).collect();
+        let wrong = body.errors(&value);
         assert!(wrong.is_empty(), "not as the document has it: {wrong:?}: {}", what());
     }
 }
