@@ -93,13 +93,16 @@ const LIST_WAIT: Duration = Duration::from_millis(500);
 /// A page that shows a sale, or the list of sales, in a language.
 type Shown = (Option<SaleId>, Language);
 
-/// The shoppers' pages of one instance, with its configuration.
+/// The shoppers' pages of one instance, with its configuration. They are made for the first visitor: an instance that
+/// serves programs alone starts sooner without them.
 pub struct Pages {
     /// By the place of their language.
-    files: Vec<Files>,
+    files: LazyLock<Vec<Files>, Make>,
     /// Pages that were shown a moment ago.
     shown: Cache<Shown, Arc<File>>,
 }
+
+type Make = Box<dyn FnOnce() -> Vec<Files> + Send>;
 
 /// The shoppers' pages in one language.
 struct Files {
@@ -118,8 +121,23 @@ struct Files {
 }
 
 impl Pages {
-    /// Inserts development mode, the links to the shop's own pages and the shop's look into the files.
     pub fn new(is_development: bool, shop: &ShopLinks, look: &ShopLook) -> Self {
+        let (shop, look) = (shop.clone(), look.clone());
+        let make: Make = Box::new(move || Files::of_all(is_development, &shop, &look));
+        Self {
+            files: LazyLock::new(make),
+            shown: Cache::builder().max_capacity(1_000).time_to_live(FRESH).build(),
+        }
+    }
+
+    fn of(&self, language: Language) -> &Files {
+        &self.files[language.place()]
+    }
+}
+
+impl Files {
+    /// Inserts development mode, the links to the shop's own pages and the shop's look into the files of all languages.
+    fn of_all(is_development: bool, shop: &ShopLinks, look: &ShopLook) -> Vec<Self> {
         let mut said = if is_development { DEVELOPMENT } else { PRODUCTION }.to_owned();
         let texts = [
             ("sign-in-url", shop.sign_in.as_ref().map(ShopLink::as_str)),
@@ -146,19 +164,11 @@ impl Pages {
             filled(&text, &[(COLOURS, &colours), (BRAND, &brand)])
         };
         let templates = [SALES_PAGE, SALE_PAGE, MISSING_PAGE].map(made);
-        let files = |language| Files::new(language, &templates, look);
-        Self {
-            files: Language::all().map(files).collect(),
-            shown: Cache::builder().max_capacity(1_000).time_to_live(FRESH).build(),
-        }
+        Language::all()
+            .map(|language| Self::new(language, &templates, look))
+            .collect()
     }
 
-    fn of(&self, language: Language) -> &Files {
-        &self.files[language.place()]
-    }
-}
-
-impl Files {
     fn new(language: Language, templates: &[String; 3], look: &ShopLook) -> Self {
         let switch = paint::switch(language);
         let translated = |page: &String| filled(&translate(language, page), &[(SWITCH, &switch)]);
