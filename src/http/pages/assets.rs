@@ -61,7 +61,10 @@ pub static VERSION: LazyLock<String> = LazyLock::new(|| {
     version(texts.chain([POLICY.as_bytes()]))
 });
 
-pub static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
+/// A file, which is compressed for its first reader.
+type Asset = LazyLock<File, Box<dyn FnOnce() -> File + Send>>;
+
+pub static FILES: LazyLock<BTreeMap<&str, Asset>> = LazyLock::new(|| {
     let file = |(name, text): (&&'static str, &'static String)| {
         let kind = match name.rsplit('.').next() {
             Some("js") => "text/javascript; charset=utf-8",
@@ -69,7 +72,10 @@ pub static FILES: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
             Some("svg") => "image/svg+xml",
             _ => "application/octet-stream",
         };
-        (*name, File::new(text.as_str(), kind, POLICY))
+        (
+            *name,
+            Asset::new(Box::new(move || File::new(text.as_str(), kind, POLICY))),
+        )
     };
     TEXTS.iter().map(file).collect()
 });
