@@ -11,7 +11,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_the_other_way_round() {
@@ -273,12 +274,91 @@ fn the_example_of_a_sale_file_has_every_key_of_a_sale() {
     assert_eq!(of_example, of_sale);
 }
 
-/// Runs a route's example as the page has it, with these variables. Returns the status and the answer.
-fn run(language: &str, id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
-    let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
-    let mut samples = operation["x-codeSamples"].as_array().unwrap().iter();
-    let sample = samples.find(|it| it["label"] == language).unwrap();
-    let source = sample["source"].as_str().unwrap();
+/// Runs examples one after the other: their source and variables come as lines of JSON, and what each prints goes back so.
+const JAVASCRIPT: &str = "import { createInterface } from 'node:readline';
+const write = process.stdout.write.bind(process.stdout);
+let number = 0;
+for await (const line of createInterface({ input: process.stdin })) {
+    const { source, variables } = JSON.parse(line);
+    Object.assign(process.env, variables);
+    let printed = '';
+    process.stdout.write = (text) => { printed += text; return true; };
+    // A module runs once under each address.
+    const module = encodeURIComponent(`${source}\n// ${number += 1}`);
+    await import(`data:text/javascript,${module}`).catch((error) => { printed += error.stack; });
+    write(`${JSON.stringify(printed)}\n`);
+}";
+/// The same. Each example is a copy of this process, which has read the modules of all.
+const PYTHON: &str = "import base64, hmac, json, os, sys, time, traceback, urllib.error, urllib.request
+for line in sys.stdin:
+    example = json.loads(line)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, 1)
+        os.environ.update(example['variables'])
+        try:
+            exec(compile(example['source'], 'the example', 'exec'), {'__name__': '__main__'})
+        except BaseException:
+            traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as printed:
+        text = printed.read()
+    os.waitpid(child, 0)
+    print(json.dumps(text))
+";
+
+/// A process that runs examples, each of which would take less time than the start of its own.
+struct Runner {
+    process: Child,
+    printed: BufReader<ChildStdout>,
+}
+
+impl Runner {
+    /// None for commands, which are processes themselves.
+    fn of(language: &str) -> Option<Self> {
+        let command = match language {
+            "curl" => return None,
+            "JavaScript" => ["node", "--input-type=module", "-e", JAVASCRIPT],
+            _ => ["python3", "-u", "-c", PYTHON],
+        };
+        let mut process = Command::new("timeout")
+            .arg("300")
+            .args(command)
+            // Not by a proxy that the environment may name.
+            .env("no_proxy", "127.0.0.1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let printed = BufReader::new(process.stdout.take().unwrap());
+        Some(Self { process, printed })
+    }
+
+    /// What an example prints.
+    fn run(&mut self, source: &str, variables: &BTreeMap<&str, String>) -> String {
+        let example = json!({"source": source, "variables": variables});
+        writeln!(self.process.stdin.as_mut().unwrap(), "{example}").unwrap();
+        let mut line = String::new();
+        self.printed.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| {
+            panic!("{error} in {line:?}; apt-get install --no-install-recommends nodejs python3")
+        })
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It ends with its last example.
+        drop(self.process.stdin.take());
+        let _status = self.process.wait();
+    }
+}
+
+/// What an example prints in a process of its own, and what that says on standard error.
+fn run_alone(language: &str, id: &str, source: &str, variables: &BTreeMap<&str, String>) -> (String, String) {
     // A stream is read for a moment.
     let seconds = if id.starts_with("follow") { "5" } else { "20" };
     let script = format!("curl() {{ command curl -w '\\n%{{http_code}}' --max-time {seconds} \"$@\"; }}\n{source}\n");
@@ -294,19 +374,34 @@ fn run(language: &str, id: &str, variables: &BTreeMap<&str, String>) -> (u16, Va
         .env("no_proxy", "127.0.0.1")
         .output()
         .unwrap();
-    let stdout = String::from_utf8(ran.stdout).unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    (String::from_utf8(ran.stdout).unwrap(), said)
+}
+
+/// Runs a route's example as the page has it, with these variables. Returns the status and the answer.
+fn run(runner: Option<&mut Runner>, language: &str, id: &str, variables: &BTreeMap<&str, String>) -> (u16, Value) {
+    let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
+    let mut samples = operation["x-codeSamples"].as_array().unwrap().iter();
+    let sample = samples.find(|it| it["label"] == language).unwrap();
+    let source = sample["source"].as_str().unwrap();
+    // An example of a stream ends only with its process.
+    let (stdout, said) = match runner.filter(|_| !id.starts_with("follow")) {
+        Some(runner) => (runner.run(source, variables), String::new()),
+        None => run_alone(language, id, source, variables),
+    };
     // curl writes the status at the end, the others at the start.
     let parts = if language == "curl" {
         stdout.rsplit_once('\n').map(|(text, status)| (status, text))
     } else {
         stdout.split_once('\n')
     };
-    let (status, text) = parts.unwrap_or_else(|| {
-        let said = String::from_utf8_lossy(&ran.stderr);
-        panic!("{id} in {language}: {stdout} {said}; apt-get install --no-install-recommends curl nodejs python3")
+    let answer = parts.and_then(|(status, text)| {
+        let body = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+        Some((status.parse().ok()?, body))
     });
-    let body = serde_json::from_str(text).unwrap_or_else(|_| text.into());
-    (status.parse().unwrap(), body)
+    answer.unwrap_or_else(|| {
+        panic!("{id} in {language}: {stdout} {said}; apt-get install --no-install-recommends curl nodejs python3")
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -334,13 +429,13 @@ async fn run_examples(language: &str) {
         .into();
     variables.insert("FLASHSALE_URL", app.url.clone());
     variables.insert("TOKEN", token("ada"));
-    let ran = RefCell::new(BTreeSet::new());
+    let (ran, runner) = (RefCell::new(BTreeSet::new()), RefCell::new(Runner::of(language)));
     let expect = |id: &'static str, variables: &BTreeMap<&str, String>| {
         let (_, _, operation) = operations().find(|(_, _, it)| it["operationId"] == id).unwrap();
         let answers = operation["responses"].as_object().unwrap().keys();
         // The first time, and not again: 201 where there is one.
         let good: Vec<u16> = answers.map(|it| it.parse().unwrap()).filter(|it| *it < 300).collect();
-        let (status, body) = run(language, id, variables);
+        let (status, body) = run(runner.borrow_mut().as_mut(), language, id, variables);
         assert_eq!(Some(&status), good.iter().max(), "{id} in {language}: {body}");
         ran.borrow_mut().insert(id);
         body
