@@ -972,7 +972,7 @@ async fn an_operator_gives_a_name_once_and_the_audit_log_shows_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let large = json!({"name": "双十一", "shards": 16, "stock": 200});
     let id = app.load_sale(&sale_with(&large)).await;
     for user in 0..40 {

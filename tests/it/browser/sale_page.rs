@@ -12,7 +12,7 @@ const NAME: &str = "#sale-name";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_is_not_there_shows_nothing_that_could_be_done_with_it() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let draft = app.create_sale(&sale_with(&json!({"name": "A draft"}))).await;
     let window = Window::open(&app).await.expect(&["404"]);
     window.open_console(&format!("/console/sales/{draft}")).await;
@@ -173,7 +173,7 @@ async fn no_two_lines_of_a_plot_have_the_same_stroke_and_the_legend_shows_each()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_of_a_tab_says_what_is_in_it() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let draft = app.create_sale(&sale_with(&json!({"name": "Launch"}))).await;
     let window = Window::open(&app).await;
     window.open_console("/console").await;
@@ -203,7 +203,7 @@ async fn the_title_of_a_tab_says_what_is_in_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_closed_before_its_time_shows_no_later_end_no_waiting_room_and_no_restock() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let late = json!({"ends_at": "2037-11-22T12:00:00Z", "guards": {"waiting_room": true}});
     let id = app.load_sale(&sale_with(&late)).await;
     let window = Window::open(&app).await;
@@ -232,7 +232,7 @@ async fn a_sale_closed_before_its_time_shows_no_later_end_no_waiting_room_and_no
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unit_that_is_sold_or_left_is_not_rounded_away() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let id = app.load_sale(&sale_with(&json!({"stock": 10_000}))).await;
     app.buy("ada", &id, "k", 1).await.ok(201);
     let window = Window::open(&app).await;

@@ -55,7 +55,7 @@ fn ended(client: &str, output: &Output, code: i32) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_has_one_order_also_when_answers_are_lost() {
-    let app = &TestApp::start().await;
+    let app = &TestApp::shared().await;
     let trouble = &[
         Turn::Lost,
         Turn::Proxy(502),
@@ -105,7 +105,7 @@ async fn every_client_has_one_order_also_when_answers_are_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_asks_once_where_the_answer_is_no() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let sale = app.load_sale(&sale_with(&json!({"stock": 0}))).await;
     for client in CLIENTS {
         let front = Front::of(&app, &[Turn::Through]).await;
@@ -117,7 +117,7 @@ async fn every_client_asks_once_where_the_answer_is_no() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_ends_when_its_time_is_up_and_says_with_which_key_to_go_on() {
-    let app = &TestApp::start_api_only().await;
+    let app = &TestApp::shared_api_only().await;
     let each = CLIENTS.map(|client| async move {
         let front = Front::of(app, &[Turn::problem(503, "unavailable", 1)]).await;
         let said = ended(client.1, &run(client, &front.url, "s", 8, Some("my-key")).await, 3);
@@ -135,7 +135,7 @@ async fn every_client_ends_when_its_time_is_up_and_says_with_which_key_to_go_on(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
-    let app = &TestApp::start_api_only().await;
+    let app = &TestApp::shared_api_only().await;
     let each = CLIENTS.map(|client| async move {
         let sale = &app.load_sale(&sale_with(&json!({}))).await;
         // The token expires while the first answer is on its way.
@@ -158,7 +158,7 @@ async fn no_client_lets_go_of_a_key_that_may_have_an_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
-    let app = &TestApp::start_api_only().await;
+    let app = &TestApp::shared_api_only().await;
     let refusals = [
         (409, "sold_out"),
         (429, "cooling_down"),
@@ -203,7 +203,7 @@ async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_client_repeats_a_key_that_has_an_order_of_another_item() {
-    let app = &TestApp::start_api_only().await;
+    let app = &TestApp::shared_api_only().await;
     let reused = Turn::problem(422, "idempotency_key_reused", 0);
     let each = CLIENTS.map(|client| {
         let reused = reused.clone();
@@ -223,7 +223,7 @@ async fn no_client_repeats_a_key_that_has_an_order_of_another_item() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_nothing_but_too_many_requests_is_answered_nothing_was_bought() {
-    let app = &TestApp::start_api_only().await;
+    let app = &TestApp::shared_api_only().await;
     let each = CLIENTS.map(|client| async move {
         let turns = [Turn::problem(429, "rate_limited", 1)];
         let front = Front::of(app, &turns).await;

@@ -92,7 +92,7 @@ async fn many_preloads_at_once_are_one() {
 
 #[tokio::test]
 async fn a_transition_that_makes_no_sense_is_refused_and_one_that_is_done_is_no_error() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     // How to get to a state, and the results of open, pause, resume and close; "!" is refused.
     let table = [
         ("draft", vec![], ["!", "!", "!", "!"]),

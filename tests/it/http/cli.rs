@@ -138,7 +138,7 @@ async fn a_sale_is_created_loaded_sold_paid_and_audited_by_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
-    let app = TestApp::start().await;
+    let app = TestApp::shared().await;
     let open = app.load_sale(&sale()).await;
     let bought = app
         .run(&["buy", &open, "--user", "ada", "--key", "k", "--json"])
@@ -202,7 +202,7 @@ async fn the_latest_sale_to_buy_from_is_the_newest_open_one() {
 
 #[tokio::test]
 async fn a_draft_whose_end_has_passed_is_named_and_not_preloaded() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sale.toml");
     let past = FILE
@@ -224,7 +224,7 @@ async fn a_draft_whose_end_has_passed_is_named_and_not_preloaded() {
 
 #[tokio::test]
 async fn what_a_draft_cannot_do_is_said_by_the_name_of_a_command() {
-    let app = TestApp::start_api_only().await;
+    let app = TestApp::shared_api_only().await;
     let id = app.create_sale(&sale()).await;
     for (line, said) in [
         (&["amend", &id, "--name", "Spring"][..], "`flashsale sale change "),
