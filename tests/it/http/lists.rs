@@ -4,6 +4,7 @@ use super::openapi::members;
 use crate::support::document::{DOCUMENT, operations};
 use crate::support::root;
 use flashsale::domain::language::Language;
+use flashsale::domain::sale::Transition;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -64,7 +65,10 @@ fn operators_have_a_command_for_every_route_and_a_place_in_the_console_for_every
     let (commands, console) = (text("src/cli"), text("web/console"));
     for (method, path, _) in operations().filter(|(_, path, _)| path.starts_with("/v1/admin/")) {
         let word = last_word(path);
-        let has_command = commands.contains(&format!("/{word}")) || commands.contains(&format!("\"{word}\""));
+        // The commands take the names of transitions from the same table as the routes.
+        let transition = Transition::from_name(word).map(|it| format!("Transition::{it:?},"));
+        let names = [format!("/{word}"), format!("\"{word}\"")];
+        let has_command = names.iter().chain(&transition).any(|it| commands.contains(it));
         assert!(
             has_command || WITHOUT_COMMAND.contains(&path),
             "src/cli has no command for {method} {path}"
