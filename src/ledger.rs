@@ -4,33 +4,13 @@
 //! Every call fails with `Unavailable` when Postgres does not answer in time. Doc comments name other faults, and what
 //! an unknown outcome leaves where that is not obvious.
 
-pub mod alert;
-pub mod archive;
-pub mod audit;
-pub mod audit_log;
-pub mod ban;
-pub mod bulletin;
 mod connect;
-pub mod conservation;
-pub mod console;
-pub mod dead_letter;
-pub mod draft;
-pub mod drain;
-pub mod fairness;
-pub mod guard;
-pub mod history;
 mod migrate;
 pub mod news;
-pub mod order;
-pub mod outage;
+pub mod operate;
 pub mod outbox;
-pub mod payment;
-pub mod pulse;
-pub mod rebuild;
-pub mod restock;
-pub mod retention;
-pub mod retirement;
-pub mod sale;
+pub mod recover;
+pub mod settle;
 mod transaction;
 pub mod turn;
 pub mod watch;
@@ -65,7 +45,7 @@ pub struct Ledger {
     upkeep: PgPool,
     /// For the one connection that receives notifications.
     news: PgPool,
-    bulletins: bulletin::Kept,
+    bulletins: recover::bulletin::Kept,
     locked_sales: Arc<LockedSales>,
 }
 
@@ -81,7 +61,7 @@ impl Ledger {
             reports: pool(url, pools.reports, "10s", "10s")?,
             upkeep: pool(url, pools.upkeep, "1500ms", "5s")?,
             news: pool(url, 1, "0", "10s")?,
-            bulletins: bulletin::Kept::default(),
+            bulletins: recover::bulletin::Kept::default(),
             locked_sales: Arc::default(),
         })
     }

@@ -6,7 +6,7 @@ use super::answer::Form;
 use super::progress::Progress;
 use super::{Failure, output, setting};
 use crate::domain::ids::SaleId;
-use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
+use crate::ledger::operate::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::server;
 use anyhow::Context as _;
 use serde_json::json;

@@ -7,7 +7,7 @@ use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::operate::inspect::Inspected;
 use crate::ledger::Ledger;
-use crate::ledger::archive::{ArchiveOutcome, RestoreOutcome};
+use crate::ledger::operate::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::stock::Stock;
 use crate::{flow, ledger};
 use anyhow::Context as _;
@@ -16,13 +16,13 @@ use std::fs::File;
 /// Writes a sale that is over into a file, and deletes it from the ledger.
 pub fn archive(database_url: &str, sale: SaleId, file: File) -> anyhow::Result<ArchiveOutcome> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    Ok(runtime.block_on(ledger::archive::archive(database_url, sale, file))?)
+    Ok(runtime.block_on(ledger::operate::archive::archive(database_url, sale, file))?)
 }
 
 /// Restores a sale from a file of [`archive`].
 pub fn restore(database_url: &str, file: File) -> anyhow::Result<RestoreOutcome> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    Ok(runtime.block_on(ledger::archive::restore(database_url, file))?)
+    Ok(runtime.block_on(ledger::operate::archive::restore(database_url, file))?)
 }
 
 /// Decodes what Redis holds of a sale.

@@ -11,7 +11,7 @@ use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, whole};
-use crate::ledger::rebuild::RebuildClaim;
+use crate::ledger::recover::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
 use chrono::Utc;
 use futures_util::future::try_join_all;

@@ -6,7 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Durability, Lifecycle, NewSale, Sale};
 use crate::flow::App;
-pub use crate::ledger::draft::{ChangeOutcome, CreateOutcome, DeleteOutcome};
+pub use crate::ledger::operate::draft::{ChangeOutcome, CreateOutcome, DeleteOutcome};
 use std::sync::Arc;
 
 /// What these servers lack for a sale's durability, and how an operator can provide it.

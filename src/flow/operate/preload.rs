@@ -12,7 +12,7 @@ use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::operate::drafts::{Lacking, lacking_for};
 use crate::flow::recover::attend::attend;
-use crate::ledger::sale::Loading;
+use crate::ledger::operate::sale::Loading;
 use crate::stock::read_shard::ShardReading;
 use futures_util::future::join_all;
 use std::sync::Arc;

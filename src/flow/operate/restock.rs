@@ -16,7 +16,7 @@ use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, RunTotals, sale_book};
-use crate::ledger::restock::{PendingRestock, RestockState, Taken, TakenRestock};
+use crate::ledger::operate::restock::{PendingRestock, RestockState, Taken, TakenRestock};
 use crate::stock::keys::ShardKey;
 use crate::stock::survey::Surveyed;
 use crate::stock::transfer::{Destination, Sent, Transfer};

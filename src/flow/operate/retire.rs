@@ -19,7 +19,7 @@ use crate::domain::sale::Sale;
 use crate::domain::time::from_millis;
 use crate::flow::recover::gap;
 use crate::flow::{App, RunTotals, rotate_start};
-use crate::ledger::rebuild::{ShardStanding, ShardStandings};
+use crate::ledger::recover::standing::{ShardStanding, ShardStandings};
 use crate::stock::keys::ShardKey;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, VecDeque};

@@ -11,7 +11,7 @@ use crate::domain::sale::{Sale, Transition};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::operate::preload::deliver_state;
-pub use crate::ledger::sale::TransitionOutcome;
+pub use crate::ledger::operate::sale::TransitionOutcome;
 use chrono::Utc;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 use crate::domain::fault::Fault;
 use crate::flow::watch::pulse::COUNTED_MAX;
 use crate::flow::{App, in_time, whole};
-use crate::ledger::bulletin::{Bulletin, Question};
+use crate::ledger::recover::bulletin::{Bulletin, Question};
 use crate::stock::keys::ShardKey;
 use parking_lot::RwLock;
 use std::time::{Duration, Instant};

@@ -15,8 +15,8 @@ use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::recover::permits::{Finding, check_server, mark_unverified};
 use crate::flow::recover::sequence::{UNSEEN, is_ours};
-use crate::ledger::drain::{DrainClaim, RowOrder};
-use crate::ledger::rebuild::ShardStanding;
+use crate::ledger::recover::standing::ShardStanding;
+use crate::ledger::settle::drain::{DrainClaim, RowOrder};
 use crate::stock::keys::ShardKey;
 use crate::stock::record::ShardRecord;
 use crate::stock::restore::{Buyer, Stream};
@@ -317,7 +317,7 @@ pub(in crate::flow) fn notice(
 mod tests {
     use super::*;
     use crate::flow::recover::sequence::tests::{at, event};
-    use crate::ledger::rebuild::NotedServer;
+    use crate::ledger::recover::standing::NotedServer;
 
     #[test]
     fn a_gap_is_what_was_trimmed_and_is_not_in_the_ledger() {

@@ -28,7 +28,8 @@ use crate::flow::recover::gap;
 use crate::flow::recover::permits::superseded;
 use crate::flow::settle::drain::drain_to_now;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::{RebuildClaim, ShardStanding};
+use crate::ledger::recover::rebuild::RebuildClaim;
+use crate::ledger::recover::standing::ShardStanding;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::EVENTS_MAX;
 use crate::stock::record::BuyerRecord;
@@ -381,7 +382,7 @@ fn applied(shard: u16, others: &OtherShards, claim: &RebuildClaim) -> Vec<Uuid> 
 mod tests {
     use super::behind;
     use crate::domain::event::Position;
-    use crate::ledger::rebuild::{NotedServer, ShardStanding};
+    use crate::ledger::recover::standing::{NotedServer, ShardStanding};
 
     #[test]
     fn events_that_were_seen_and_are_not_in_the_ledger_are_lost_in_its_own_epoch_only() {

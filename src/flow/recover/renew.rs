@@ -14,7 +14,7 @@ use crate::flow::recover::instances::Rank;
 use crate::flow::recover::permits::{Finding, HOLDS, Held, mark_unverified};
 use crate::flow::recover::{bulletin, gap};
 use crate::flow::{App, RunTotals};
-use crate::ledger::rebuild::ShardStandings;
+use crate::ledger::recover::standing::ShardStandings;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::{Permit, Permitted};

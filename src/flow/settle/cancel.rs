@@ -11,7 +11,7 @@ use crate::flow::App;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::settle::order::{find_in_stock, sale_of};
 use crate::flow::settle::release::release_now;
-use crate::ledger::order::Cancellation;
+use crate::ledger::settle::order::Cancellation;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;

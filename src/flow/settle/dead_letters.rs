@@ -9,7 +9,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::{App, whole};
-use crate::ledger::dead_letter::PutAside;
+use crate::ledger::settle::dead_letter::PutAside;
 use crate::stock::record::decode_event;
 
 /// Bytes that are shown of an event that cannot be read.

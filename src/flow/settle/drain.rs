@@ -8,7 +8,7 @@ mod batch;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::flow::{App, RunTotals, rotate_start};
-use crate::ledger::drain::Drained;
+use crate::ledger::settle::drain::Drained;
 use crate::stock::keys::ShardKey;
 use batch::drain_claimed;
 use futures_util::{StreamExt as _, TryStreamExt as _};

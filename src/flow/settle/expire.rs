@@ -10,7 +10,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::time::Millis;
 use crate::flow::recover::instances::Rank;
 use crate::flow::{App, RunTotals, rotate_start, whole};
-use crate::ledger::order::DueShard;
+use crate::ledger::settle::order::DueShard;
 use crate::telemetry;
 use chrono::{DateTime, Utc};
 use std::time::Duration;

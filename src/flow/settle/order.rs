@@ -7,7 +7,7 @@ use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::{App, in_time, whole};
-use crate::ledger::order::Snapshot;
+use crate::ledger::settle::order::Snapshot;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::BuyerRecord;
 use chrono::{DateTime, Utc};

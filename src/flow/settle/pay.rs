@@ -18,7 +18,7 @@ use crate::flow::settle::drain::drain_to_now;
 use crate::flow::settle::groups::Groups;
 use crate::flow::settle::release::release_now;
 use crate::flow::{App, RunTotals, rotate_start, whole};
-use crate::ledger::payment::Settlement;
+use crate::ledger::settle::payment::Settlement;
 use futures_util::StreamExt as _;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

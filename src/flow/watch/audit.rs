@@ -13,7 +13,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::flow::App;
-use crate::ledger::audit::{Misfit, Sums};
+use crate::ledger::watch::audit::{Misfit, Sums};
 use crate::stock::read_shard::ShardReading;
 pub(in crate::flow) use backlog::{Backlog, read};
 pub(in crate::flow) use compare::shard_differences;

@@ -8,7 +8,7 @@ use crate::domain::ids::SaleId;
 use crate::domain::sale::{Sale, SaleState};
 use crate::flow::watch::audit::Count;
 use crate::flow::{App, RunTotals};
-use crate::ledger::conservation::Conservation;
+use crate::ledger::watch::conservation::Conservation;
 use crate::stock::keys::ShardKey;
 use std::sync::Arc;
 use std::time::Duration;

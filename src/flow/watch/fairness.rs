@@ -16,7 +16,7 @@ use crate::domain::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOW
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::flow::{ADD_MAX, App, in_time};
-use crate::ledger::fairness::{AddressUnits, Buyer};
+use crate::ledger::watch::fairness::{AddressUnits, Buyer};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

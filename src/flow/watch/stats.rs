@@ -7,7 +7,7 @@ use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
 use crate::flow::sell::waiting_room;
-use crate::ledger::audit::Sums;
+use crate::ledger::watch::audit::Sums;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{ShardReading, total};
 use futures_util::StreamExt as _;

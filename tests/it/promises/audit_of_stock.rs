@@ -13,7 +13,7 @@ use flashsale::domain::report::Audit;
 use flashsale::domain::sale::{Sale, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::transition::TransitionOutcome;
-use flashsale::ledger::order::Cancellation;
+use flashsale::ledger::settle::order::Cancellation;
 use flashsale::stock::keys::ShardKey;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -9,7 +9,7 @@ use flashsale::domain::order::{CancelOutcome, OrderState};
 use flashsale::domain::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
-use flashsale::ledger::payment::Settlement;
+use flashsale::ledger::settle::payment::Settlement;
 use futures_util::future::{join, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -8,7 +8,7 @@ use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified};
 use crate::flow::recover::renew::permit;
-use crate::ledger::rebuild::ShardStandings;
+use crate::ledger::recover::standing::ShardStandings;
 use crate::stock::keys::ShardKey;
 use crate::stock::permit::Permitted;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::server::Server;
 use crate::flow::App;
-use crate::ledger::drain::DrainClaim;
+use crate::ledger::settle::drain::DrainClaim;
 use crate::stock::keys::ShardKey;
 
 impl Permits {

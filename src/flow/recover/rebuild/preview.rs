@@ -8,7 +8,7 @@ use crate::domain::sale::Sale;
 use crate::domain::shard::part;
 use crate::flow::watch::audit::{Backlog, read};
 use crate::flow::{App, sale_book};
-use crate::ledger::audit::Sums;
+use crate::ledger::watch::audit::Sums;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
 use futures_util::{StreamExt as _, TryStreamExt as _};

@@ -8,7 +8,7 @@ use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::Millis;
 use crate::flow::App;
-use crate::ledger::rebuild::{RebuildClaim, RestoredOrder};
+use crate::ledger::recover::rebuild::{RebuildClaim, RestoredOrder};
 use crate::stock::keys::ShardKey;
 use crate::stock::record::{BuyerRecord, OrderRecord};
 use futures_util::TryStreamExt;

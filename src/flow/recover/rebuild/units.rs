@@ -11,7 +11,7 @@ use crate::flow::App;
 use crate::flow::sell::borrow::finish;
 use crate::flow::watch::balance::settled;
 use crate::ledger::outbox::Message;
-use crate::ledger::rebuild::RebuildClaim;
+use crate::ledger::recover::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_shard::ShardReading;
 use crate::stock::transfer::{Destination, Transfer};

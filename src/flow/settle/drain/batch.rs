@@ -7,7 +7,7 @@ use crate::domain::sale::{Durability, Sale};
 use crate::flow::App;
 use crate::flow::recover::permits::check_server;
 use crate::flow::recover::sequence;
-use crate::ledger::drain::{DrainClaim, Drained};
+use crate::ledger::settle::drain::{DrainClaim, Drained};
 use crate::stock::events::Batch;
 use crate::stock::keys::ShardKey;
 use crate::telemetry::{self, BatchSpan};

@@ -11,7 +11,7 @@ use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::settle::drain::drain_to_now;
-use flashsale::ledger::retirement::Retiring;
+use flashsale::ledger::operate::retirement::Retiring;
 use tokio::time::Instant;
 
 fn keys_of(world: &World, sale: SaleId) -> usize {

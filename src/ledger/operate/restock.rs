@@ -2,14 +2,14 @@
 //! stock before they leave the books. So the stock never offers units that the ledger does not own. A crash leaves the
 //! restock pending.
 
-use super::news::CHANGED;
-use super::outbox::{Message, send_all, settled_servers};
-use super::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::domain::shard::part;
+use crate::ledger::news::CHANGED;
+use crate::ledger::outbox::{Message, send_all, settled_servers};
+use crate::ledger::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

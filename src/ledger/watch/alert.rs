@@ -1,11 +1,11 @@
 //! Guard warnings: guards raise them, and a sender delivers each to the operators' webhook. A crash leaves a claim that
 //! ends by itself; then the warning is sent again.
 
-use super::news::RAISED;
-use super::{Ledger, begin, commit, unsigned, word};
 use crate::domain::alert::{Alert, AlertKind, DELIVER_FOR, ListedAlert};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
+use crate::ledger::news::RAISED;
+use crate::ledger::{Ledger, begin, commit, unsigned, word};
 use chrono::{DateTime, Utc};
 use std::time::Duration;
 use uuid::Uuid;

@@ -1,10 +1,10 @@
 //! Outages: times in which no worker reached the ledger. An order is stored with a deadline that counts none. While the
 //! order is reserved, each query adds the outages since its creation. The decision stores the sum.
 
-use super::{Ledger, begin, commit};
 use crate::domain::fault::Fault;
 use crate::domain::outage::{Outage, Outages};
 use crate::domain::time::from_millis;
+use crate::ledger::{Ledger, begin, commit};
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// A shorter gap between two heartbeats is no outage.

@@ -2,9 +2,9 @@
 //! call handles one batch and returns its rows, `None` if nothing was due. A crash leaves whole batches; the next call
 //! goes on.
 
-use super::{Ledger, begin, commit, unsigned};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
+use crate::ledger::{Ledger, begin, commit, unsigned};
 use sqlx::postgres::PgQueryResult;
 
 impl Ledger {

@@ -6,7 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::{Order, OrderState};
 use crate::domain::payment::{Payment, PaymentOutcome};
-use crate::ledger::order::select_orders;
+use crate::ledger::settle::order::select_orders;
 use crate::ledger::{Tx, step, unless_locked, unsigned};
 use std::collections::HashMap;
 use tracing::Instrument as _;

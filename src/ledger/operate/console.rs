@@ -1,8 +1,8 @@
 //! The sessions of operators at the console.
 
-use super::{Ledger, begin, commit, word};
 use crate::domain::console::{IDLE_SECONDS, ListedSession, OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
 use crate::domain::fault::Fault;
+use crate::ledger::{Ledger, begin, commit, word};
 use std::net::IpAddr;
 use uuid::Uuid;
 

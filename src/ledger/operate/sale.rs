@@ -2,9 +2,6 @@
 //! step or after it.
 
 use super::ban::lock_changes;
-use super::news::CHANGED;
-use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -13,6 +10,9 @@ use crate::domain::sale_guards::{SaleGuards, SaleStages};
 use crate::domain::sale_message::SaleMessage;
 use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
+use crate::ledger::news::CHANGED;
+use crate::ledger::outbox::{Message, send_all};
+use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;

@@ -1,12 +1,12 @@
 //! The stock audit: what the ledger counts, for reports and for comparison with the stock.
 
-use super::outbox::{Message, waiting_of};
-use super::{Ledger, Tx, begin, small, unsigned, word};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::OrderState;
 use crate::domain::report::{Alerts, OrderCounts};
+use crate::ledger::outbox::{Message, waiting_of};
+use crate::ledger::{Ledger, Tx, begin, small, unsigned, word};
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use std::collections::{BTreeMap, BTreeSet};
@@ -308,7 +308,7 @@ async fn granted(tx: &mut Tx, sale: SaleId, shards: u16) -> Result<Vec<ShardSums
 }
 
 /// Units that a sale owns, by SKU.
-pub(super) async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
+pub(in crate::ledger) async fn stock_of(tx: &mut Tx, sale: SaleId) -> Result<BTreeMap<Sku, i64>, Fault> {
     let items = sqlx::query!("select sku, stock from items where sale_id = $1", sale.0);
     let items = items.fetch_all(&mut **tx).await?;
     let stock = items.into_iter().map(|item| Ok((word(&item.sku)?, item.stock)));

@@ -2,10 +2,10 @@
 //! through Postgres because it has one clock, and because selling does not depend on it. A lost report is replaced by
 //! the next one.
 
-use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::{Counts, InstanceReport};
+use crate::ledger::Ledger;
 use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;

@@ -6,13 +6,13 @@ mod expire;
 mod list;
 mod resolve;
 
-use super::rebuild::NotedServer;
-use super::{Ledger, begin_unless_locked, commit, step, unless_locked, unsigned, word};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::server::Server;
+use crate::ledger::recover::standing::NotedServer;
+use crate::ledger::{Ledger, begin_unless_locked, commit, step, unless_locked, unsigned, word};
 use chrono::{DateTime, Utc};
 pub use expire::DueShard;
 pub use list::Snapshot;
@@ -62,10 +62,10 @@ impl Row {
 /// Selects orders by a condition. Each outage since a reserved order's creation extends its hold.
 macro_rules! select_orders {
     ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
-        $crate::ledger::order::select_orders!(with "null::text"; $condition $(+ $more)*, $($argument),*)
+        $crate::ledger::settle::order::select_orders!(with "null::text"; $condition $(+ $more)*, $($argument),*)
     };
     (with $server:literal; $condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
-        sqlx::query_as!($crate::ledger::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
+        sqlx::query_as!($crate::ledger::settle::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
             amount_minor, currency, state, created_at, expires_at + case state when 'reserved' then coalesce( \
                 (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
                 interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq, "

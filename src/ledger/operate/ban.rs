@@ -1,14 +1,14 @@
 //! Bans: accounts that may not buy. Each decision is stored with the messages that deliver it, so a crash leaves both
 //! or none.
 
-use super::news::CHANGED;
-use super::outbox::{Message, send_all};
-use super::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan};
 use crate::domain::console::OperatorName;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::shard::home_shard;
+use crate::ledger::news::CHANGED;
+use crate::ledger::outbox::{Message, send_all};
+use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
@@ -175,7 +175,7 @@ impl Ledger {
 
 /// [`Ledger::recent_bans`] on a given connection. Decisions are numbered in their order, so Postgres reads the numbers
 /// from the newest to the first that is too old.
-pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
+pub(in crate::ledger) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban>, Fault> {
     let rows = select_bans!(
         "change > coalesce((select max(change) from bans \
              where greatest(banned_at, lifted_at) <= now() - interval '10 minutes'), 0) \
@@ -187,7 +187,11 @@ pub(super) async fn recent_bans(connection: &mut PgConnection) -> Result<Vec<Ban
 }
 
 /// [`Ledger::banned`] on a given connection.
-pub(super) async fn banned(connection: &mut PgConnection, after: Option<&UserId>, max: i64) -> Result<Vec<Ban>, Fault> {
+pub(in crate::ledger) async fn banned(
+    connection: &mut PgConnection,
+    after: Option<&UserId>,
+    max: i64,
+) -> Result<Vec<Ban>, Fault> {
     let rows = select_bans!(
         "user_id > $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
          order by user_id limit $2",

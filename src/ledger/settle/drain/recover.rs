@@ -10,7 +10,7 @@ use crate::domain::fault::Fault;
 use crate::domain::order::OrderState;
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
-use crate::ledger::rebuild::CLAIMED;
+use crate::ledger::recover::standing::CLAIMED;
 use crate::ledger::{Ledger, commit, small};
 use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, HashSet};

@@ -1,11 +1,11 @@
 //! Dead letters: events that the drain could not apply. Also lists the messages that shards refuse.
 
-use super::outbox::Message;
-use super::{Ledger, small, unsigned};
 use crate::domain::dead_letter::{LetterId, Note, RefusedMessage};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::ledger::outbox::Message;
+use crate::ledger::{Ledger, small, unsigned};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 

@@ -1,12 +1,7 @@
-//! Shards in the ledger: where each was reconciled, and the claim under which a process rebuilds some. A claim is one
-//! transaction. A crash ends the claim and changes nothing here, so the shards are rebuilt again.
+//! The claim under which a process rebuilds shards. A claim is one transaction. A crash ends the claim and changes
+//! nothing here, so the shards are rebuilt again.
 
-mod standing;
-
-use super::audit::stock_of;
-use super::ban::{banned, recent_bans};
-use super::outbox::{Message, send_all, waiting_of};
-use super::{Ledger, Tx, begin, commit, small, unsigned, word};
+use super::standing::{ShardStanding, standings};
 use crate::domain::ban::Ban;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
@@ -14,11 +9,12 @@ use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
+use crate::ledger::operate::ban::{banned, recent_bans};
+use crate::ledger::outbox::{Message, send_all, waiting_of};
+use crate::ledger::watch::audit::stock_of;
+use crate::ledger::{Ledger, Tx, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, StreamExt};
-use standing::standings;
-pub(super) use standing::{CLAIMED, StandingRow, by_shard};
-pub use standing::{MovedShard, NotedServer, ShardStanding, ShardStandings, WholeShard};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! The audit log of operators' actions: append-only, kept for ninety days at least.
 
-use super::Ledger;
 use crate::domain::console::{Action, NewAction, OperatorName};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::ledger::Ledger;
 use serde_json::Value;
 
 impl Ledger {

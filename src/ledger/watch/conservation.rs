@@ -1,8 +1,8 @@
 //! Conservation checks: which process runs one, and what the last ones of each sale found.
 
-use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::ledger::Ledger;
 use std::collections::HashMap;
 use std::time::Duration;
 use uuid::Uuid;

@@ -1,11 +1,11 @@
 //! The history of sales: how their purchases were answered, second by second, and what became of their items.
 
-use super::Ledger;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::pulse::Counts;
 use crate::domain::sale::Sale;
 use crate::domain::sale_report::ItemReport;
+use crate::ledger::Ledger;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use std::collections::HashMap;

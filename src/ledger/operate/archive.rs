@@ -4,10 +4,10 @@
 //! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too. Both lock the rows
 //! of their sale alone, and counting leaves that sale out: all else goes on.
 
-use super::news::CHANGED;
-use super::{ConnectError, Tx, begin_with, commit, pool, reach};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::ledger::news::CHANGED;
+use crate::ledger::{ConnectError, Tx, begin_with, commit, pool, reach};
 use futures_util::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

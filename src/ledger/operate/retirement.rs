@@ -1,8 +1,8 @@
 //! Retiring: what a sale that is over has in Redis is removed page by page. After a crash, the next run goes on.
 
-use super::{Ledger, Tx, begin, commit, small, unsigned, word};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
+use crate::ledger::{Ledger, Tx, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
 
 impl Ledger {

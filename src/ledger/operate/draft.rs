@@ -1,10 +1,10 @@
 //! Drafts: created, changed, deleted, each in one transaction.
 
-use super::news::CHANGED;
-use super::{Ledger, Tx, begin, commit, small};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, Sale};
+use crate::ledger::news::CHANGED;
+use crate::ledger::{Ledger, Tx, begin, commit, small};
 use uuid::Uuid;
 
 /// The outcome of creating a sale under a key.

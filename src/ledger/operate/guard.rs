@@ -3,11 +3,11 @@
 //! The settings for everybody and the stages are two columns. An instance of a version without stages reads the settings
 //! alone, and applies them to all shoppers.
 
-use super::news::CHANGED;
-use super::{Ledger, begin, commit};
 use crate::domain::fault::Fault;
 use crate::domain::guard::{Effect, GuardOverrides, Layer, RefusalTotals, merge_patch};
 use crate::domain::ids::SaleId;
+use crate::ledger::news::CHANGED;
+use crate::ledger::{Ledger, begin, commit};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;

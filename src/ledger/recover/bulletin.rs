@@ -4,10 +4,10 @@
 //! The connection is the bulletin's own. A pool would test a connection before and after each question, for two more
 //! answers.
 
-use super::rebuild::{ShardStandings, StandingRow, by_shard};
-use super::{Ledger, limits, small};
+use super::standing::{ShardStandings, StandingRow, by_shard};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::ledger::{Ledger, limits, small};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use std::collections::HashSet;
@@ -57,7 +57,7 @@ pub struct Bulletin {
 }
 
 /// The connection for bulletins; none before the first, and after one that broke.
-pub(super) type Kept = Arc<Mutex<Option<PgConnection>>>;
+pub(in crate::ledger) type Kept = Arc<Mutex<Option<PgConnection>>>;
 
 struct Row {
     sale_ids: Vec<Uuid>,
@@ -137,7 +137,7 @@ impl Ledger {
     }
 
     /// Closes the connection for bulletins.
-    pub(super) async fn end_bulletins(&self) -> Result<(), sqlx::Error> {
+    pub(in crate::ledger) async fn end_bulletins(&self) -> Result<(), sqlx::Error> {
         match self.bulletins.lock().await.take() {
             Some(connection) => connection.close().await,
             None => Ok(()),
