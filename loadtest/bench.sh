@@ -31,7 +31,7 @@ while [ "$round" -lt "$rounds" ]; do
     redis EVAL "$(cat "$lua/operate/preload.lua")" 3 "$sale:shard" "$sale:events" "$sale:item:SKU-1" \
         1 0 9999999999999 5 60000 900000000 5 >/dev/null
     redis EVAL "$(cat "$lua/operate/set_state.lua")" 1 "$sale:shard" 1 1 0 9999999999999 >/dev/null
-    # The same name of a server as in src/stock/permit.rs.
+    # The same name of a server as in src/stock/recover/permit.rs.
     server=$(field server run_id)-$(field replication master_replid)-$(field replication master_replid2)
     redis EVAL "$(cat "$lua/permit/permit.lua")" 3 "$sale:shard" "$sale:events" "$sale:halt" 1 60000 1000 60000 "$server" |
         grep -q PERMITTED || {

@@ -2,36 +2,23 @@
 //! file here name the Lua scripts that it calls.
 //!
 //! Every call has a time limit. After a fault the outcome is unknown: the call may have taken effect. Each script is
-//! idempotent, so the caller may repeat the call; only the limiters that count each run ([`limit`]) are not. Every call
-//! fails with `Unavailable` when Redis does not answer, and with `Incomplete` when the shard's data is incomplete. Doc
-//! comments name other faults.
+//! idempotent, so the caller may repeat the call; only the limiters that count each run ([`door::limit`]) are not. Every
+//! call fails with `Unavailable` when Redis does not answer, and with `Incomplete` when the shard's data is incomplete.
+//! Doc comments name other faults.
 
-pub mod ban;
-pub mod challenge;
 mod cluster;
-pub mod events;
+pub mod door;
 pub mod health;
-pub mod instances;
 pub mod keys;
-pub mod limit;
 mod link;
-pub mod permit;
-pub mod preload;
-pub mod purchase;
-pub mod read_shard;
+pub mod operate;
 mod read_together;
 pub mod record;
-pub mod replicate;
-pub mod resolve;
-pub mod restock;
-pub mod restore;
-pub mod retire;
-pub mod room;
+pub mod recover;
 pub mod script;
+pub mod sell;
 mod server;
-pub mod set_state;
-pub mod survey;
-pub mod transfer;
+pub mod settle;
 
 use crate::domain::fault::Fault;
 use crate::domain::redis_certificates::RedisCertificates;
@@ -39,7 +26,7 @@ use crate::domain::time::Millis;
 use crate::metrics::StockMetrics;
 use keys::ShardKey;
 use link::{Link, Way};
-use replicate::Replicas;
+use settle::replicate::Replicas;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -51,7 +38,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// A handle on the stock: one connection to each server, shared by all callers. One write carries all waiting calls.
 /// The connection's driver runs on the runtime that connected. A caller on another runtime wakes a thread for each
 /// call, so every HTTP worker connects by itself. Calls that wait for a replica have a connection of their own
-/// ([`replicate`]).
+/// ([`settle::replicate`]).
 #[derive(Clone)]
 pub struct Stock {
     link: Link,

@@ -8,7 +8,7 @@
 -- Returns {'LEFT'}         the shopper was admitted, and has made room
 --         {'NOT_THERE'}    the shopper had left before, or was never admitted
 -- Retry:  the second run changes nothing.
--- Caller: src/stock/room.rs
+-- Caller: src/stock/door/room.rs
 
 local admitted_key, door_key, member = KEYS[1], KEYS[2], ARGV[1]
 if #member ~= 12 then

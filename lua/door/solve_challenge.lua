@@ -10,7 +10,7 @@
 --         {'UNKNOWN'}  the challenge was never posed, has expired or is deleted
 --         {'USED'}     the challenge was solved for another request, or by another answer
 -- Retry:  a right answer is right again for the same request; after a wrong answer, the challenge is unknown.
--- Caller: src/stock/challenge.rs
+-- Caller: src/stock/door/challenge.rs
 
 local answer_key = KEYS[1]
 local digest, request = ARGV[1], ARGV[2]

@@ -25,7 +25,7 @@
 --         {'NOT_OPEN', state}  closed, or draft while the shard is loading
 -- Retry:  a shopper who waits or is admitted gets the same answer again. A ticket's place counts only if another line,
 --         which was lost, gave it, and only once. A place of this line that is not in it has been used.
--- Caller: src/stock/room.rs (the packed layouts are written down in src/stock/record.rs)
+-- Caller: src/stock/door/room.rs (the packed layouts are written down in src/stock/record.rs)
 
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local shard_key, room_key, admitted_key, door_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -11,7 +11,7 @@
 -- Returns {'PASSED', used}      so much of the limit is used, with this request
 --         {'LIMITED', wait_ms}  the window ends after wait_ms; nothing was counted
 -- Retry:  each run counts.
--- Caller: src/stock/limit.rs (the packed layouts are written down in src/stock/record.rs)
+-- Caller: src/stock/door/limit.rs (the packed layouts are written down in src/stock/record.rs)
 
 local pack, unpack = struct.pack, struct.unpack
 local counter_key = KEYS[1]

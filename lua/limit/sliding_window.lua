@@ -11,7 +11,7 @@
 -- Returns {'PASSED', used}      so many requests are in the window, with this one
 --         {'LIMITED', wait_ms}  one more may pass after wait_ms; this request was not counted
 -- Retry:  a request that passed passes again for a window's length, and is counted once.
--- Caller: src/stock/limit.rs
+-- Caller: src/stock/door/limit.rs
 
 local window_key = KEYS[1]
 local limit, window_ms, request, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])

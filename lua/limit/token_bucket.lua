@@ -12,7 +12,7 @@
 -- Returns {'PASSED', taken, left}  tokens that were taken and that are left, in thousandths
 --         {'LIMITED', wait_ms}     the bucket has at_least tokens after wait_ms; nothing was taken
 -- Retry:  each run takes tokens.
--- Caller: src/stock/limit.rs (the packed layouts are written down in src/stock/record.rs)
+-- Caller: src/stock/door/limit.rs (the packed layouts are written down in src/stock/record.rs)
 
 local pack, unpack = struct.pack, struct.unpack
 local bucket_key = KEYS[1]

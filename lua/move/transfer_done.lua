@@ -7,7 +7,7 @@
 -- ARGV[1] id  the transfer's id, 36 bytes
 -- Returns {'DONE'}  always
 -- Retry:  the second run changes nothing.
--- Caller: src/stock/transfer.rs
+-- Caller: src/stock/sell/transfer.rs
 
 local transfers_key, applied_key, id = KEYS[1], KEYS[2], ARGV[1]
 if #id ~= 36 then

@@ -29,7 +29,7 @@
 --         {'MOVED'}    this is another server by now; the caller reads the lender again
 --         {'HALTED'}   this shard has no permit
 -- Retry:  the id stays in applied for as long as the sale.
--- Caller: src/stock/transfer.rs
+-- Caller: src/stock/sell/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, fences_key, applied_key, transfers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -18,7 +18,7 @@
 --         {'DONE'}               this transfer is finished already
 --         {'HALTED'}             the shard has no permit
 -- Retry:  the second run finds the id in transfers, or in applied once it is marked delivered.
--- Caller: src/stock/transfer.rs
+-- Caller: src/stock/sell/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, transfers_key, applied_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -12,7 +12,7 @@
 --         {'STALE'}    the shard has a newer decision
 --         {'LOADING'}  the shard is loading, at another epoch: the caller tries again later
 -- Retry:  the revision makes the second run, and one that comes late, change nothing.
--- Caller: src/stock/ban.rs (the packed layouts are written down in src/stock/record.rs)
+-- Caller: src/stock/operate/ban.rs (the packed layouts are written down in src/stock/record.rs)
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key, buyer_key = KEYS[1], KEYS[2]

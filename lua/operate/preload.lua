@@ -14,7 +14,7 @@
 -- Returns {'LOADED'}   the shard was created
 --         {'ALREADY'}  the shard existed
 -- Retry:  the second run finds the shard.
--- Caller: src/stock/preload.rs
+-- Caller: src/stock/operate/preload.rs
 
 local pack = struct.pack
 local shard_key, events_key = KEYS[1], KEYS[2]

@@ -8,7 +8,7 @@
 -- ARGV[1] events_max  0..1000 undrained events to return
 -- Returns {now_ms, shard, items in the order of their keys, transfers fields and values, undrained, events}
 -- Retry:  reads only.
--- Caller: src/stock/read_shard.rs
+-- Caller: src/stock/operate/read_shard.rs
 
 local shard_key, transfers_key, events_key = KEYS[1], KEYS[2], KEYS[3]
 local events_max = tonumber(ARGV[1])

@@ -13,7 +13,7 @@
 --         {'ALREADY'}  the units were added before
 --         {'STALE'}    this shard was rebuilt since; the caller checks again whether the restock is due
 -- Retry:  the id stays in applied for as long as the sale.
--- Caller: src/stock/restock.rs
+-- Caller: src/stock/operate/restock.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local item_key, shard_key, applied_key = KEYS[1], KEYS[2], KEYS[3]

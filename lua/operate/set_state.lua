@@ -12,7 +12,7 @@
 --         {'STALE'}    the shard already follows this version or a newer one
 --         {'LOADING'}  the shard is being rebuilt: its rows may be of an earlier generation
 -- Retry:  the version makes the second run, and one that comes late, change nothing.
--- Caller: src/stock/set_state.rs
+-- Caller: src/stock/operate/set_state.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key = KEYS[1]

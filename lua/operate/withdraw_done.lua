@@ -9,7 +9,7 @@
 -- ARGV[2] sku  the item's, 1..64 bytes
 -- Returns {'DONE'}  the withdrawal is marked delivered, now or before
 -- Retry:  the second run finds the id in applied.
--- Caller: src/stock/transfer.rs
+-- Caller: src/stock/sell/transfer.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local item_key, transfers_key, applied_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]

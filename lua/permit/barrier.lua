@@ -6,7 +6,7 @@
 -- ARGV[1] kept_ms  1..86400000 milliseconds until the key expires
 -- Returns {'SET'}  replicas get every earlier write of this node before this one
 -- Retry:  each run is a barrier of its own.
--- Caller: src/stock/replicate.rs (and src/stock/permit.rs)
+-- Caller: src/stock/settle/replicate.rs (and src/stock/recover/permit.rs)
 
 local barrier_key = KEYS[1]
 local kept_ms = tonumber(ARGV[1])

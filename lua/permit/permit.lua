@@ -25,7 +25,7 @@
 --         {'HALTED'}                              a process reconciles the shard, or is about to rebuild it
 --         {'LAPSED'}                              the shard has no permit that could be renewed
 -- Retry:  the second run gives the permit again.
--- Caller: src/stock/permit.rs
+-- Caller: src/stock/recover/permit.rs
 
 local pack, unpack = struct.pack, struct.unpack
 local shard_key, events_key, halt_key = KEYS[1], KEYS[2], KEYS[3]

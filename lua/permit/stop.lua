@@ -8,7 +8,7 @@
 -- ARGV[1] halt_ms  0..60000 milliseconds; 0: the next permit may come at once
 -- Returns {'HALTED'}   the shard has no permit
 -- Retry:  the second run does the same; the halt counts from then on.
--- Caller: src/stock/permit.rs
+-- Caller: src/stock/recover/permit.rs
 
 local shard_key, halt_key, halt_ms = KEYS[1], KEYS[2], tonumber(ARGV[1])
 if not halt_ms or not (halt_ms >= 0 and halt_ms <= 60000) or halt_ms % 1 ~= 0 then

@@ -18,7 +18,7 @@
 -- Returns {'BEGUN', lost}  the shard is loading; lost is 0 if its stream existed and was empty, else 1
 --         {'CHANGED'}      the shard has another epoch, or events to drain: the caller reads the shard again
 -- Retry:  the second run finds another epoch.
--- Caller: src/stock/restore.rs
+-- Caller: src/stock/recover/restore.rs
 
 local shard_key, events_key, transfers_key = KEYS[1], KEYS[2], KEYS[3]
 local fences_key, applied_key, halt_key = KEYS[4], KEYS[5], KEYS[6]

@@ -12,7 +12,7 @@
 -- Returns {'RESTORED'}  the shard is rebuilt
 --         {'CHANGED'}   the shard has another epoch, or is not loading
 -- Retry:  the second run finds a shard that is not loading, and changes nothing.
--- Caller: src/stock/restore.rs
+-- Caller: src/stock/recover/restore.rs
 
 local shard_key, applied_key, epoch, record = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]
 if not epoch or #record < 45 or #KEYS < 3 or #KEYS > 1002 or #ARGV < #KEYS or #ARGV > 100000 then

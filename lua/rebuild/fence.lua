@@ -6,7 +6,7 @@
 -- ARGV[1..] lender, epoch for each shard that is rebuilt; at most 256
 -- Returns {'FENCED'}  always
 -- Retry:  the second run finds the fence.
--- Caller: src/stock/restore.rs
+-- Caller: src/stock/recover/restore.rs
 
 local fences_key = KEYS[1]
 if #ARGV < 2 or #ARGV > 512 or #ARGV % 2 ~= 0 then

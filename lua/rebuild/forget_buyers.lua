@@ -10,7 +10,7 @@
 -- Returns {'FORGOTTEN'}  the rows are gone
 --         {'CHANGED'}    the shard has another epoch, or is not loading
 -- Retry:  the second run finds nothing to remove.
--- Caller: src/stock/restore.rs
+-- Caller: src/stock/recover/restore.rs
 
 local shard_key, epoch = KEYS[1], tonumber(ARGV[1])
 if not epoch or #KEYS < 2 or #KEYS > 1001 then

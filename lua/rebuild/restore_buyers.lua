@@ -11,7 +11,7 @@
 -- Returns {'WRITTEN'}  the shoppers have these rows
 --         {'CHANGED'}  the shard has another epoch, or is not loading
 -- Retry:  the second run writes the same.
--- Caller: src/stock/restore.rs
+-- Caller: src/stock/recover/restore.rs
 
 local shard_key, epoch = KEYS[1], tonumber(ARGV[1])
 if not epoch or #KEYS ~= #ARGV or #KEYS < 2 or #KEYS > 1001 then

@@ -33,7 +33,7 @@
 --         {'LIMIT_REACHED'}              more units than the shopper may have of this item
 --         {'SHORT', available}           this shard has too few free units; others may have more
 -- Retry:  the same key finds its order and returns it; a refused request counts once in its window.
--- Caller: src/stock/purchase.rs (the packed layouts are written down in src/stock/record.rs)
+-- Caller: src/stock/sell/purchase.rs (the packed layouts are written down in src/stock/record.rs)
 
 -- A row with more bytes of orders than this takes no new order: about 400 orders. Undecided orders never leave the row.
 local ORDERS_MAX = 16384

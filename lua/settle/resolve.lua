@@ -13,7 +13,7 @@
 --         {'CONFLICT', state}  the order had left `reserved` for another state
 --         {'UNKNOWN'}          the shopper has no such order here
 -- Retry:  the second run finds the state and changes nothing.
--- Caller: src/stock/resolve.rs
+-- Caller: src/stock/settle/resolve.rs
 
 -- A row with more bytes than this leaves decided orders to the ledger, so that a purchase reads few bytes.
 local ROW_MAX = 4096

@@ -12,7 +12,7 @@
 -- Returns {'TRIMMED'}  the events up to the last one are gone
 --         {'LEFT'}     that event is not here, so nothing was removed
 -- Retry:  the second run finds the last event gone and removes nothing.
--- Caller: src/stock/events.rs
+-- Caller: src/stock/settle/events.rs
 
 local events_key, last, value, next_id = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if not value or not next_id then

@@ -12,7 +12,7 @@ use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::refusal_counts;
-use crate::stock::limit::{Limit, LimitedRequest, Verdict};
+use crate::stock::door::limit::{Limit, LimitedRequest, Verdict};
 use chrono::Utc;
 use governor::Quota;
 use std::num::NonZeroU32;

@@ -3,7 +3,7 @@
 
 use crate::domain::time::Millis;
 use crate::stock::Stock;
-use crate::stock::limit::{LimitedRequest, Taken};
+use crate::stock::door::limit::{LimitedRequest, Taken};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;

@@ -10,15 +10,15 @@
 //! | `{sale:shard}:transfers` | hash | transfers in transit, by id |
 //! | `{sale:shard}:applied` | set | ids of transfers and restocks that are finished here |
 //! | `{sale:shard}:fences` | hash | by lender, the earliest epoch whose transfers are accepted |
-//! | `{sale:shard}:room` | sorted set | waiting shoppers, by place ([`super::room`]) |
+//! | `{sale:shard}:room` | sorted set | waiting shoppers, by place ([`super::door::room`]) |
 //! | `{sale:shard}:admitted` | sorted set | admitted shoppers, by the end of their admission |
 //! | `{sale:shard}:returned` | set | shoppers who took the place that they had in a lost line |
 //! | `{sale:shard}:door` | string | the state of admission ([`super::record`]) |
-//! | `{sale:shard}:halt` | string | empty; while it exists, no permit is given ([`super::permit`]) |
-//! | `{sale:shard}:barrier` | string | empty; written before each `WAIT` ([`super::replicate`]) |
+//! | `{sale:shard}:halt` | string | empty; while it exists, no permit is given ([`super::recover::permit`]) |
+//! | `{sale:shard}:barrier` | string | empty; written before each `WAIT` ([`super::settle::replicate`]) |
 //!
-//! Only a halt, a barrier and a buyer without orders expire. [`super::retire`] removes the other keys a day after the
-//! sale has ended.
+//! Only a halt, a barrier and a buyer without orders expire. [`super::operate::retire`] removes the other keys a day
+//! after the sale has ended.
 
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::sale::Sale;

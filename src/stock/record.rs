@@ -18,7 +18,7 @@
 //!
 //! A script or decoder that meets a newer version refuses with `NEWER` before it writes anything. The shard is then
 //! unavailable to this instance, which never rebuilds it. A shard, item, event or transfer with a higher byte 0 is
-//! damaged, not newer. Only [`super::retire`] removes records of any version: it removes the whole sale.
+//! damaged, not newer. Only [`super::operate::retire`] removes records of any version: it removes the whole sale.
 //!
 //! These strings carry no version:
 //!

@@ -5,7 +5,7 @@ use crate::support::servers;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::time::Millis;
 use flashsale::stock::Stock;
-use flashsale::stock::limit::{Limit, LimitedRequest, Taken, Verdict};
+use flashsale::stock::door::limit::{Limit, LimitedRequest, Taken, Verdict};
 use flashsale::stock::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

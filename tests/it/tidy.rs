@@ -430,7 +430,7 @@ fn http_reaches_redis_and_postgres_by_flows_alone() {
 /// Postgres and Redis decide which sales are over: a host's clock may be wrong by days.
 #[test]
 fn keys_are_removed_by_no_hosts_clock() {
-    for path in ["src/flow/operate/retire.rs", "src/stock/retire.rs"] {
+    for path in ["src/flow/operate/retire.rs", "src/stock/operate/retire.rs"] {
         assert!(
             !fs::read_to_string(root().join(path)).unwrap().contains("Utc::now"),
             "{path}"

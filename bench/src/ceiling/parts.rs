@@ -11,7 +11,7 @@ use flashsale::domain::ids::SaleId;
 use flashsale::domain::sale::{Item, NewSale, PurchaseRate, Sale};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::permit::{Permit, Permitted};
+use flashsale::stock::recover::permit::{Permit, Permitted};
 use flashsale::stock::script::PURCHASE;
 use std::ops::Range;
 use std::time::Duration;

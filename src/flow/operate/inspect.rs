@@ -10,7 +10,7 @@ use crate::flow::App;
 use crate::flow::settle::order::find_in_stock;
 use crate::flow::watch::stats::shard_stats;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::ShardReading;
+use crate::stock::operate::read_shard::ShardReading;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

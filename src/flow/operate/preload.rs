@@ -13,7 +13,7 @@ use crate::flow::operate::bans;
 use crate::flow::operate::drafts::{Lacking, lacking_for};
 use crate::flow::recover::attend::attend;
 use crate::ledger::operate::sale::Loading;
-use crate::stock::read_shard::ShardReading;
+use crate::stock::operate::read_shard::ShardReading;
 use futures_util::future::join_all;
 use std::sync::Arc;
 

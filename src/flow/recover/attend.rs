@@ -21,7 +21,7 @@ use crate::flow::recover::reconcile::{Reconciled, reconcile, resume};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, RunTotals};
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::ShardReading;
+use crate::stock::operate::read_shard::ShardReading;
 use crate::stock::record::ShardRecord;
 use chrono::Utc;
 use futures_util::StreamExt;

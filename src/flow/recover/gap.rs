@@ -19,7 +19,7 @@ use crate::ledger::recover::standing::ShardStanding;
 use crate::ledger::settle::drain::{DrainClaim, RowOrder};
 use crate::stock::keys::ShardKey;
 use crate::stock::record::ShardRecord;
-use crate::stock::restore::{Buyer, Stream};
+use crate::stock::recover::restore::{Buyer, Stream};
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;

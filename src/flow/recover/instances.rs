@@ -10,8 +10,8 @@
 
 use crate::domain::fault::Fault;
 use crate::flow::App;
-use crate::stock::instances::InstanceNote;
 use crate::stock::keys::ShardKey;
+use crate::stock::recover::instances::InstanceNote;
 use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 use std::cmp::Reverse;

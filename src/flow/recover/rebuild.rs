@@ -31,7 +31,7 @@ use crate::ledger::outbox::Message;
 use crate::ledger::recover::rebuild::RebuildClaim;
 use crate::ledger::recover::standing::ShardStanding;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::EVENTS_MAX;
+use crate::stock::operate::read_shard::EVENTS_MAX;
 use crate::stock::record::BuyerRecord;
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt};

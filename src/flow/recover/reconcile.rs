@@ -24,7 +24,7 @@ use crate::ledger::outbox::Message;
 use crate::ledger::recover::standing::{MovedShard, NotedServer, ShardStanding, WholeShard};
 use crate::ledger::watch::audit::ShardBooks;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
+use crate::stock::operate::read_shard::{EVENTS_MAX, ShardReading};
 use crate::stock::record::BuyerRecord;
 use futures_util::future::{join_all, try_join_all};
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -17,7 +17,7 @@ use crate::flow::{App, RunTotals};
 use crate::ledger::recover::standing::ShardStandings;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::{Permit, Permitted};
+use crate::stock::recover::permit::{Permit, Permitted};
 use futures_util::StreamExt;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

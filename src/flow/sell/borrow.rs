@@ -15,7 +15,7 @@ use crate::domain::sale::{Durability, Sale};
 use crate::domain::time::Millis;
 use crate::flow::{App, RunTotals};
 use crate::stock::keys::ShardKey;
-use crate::stock::transfer::{Destination, Sent, Transfer};
+use crate::stock::sell::transfer::{Destination, Sent, Transfer};
 use futures_util::future::try_join_all;
 use uuid::Uuid;
 

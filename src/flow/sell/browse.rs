@@ -13,7 +13,7 @@ use crate::domain::ids::{SaleId, UserId};
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::sell::refusal_counts;
-use crate::stock::limit::{Limit, LimitedRequest, Verdict};
+use crate::stock::door::limit::{Limit, LimitedRequest, Verdict};
 use std::time::Duration;
 
 /// The window in which page views are counted.

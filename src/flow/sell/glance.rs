@@ -5,7 +5,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
-use crate::stock::read_shard::{ShardReading, total};
+use crate::stock::operate::read_shard::{ShardReading, total};
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use moka::future::Cache;

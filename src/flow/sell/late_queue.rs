@@ -1,7 +1,7 @@
 //! The requests for one item that wait for its next proof of sold out, oldest first. Each gets one answer, or none if its
 //! turn ends early. A crash forgets them.
 
-use crate::stock::read_shard::Asking;
+use crate::stock::operate::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;

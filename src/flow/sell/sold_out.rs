@@ -16,7 +16,7 @@ use crate::flow::App;
 use crate::flow::sell::late_queue::{Found, LateQueue};
 use crate::flow::sell::shortage::{Desk, Turn};
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::Asking;
+use crate::stock::operate::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;

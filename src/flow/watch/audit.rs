@@ -14,7 +14,7 @@ use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::ledger::watch::audit::{Misfit, Sums};
-use crate::stock::read_shard::ShardReading;
+use crate::stock::operate::read_shard::ShardReading;
 pub(in crate::flow) use backlog::{Backlog, read};
 pub(in crate::flow) use compare::shard_differences;
 use compare::{Expected, Findings, compare_item, compare_shard};

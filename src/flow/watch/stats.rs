@@ -9,7 +9,7 @@ use crate::flow::App;
 use crate::flow::sell::waiting_room;
 use crate::ledger::watch::audit::Sums;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::{ShardReading, total};
+use crate::stock::operate::read_shard::{ShardReading, total};
 use futures_util::StreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::transfer::{Destination, Sent, Transfer};
+use flashsale::stock::sell::transfer::{Destination, Sent, Transfer};
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

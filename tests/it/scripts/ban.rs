@@ -4,8 +4,8 @@ use flashsale::domain::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::purchase::Refusal::{self, Banned};
 use flashsale::domain::time::Millis;
-use flashsale::stock::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};
 use flashsale::stock::script::BAN;
+use flashsale::stock::sell::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};
 
 const FOR_GOOD: Refusal = Banned { until: None };
 

@@ -6,8 +6,8 @@ use crate::support::raw::Raw;
 use crate::support::servers::{fresh_redis, fresh_redis_with};
 use flashsale::domain::purchase::Refusal;
 use flashsale::domain::time::from_millis;
-use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::{PurchaseArguments, ShardAnswer};
+use flashsale::stock::recover::permit::{Permit, Permitted};
+use flashsale::stock::sell::purchase::{PurchaseArguments, ShardAnswer};
 use futures_util::future::join_all;
 
 /// Purchases over which bytes are averaged.

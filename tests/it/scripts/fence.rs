@@ -2,7 +2,7 @@ use super::{NOW, Shop, assert_refused, each_foreign_key_is_refused, on_its_way, 
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::stock::script::{FENCE, TRANSFER_IN};
-use flashsale::stock::transfer::Transfer;
+use flashsale::stock::sell::transfer::Transfer;
 use uuid::Uuid;
 
 /// The lowest epoch that a shard accepts, by lender.

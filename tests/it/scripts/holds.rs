@@ -6,8 +6,8 @@ use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revok
 use flashsale::domain::purchase::Refusal::{CoolingDown, NotOpen, TooManyHolds};
 use flashsale::domain::sale::SaleState;
 use flashsale::domain::time::{Millis, from_millis};
-use flashsale::stock::purchase::PurchaseArguments;
-use flashsale::stock::purchase::ShardAnswer::{self, LimitReached, Refused, Replayed, Reserved, Short};
+use flashsale::stock::sell::purchase::PurchaseArguments;
+use flashsale::stock::sell::purchase::ShardAnswer::{self, LimitReached, Refused, Replayed, Reserved, Short};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -6,9 +6,9 @@ use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revok
 use flashsale::domain::purchase::Refusal::{Banned, KeyReused, RateLimited};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
-use flashsale::stock::purchase::PurchaseArguments;
-use flashsale::stock::purchase::ShardAnswer::{self, AskLedger, LimitReached, Refused, Replayed, Reserved};
-use flashsale::stock::resolve::Resolved;
+use flashsale::stock::sell::purchase::PurchaseArguments;
+use flashsale::stock::sell::purchase::ShardAnswer::{self, AskLedger, LimitReached, Refused, Replayed, Reserved};
+use flashsale::stock::settle::resolve::Resolved;
 
 /// The longest row that keeps a decided order.
 const ROW_MAX: usize = 4096;

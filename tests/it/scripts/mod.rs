@@ -38,12 +38,12 @@ use flashsale::domain::server::Server;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::{PurchaseArguments, ShardAnswer};
-use flashsale::stock::read_shard::ShardReading;
+use flashsale::stock::operate::read_shard::ShardReading;
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
-use flashsale::stock::resolve::Resolved;
-use flashsale::stock::transfer::{Destination, Sent, Transfer};
+use flashsale::stock::recover::permit::{Permit, Permitted};
+use flashsale::stock::sell::purchase::{PurchaseArguments, ShardAnswer};
+use flashsale::stock::sell::transfer::{Destination, Sent, Transfer};
+use flashsale::stock::settle::resolve::Resolved;
 use std::time::Duration;
 use uuid::Uuid;
 

@@ -5,10 +5,10 @@ use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::domain::time::Millis;
-use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::ShardAnswer::{Halted, Overloaded, Replayed, Reserved};
 use flashsale::stock::record::ShardRecord;
+use flashsale::stock::recover::permit::{Permit, Permitted};
 use flashsale::stock::script::PERMIT;
+use flashsale::stock::sell::purchase::ShardAnswer::{Halted, Overloaded, Replayed, Reserved};
 use std::time::Duration;
 
 /// A permit of the first shard's: of epoch 1 and this server, unless it is changed.

@@ -151,7 +151,7 @@ async fn a_sale_may_have_a_thousand_items_and_not_one_more() {
     assert_eq!(shop.read().await.items.len(), 1000);
     let last = shop.try_buy_item("item-999", "ada", "k", 1, NOW).await.unwrap();
     assert!(
-        matches!(&last, flashsale::stock::purchase::ShardAnswer::Reserved { record, .. } if record.item == 999),
+        matches!(&last, flashsale::stock::sell::purchase::ShardAnswer::Reserved { record, .. } if record.item == 999),
         "{last:?}"
     );
 

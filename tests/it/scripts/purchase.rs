@@ -12,12 +12,12 @@ use flashsale::domain::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimit
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::Millis;
-use flashsale::stock::purchase::PurchaseArguments;
-use flashsale::stock::purchase::ShardAnswer::{
-    self, Halted, LimitReached, Overloaded, Refused, Replayed, Reserved, Short,
-};
 use flashsale::stock::record::{BuyerRecord, OrderRecord};
 use flashsale::stock::script::PURCHASE;
+use flashsale::stock::sell::purchase::PurchaseArguments;
+use flashsale::stock::sell::purchase::ShardAnswer::{
+    self, Halted, LimitReached, Overloaded, Refused, Replayed, Reserved, Short,
+};
 use futures_util::future::join_all;
 use std::collections::HashSet;
 

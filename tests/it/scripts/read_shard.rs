@@ -6,8 +6,8 @@ use flashsale::domain::ids::Sku;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::stock::record::{BuyerRecord, ShardRecord};
 use flashsale::stock::script::READ_SHARD;
-use flashsale::stock::survey::Surveyed;
-use flashsale::stock::transfer::Destination;
+use flashsale::stock::sell::survey::Surveyed;
+use flashsale::stock::sell::transfer::Destination;
 use uuid::Uuid;
 
 #[tokio::test]

@@ -3,9 +3,9 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::Lifecycle;
-use flashsale::stock::purchase::ShardAnswer;
-use flashsale::stock::resolve::Resolved;
 use flashsale::stock::script::RESOLVE;
+use flashsale::stock::sell::purchase::ShardAnswer;
+use flashsale::stock::settle::resolve::Resolved;
 
 const DECISIONS: [OrderState; 4] = [Paid, Cancelled, Expired, Revoked];
 

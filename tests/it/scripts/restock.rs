@@ -2,8 +2,8 @@ use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, sku};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
-use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::script::RESTOCK;
+use flashsale::stock::sell::purchase::ShardAnswer;
 use uuid::Uuid;
 
 async fn restock(shop: &Shop, id: Uuid, units: i64) -> Result<(), Fault> {

@@ -6,8 +6,8 @@ use flashsale::domain::ids::Sku;
 use flashsale::domain::order::OrderState::{Cancelled, Paid, Reserved};
 use flashsale::domain::report::Counters;
 use flashsale::domain::sale::Lifecycle;
-use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, FORGET_BUYERS, RESTORE_BUYERS};
+use flashsale::stock::sell::purchase::ShardAnswer;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -19,11 +19,11 @@ async fn drained() -> Shop {
     }
     assert_eq!(
         shop.resolve("ada", "l", Paid).await,
-        flashsale::stock::resolve::Resolved::Now
+        flashsale::stock::settle::resolve::Resolved::Now
     );
     assert_eq!(
         shop.resolve("bob", "k", Cancelled).await,
-        flashsale::stock::resolve::Resolved::Now
+        flashsale::stock::settle::resolve::Resolved::Now
     );
     trim(&shop.stock, shop.key, 3).await;
     shop
@@ -187,7 +187,7 @@ async fn counted_transfers_do_not_come_in_and_finished_ones_stay_finished() {
 async fn a_new_epoch_forgets_earlier_transfers_and_sets_its_fences_again() {
     let shop = drained().await;
     shop.stock.fence(shop.key, &[(1, 9)]).await.unwrap();
-    let to = flashsale::stock::transfer::Destination::Shard(1);
+    let to = flashsale::stock::sell::transfer::Destination::Shard(1);
     shop.stock
         .transfer_out(shop.key, Uuid::now_v7(), &sku("A"), to, 1, NOW)
         .await

@@ -6,10 +6,10 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::domain::server::Server;
-use flashsale::stock::permit::{Permit, Permitted};
-use flashsale::stock::purchase::ShardAnswer;
-use flashsale::stock::resolve::Resolved;
-use flashsale::stock::transfer::Destination;
+use flashsale::stock::recover::permit::{Permit, Permitted};
+use flashsale::stock::sell::purchase::ShardAnswer;
+use flashsale::stock::sell::transfer::Destination;
+use flashsale::stock::settle::resolve::Resolved;
 use std::time::Duration;
 use uuid::Uuid;
 

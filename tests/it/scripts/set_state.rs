@@ -5,9 +5,9 @@ use flashsale::domain::fault::Fault;
 use flashsale::domain::purchase::Refusal;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::from_millis;
-use flashsale::stock::purchase::ShardAnswer;
 use flashsale::stock::record::ShardRecord;
 use flashsale::stock::script::SET_STATE;
+use flashsale::stock::sell::purchase::ShardAnswer;
 
 #[tokio::test]
 async fn a_shard_follows_the_newest_version_and_no_older_one() {

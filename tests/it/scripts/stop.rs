@@ -1,9 +1,9 @@
 use super::permit::{record, stopped};
 use super::{NOW, Shop, assert_refused, generous};
 use crate::support::poll::{PATIENCE, within};
-use flashsale::stock::permit::Permitted;
-use flashsale::stock::purchase::ShardAnswer::{Halted, Reserved};
+use flashsale::stock::recover::permit::Permitted;
 use flashsale::stock::script::STOP;
+use flashsale::stock::sell::purchase::ShardAnswer::{Halted, Reserved};
 
 #[tokio::test]
 async fn a_permit_is_revoked_at_once_at_any_epoch_and_any_number_of_times() {

@@ -3,7 +3,7 @@
 use super::{NOW, Shop, sku};
 use crate::support::servers::{DurableRedis, copy_files, own_folder};
 use flashsale::domain::order::OrderState;
-use flashsale::stock::purchase::ShardAnswer;
+use flashsale::stock::sell::purchase::ShardAnswer;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -6,7 +6,7 @@ use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::report::Counters;
 use flashsale::stock::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT};
-use flashsale::stock::transfer::{Destination, Sent, Transfer};
+use flashsale::stock::sell::transfer::{Destination, Sent, Transfer};
 use uuid::Uuid;
 
 const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);

@@ -10,7 +10,7 @@ use flashsale::domain::sale::Sale;
 use flashsale::domain::shard::home_shard;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::read_shard::ShardReading;
+use flashsale::stock::operate::read_shard::ShardReading;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};

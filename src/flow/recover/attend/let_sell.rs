@@ -10,7 +10,7 @@ use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified};
 use crate::flow::recover::renew::permit;
 use crate::ledger::recover::standing::ShardStandings;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::Permitted;
+use crate::stock::recover::permit::Permitted;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -2,9 +2,9 @@
 
 use super::{HOLDS, Permits};
 use crate::domain::event::Position;
-use crate::stock::instances::Sighting;
 use crate::stock::keys::ShardKey;
-use crate::stock::permit::PermitLeft;
+use crate::stock::recover::instances::Sighting;
+use crate::stock::recover::permit::PermitLeft;
 use std::time::{Duration, Instant};
 
 /// A process that has asked for a shard's permit within this time is one of those that renew it.

@@ -10,7 +10,7 @@ use crate::flow::watch::audit::{Backlog, read};
 use crate::flow::{App, sale_book};
 use crate::ledger::watch::audit::Sums;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
+use crate::stock::operate::read_shard::{EVENTS_MAX, ShardReading};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::BTreeMap;
 

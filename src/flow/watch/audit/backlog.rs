@@ -6,7 +6,7 @@ use crate::domain::ids::Sku;
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::stock::keys::ShardKey;
-use crate::stock::read_shard::{EVENTS_MAX, ShardReading};
+use crate::stock::operate::read_shard::{EVENTS_MAX, ShardReading};
 use std::collections::BTreeMap;
 
 /// Reads a shard, and adds up the first `events` events after this position, which the ledger lacks.

@@ -8,8 +8,8 @@ use crate::domain::report::{Counters, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::ledger::outbox::Message;
 use crate::ledger::watch::audit::{ShardBooks, ShardSums, Sums};
-use crate::stock::read_shard::{ShardReading, total};
-use crate::stock::transfer::{Destination, Transfer};
+use crate::stock::operate::read_shard::{ShardReading, total};
+use crate::stock::sell::transfer::{Destination, Transfer};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 

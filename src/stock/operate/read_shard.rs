@@ -1,13 +1,5 @@
 //! Calls `lua/operate/read_shard.lua`, and reads shoppers' rows.
 
-use super::events::decode_entries;
-use super::keys::ShardKey;
-use super::read_together::{Reading, Wanted};
-use super::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
-use super::replicate::Replicated;
-use super::script::{READ_SHARD, bytes, number, text};
-use super::transfer::Transfer;
-use super::{Stock, unreconciled};
 use crate::domain::event::Event;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
@@ -15,6 +7,14 @@ use crate::domain::report::Counters;
 use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
+use crate::stock::keys::ShardKey;
+use crate::stock::read_together::{Reading, Wanted};
+use crate::stock::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
+use crate::stock::script::{READ_SHARD, bytes, number, text};
+use crate::stock::sell::transfer::Transfer;
+use crate::stock::settle::events::decode_entries;
+use crate::stock::settle::replicate::Replicated;
+use crate::stock::{Stock, unreconciled};
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap};

@@ -1,9 +1,5 @@
 //! Calls `lua/sell/purchase.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::record::OrderRecord;
-use super::script::{PURCHASE, admitted, bytes, number, outcome, text};
 use crate::domain::event::Origin;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
@@ -11,6 +7,10 @@ use crate::domain::purchase::{PurchaseRequest, Refusal};
 use crate::domain::sale::SaleState;
 use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::record::OrderRecord;
+use crate::stock::script::{PURCHASE, admitted, bytes, number, outcome, text};
 use redis::Value;
 
 /// A shard's answer to a purchase.

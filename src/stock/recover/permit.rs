@@ -1,18 +1,18 @@
 //! Calls `lua/permit/permit.lua`, `lua/permit/stop.lua` and `lua/permit/barrier.lua`, and reads which server has a shard. A permit and a
 //! halt expire by themselves, so a crash leaves neither behind for long.
 
-use super::keys::ShardKey;
-use super::link::connect_once;
-use super::read_together::{Reading, Wanted};
-use super::record::{ShardRecord, decode_position};
-use super::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text};
-use super::{Stock, bounded, millis};
 use crate::bugs;
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
+use crate::stock::keys::ShardKey;
+use crate::stock::link::connect_once;
+use crate::stock::read_together::{Reading, Wanted};
+use crate::stock::record::{ShardRecord, decode_position};
+use crate::stock::script::{BARRIER, GUARDED, PERMIT, STOP, number, outcome, text};
+use crate::stock::{Stock, bounded, millis};
 use futures_util::StreamExt;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, Script, Value};
@@ -275,14 +275,14 @@ impl Stock {
 }
 
 /// The command whose answer names the server.
-pub(super) fn info() -> Cmd {
+pub(in crate::stock) fn info() -> Cmd {
     let mut command = redis::cmd("INFO");
     command.arg("server").arg("replication");
     command
 }
 
 /// The server that gave this answer to [`info`].
-pub(super) fn server_of(info: &str) -> Result<Server, Fault> {
+pub(in crate::stock) fn server_of(info: &str) -> Result<Server, Fault> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     match (field("run_id:"), field("master_replid:"), field("master_replid2:")) {
         (Some(run_id), Some(own), Some(before)) => Ok(Server::new(run_id, own, before)),

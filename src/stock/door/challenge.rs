@@ -1,10 +1,10 @@
 //! Calls `lua/door/solve_challenge.lua`, and stores the right answers.
 
-use super::script::SOLVE_CHALLENGE;
-use super::{Stock, millis};
 use crate::domain::challenge::{Challenge, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::ids::IdempotencyKey;
+use crate::stock::script::SOLVE_CHALLENGE;
+use crate::stock::{Stock, millis};
 use std::time::Duration;
 
 /// The key of a challenge. It begins with a hash tag, as every key does.

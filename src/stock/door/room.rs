@@ -1,14 +1,14 @@
 //! The waiting room of a shard: calls `lua/door/waiting_room.lua` and `lua/door/leave_room.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::{LEAVE_ROOM, WAITING_ROOM, number, text};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::purchase::Refusal;
 use crate::domain::sale::{Sale, SaleState};
 use crate::domain::time::Millis;
 use crate::domain::waiting_room::{Line, Member, Place, RoomCount};
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::{LEAVE_ROOM, WAITING_ROOM, number, text};
 use futures_util::future::try_join_all;
 use std::iter::successors;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 //! counts from zero. A counter of a newer version stays as it is: the call ends with `Newer`, and the callers let the
 //! request pass, as while Redis is away.
 
-use super::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, number};
-use super::{Stock, millis};
 use crate::domain::fault::Fault;
 use crate::domain::time::Millis;
+use crate::stock::script::{FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, number};
+use crate::stock::{Stock, millis};
 use std::time::Duration;
 
 /// How many requests may pass, and in what time.

@@ -1,13 +1,13 @@
 //! The event streams: the drain reads them from the start, and trims what it has read by `lua/settle/trim.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::permit::{info, server_of};
-use super::record::{decode_event, decode_position, known};
-use super::script::{TRIM, bytes, text};
 use crate::domain::event::{Event, Origin, Position, Unreadable};
 use crate::domain::fault::Fault;
 use crate::domain::server::Server;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::record::{decode_event, decode_position, known};
+use crate::stock::recover::permit::{info, server_of};
+use crate::stock::script::{TRIM, bytes, text};
 use futures_util::future::join_all;
 use redis::Value;
 use std::time::Duration;
@@ -102,7 +102,7 @@ fn range(shard: ShardKey, from: &str, max: usize) -> redis::Cmd {
 }
 
 /// An entry that is no event of ours is kept with its bytes.
-pub(super) fn decode_entries(value: Value) -> Result<Vec<Event>, Fault> {
+pub(in crate::stock) fn decode_entries(value: Value) -> Result<Vec<Event>, Fault> {
     let Value::Array(entries) = value else {
         return Err(Fault::Bug(format!("a stream answered {value:?}")));
     };

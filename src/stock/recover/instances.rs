@@ -2,7 +2,7 @@
 //! hash `{instances:<ledger>}:notes`, by the instances' ids. It expires by itself. A crash leaves a note that is out of
 //! date after [`LASTS`].
 //!
-//! A note is packed like a record ([`super::record`]):
+//! A note is packed like a record ([`crate::stock::record`]):
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -11,14 +11,14 @@
 //! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP, 4 it renews permits |
 //! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
 
-use super::keys::ShardKey;
-use super::record::Unpack;
-use super::{Stock, clock};
 use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
+use crate::stock::keys::ShardKey;
+use crate::stock::record::Unpack;
+use crate::stock::{Stock, clock};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher as _;
 use uuid::Uuid;

@@ -12,15 +12,15 @@
 //! On a cluster, each primary has such a connection, and a reading goes to the primary of its slot. While its caller
 //! waits, the reading follows the slot when it moves or a replica takes over.
 
-use super::cluster::Place;
-use super::keys::ShardKey;
-use super::link::{Link, Way, connect_once};
-use super::permit::{info, server_of};
-use super::script::{BARRIER, outcome};
-use super::{CALL_MAX, Stock, fault};
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::server::Server;
+use crate::stock::cluster::Place;
+use crate::stock::keys::ShardKey;
+use crate::stock::link::{Link, Way, connect_once};
+use crate::stock::recover::permit::{info, server_of};
+use crate::stock::script::{BARRIER, outcome};
+use crate::stock::{CALL_MAX, Stock, fault};
 use parking_lot::{Mutex, MutexGuard};
 use redis::aio::MultiplexedConnection;
 use redis::cluster_routing::Slot;
@@ -57,10 +57,10 @@ enum No {
 
 /// What a reading saw, and a replica has.
 #[derive(Clone)]
-pub(super) struct Replicated {
-    pub(super) value: Value,
+pub(in crate::stock) struct Replicated {
+    pub(in crate::stock) value: Value,
     /// The server that was read.
-    pub(super) from: Server,
+    pub(in crate::stock) from: Server,
 }
 
 /// A reading that is to be answered once a replica has all that it saw.
@@ -72,7 +72,7 @@ struct Ask {
 
 /// The primaries whose replicas are waited for.
 #[derive(Clone)]
-pub(super) enum Replicas {
+pub(in crate::stock) enum Replicas {
     One(Primary),
     /// Many primaries, each with a part of the slots.
     Cluster(Arc<Primaries>),
@@ -80,7 +80,7 @@ pub(super) enum Replicas {
 
 impl Replicas {
     /// Starts the task for one server, on the runtime of the caller. A cluster's tasks start when they are needed.
-    pub(super) fn by(way: Way) -> Self {
+    pub(in crate::stock) fn by(way: Way) -> Self {
         match way {
             Way::One(client) => Self::One(Primary::of(client, Slots::All)),
             Way::Cluster(info) => Self::Cluster(Arc::new(Primaries {
@@ -95,7 +95,7 @@ impl Replicas {
 impl Stock {
     /// Runs a reading of this shard, and answers once a replica has everything that the reading saw. Fails with
     /// `Unavailable` when no replica confirms in time; a replica may have it all the same.
-    pub(super) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Replicated, Fault> {
+    pub(in crate::stock) async fn replicated(&self, shard: ShardKey, reading: Cmd) -> Result<Replicated, Fault> {
         let answer = async {
             match &self.replicas {
                 Replicas::One(primary) => primary.ask(shard, reading).await.map_err(|no| match no {
@@ -114,7 +114,7 @@ fn behind() -> Fault {
 }
 
 /// The primaries of a cluster.
-pub(super) struct Primaries {
+pub(in crate::stock) struct Primaries {
     /// How to connect to a primary, without its address.
     info: ConnectionInfo,
     known: Mutex<Known>,
@@ -193,7 +193,7 @@ impl Primaries {
 /// The callers' side of the one task that waits for a server's replicas. The task connects at the first reading, and
 /// ends when the last handle is dropped.
 #[derive(Clone)]
-pub(super) struct Primary {
+pub(in crate::stock) struct Primary {
     asks: mpsc::Sender<Ask>,
     behind: Arc<AtomicBool>,
 }

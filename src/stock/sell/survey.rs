@@ -1,13 +1,13 @@
 //! Surveys: reads one item's units on all shards, and the units in transit between them.
 
-use super::keys::ShardKey;
-use super::read_together::{Reading, Wanted};
-use super::record::{ShardRecord, decode_item};
 use super::transfer::Transfer;
-use super::{Stock, unreconciled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::report::Counters;
+use crate::stock::keys::ShardKey;
+use crate::stock::read_together::{Reading, Wanted};
+use crate::stock::record::{ShardRecord, decode_item};
+use crate::stock::{Stock, unreconciled};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use std::iter;

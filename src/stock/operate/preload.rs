@@ -1,11 +1,11 @@
 //! Calls `lua/operate/preload.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::PRELOAD;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
 use crate::domain::shard::part;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::PRELOAD;
 
 impl Stock {
     /// Creates one shard with its part of the stock, not selling yet. An existing shard stays as it is. Fails with

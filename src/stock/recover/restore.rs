@@ -4,17 +4,17 @@
 //! shard still has the epoch that is being rebuilt. A crash leaves a shard that is loading and has no permit; it is
 //! rebuilt again.
 
-use super::Stock;
-use super::events::decode_entries;
-use super::keys::ShardKey;
-use super::record::{BuyerRecord, ShardRecord, decode_position, encode_item};
-use super::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number};
 use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
 use crate::domain::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::server::Server;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::record::{BuyerRecord, ShardRecord, decode_position, encode_item};
+use crate::stock::script::{BEGIN_RESTORE, END_RESTORE, FENCE, FORGET_BUYERS, RESTORE_BUYERS, number};
+use crate::stock::settle::events::decode_entries;
 use futures_util::future::try_join_all;
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};

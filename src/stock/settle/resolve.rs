@@ -1,12 +1,12 @@
 //! Calls `lua/settle/resolve.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::{RESOLVE, number};
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::order::OrderState;
 use crate::domain::time::Millis;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::{RESOLVE, number};
 
 /// A shard's answer to a decision about an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 //! shards, or leave the sale, in steps that may each be repeated. Between the first step and the last, the lender has a
 //! record of the transfer. So after a crash any process can finish it.
 
-use super::keys::ShardKey;
-use super::record::known;
-use super::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome};
-use super::{Stock, unreconciled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
 use crate::domain::server::Server;
 use crate::domain::time::Millis;
+use crate::stock::keys::ShardKey;
+use crate::stock::record::known;
+use crate::stock::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT, WITHDRAW_DONE, admitted, number, outcome};
+use crate::stock::{Stock, unreconciled};
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// Decodes a field of the hash `transfers`: `<to> <units> <sent at> <epoch> <sku>`.
-    pub(super) fn decode(id: &str, value: &str) -> Result<Self, Fault> {
+    pub(in crate::stock) fn decode(id: &str, value: &str) -> Result<Self, Fault> {
         known(value.as_bytes(), 1, "transfer")?;
         Self::read(id, value).ok_or_else(|| Fault::Bug(format!("transfer {id} is damaged")))
     }

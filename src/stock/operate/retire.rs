@@ -1,10 +1,10 @@
 //! Removes a sale's keys, a day after it has ended. After a crash, the next run removes the rest.
 
-use super::Stock;
-use super::keys::ShardKey;
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
 
 impl Stock {
     /// Removes the rows of these shoppers.

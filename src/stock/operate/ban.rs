@@ -1,10 +1,10 @@
 //! Calls `lua/operate/ban.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::BAN;
 use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::BAN;
 
 impl Stock {
     /// Sets on a shopper's home shard until when the account may not buy, unless the shard has a newer decision.

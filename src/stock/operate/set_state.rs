@@ -1,10 +1,10 @@
 //! Calls `lua/operate/set_state.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::SET_STATE;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::SET_STATE;
 
 impl Stock {
     /// Makes one shard follow the sale's state and times, unless it follows newer ones. Fails with `Incomplete` when

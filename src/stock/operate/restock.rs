@@ -1,10 +1,10 @@
 //! Calls `lua/operate/restock.lua`.
 
-use super::Stock;
-use super::keys::ShardKey;
-use super::script::RESTOCK;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
+use crate::stock::Stock;
+use crate::stock::keys::ShardKey;
+use crate::stock::script::RESTOCK;
 use uuid::Uuid;
 
 impl Stock {
