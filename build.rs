@@ -1,4 +1,4 @@
-//! Lists files of `web`, so that no line elsewhere has to: the languages for `src/domain/language.rs`, and what pages load
+//! Lists files of `web`, so that no line elsewhere has to: the languages for `src/domain/shop/language.rs`, and what pages load
 //! for `src/http/pages/assets.rs`.
 
 use std::error::Error;

@@ -15,16 +15,16 @@ mod transport;
 mod unknown;
 mod variable;
 
-use crate::domain::alert::AlertWebhook;
-use crate::domain::connection_pools::ConnectionPools;
+use crate::domain::deployment::connection_pools::ConnectionPools;
+use crate::domain::deployment::redis_certificates::RedisCertificates;
+use crate::domain::deployment::retention::{AUDIT_LOG_LEAST, Retention};
 use crate::domain::guard::GuardSettings;
-use crate::domain::operator_keys::OperatorKeys;
-use crate::domain::redis_certificates::RedisCertificates;
-use crate::domain::retention::{AUDIT_LOG_LEAST, Retention};
-use crate::domain::sale_guards::SaleGuards;
-use crate::domain::shop_link::{ShopLink, ShopLinks};
-use crate::domain::shop_look::{Accent, ShopLook};
-use crate::domain::token_keys::TokenKeys;
+use crate::domain::operator::alert::AlertWebhook;
+use crate::domain::operator::keys::OperatorKeys;
+use crate::domain::sale::guards::SaleGuards;
+use crate::domain::shop::link::{ShopLink, ShopLinks};
+use crate::domain::shop::look::{Accent, ShopLook};
+use crate::domain::shopper::token_keys::TokenKeys;
 use ipnet::IpNet;
 use parse::{
     address, at_least, connections, database_url, days, log_filter, number, proxies, rate, redis_url, webhook_key,

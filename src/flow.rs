@@ -8,8 +8,8 @@ pub mod sell;
 pub mod settle;
 pub mod watch;
 
+use crate::domain::deployment::retention::Retention;
 use crate::domain::fault::Fault;
-use crate::domain::retention::Retention;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::stock::Stock;

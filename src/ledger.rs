@@ -15,7 +15,7 @@ mod transaction;
 pub mod turn;
 pub mod watch;
 
-use crate::domain::connection_pools::ConnectionPools;
+use crate::domain::deployment::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 pub use connect::ConnectError;
 use connect::{indexed_pool, limits, pool, reach};

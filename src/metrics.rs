@@ -12,7 +12,7 @@ mod timing;
 
 use crate::domain::code::Code;
 use crate::domain::guard::Layer;
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 pub use by::By;
 pub use by_sale::BySale;
 use prometheus_client::metrics::counter::Counter;

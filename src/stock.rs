@@ -20,8 +20,8 @@ pub mod sell;
 mod server;
 pub mod settle;
 
+use crate::domain::deployment::redis_certificates::RedisCertificates;
 use crate::domain::fault::Fault;
-use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::time::Millis;
 use crate::metrics::StockMetrics;
 use keys::ShardKey;

@@ -19,7 +19,7 @@ use flashsale::config::Config;
 use flashsale::domain::code::Code;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
-use flashsale::domain::purchase::QUANTITY_MAX;
+use flashsale::domain::order::purchase::QUANTITY_MAX;
 use flashsale::http::extract::{Json, Key, SalePath, Tokens, bearer};
 use flashsale::http::health::healthz;
 use flashsale::http::problem::Problem;

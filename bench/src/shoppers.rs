@@ -5,8 +5,8 @@ use anyhow::{Context as _, Result};
 use chrono::Utc;
 use flashsale::domain::ids::{IdempotencyKey, OrderId, UserId};
 use flashsale::domain::sale::Sale;
-use flashsale::domain::shard::home_shard;
-use flashsale::domain::shopper_token;
+use flashsale::domain::sale::shard::home_shard;
+use flashsale::domain::shopper::token;
 use flashsale::stock::keys::ShardKey;
 use std::net::SocketAddr;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ impl Shoppers {
     /// Signs tokens for this many shoppers, for a server with this secret.
     pub fn of(count: usize, secret: &str) -> Result<Self> {
         let now = Utc::now().timestamp();
-        let sign = |n| shopper_token::issue(secret, &name(n), now, now + TOKEN_LASTS);
+        let sign = |n| token::issue(secret, &name(n), now, now + TOKEN_LASTS);
         let tokens = (0..count).map(sign).collect::<Result<_, _>>();
         Ok(Self {
             tokens: tokens.context("tokens cannot be signed")?,

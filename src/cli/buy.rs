@@ -12,7 +12,7 @@ use super::{Failure, number, output, setting, token};
 use crate::config::JWT_SECRET;
 use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
-use crate::domain::purchase::QUANTITY_MAX;
+use crate::domain::order::purchase::QUANTITY_MAX;
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::Utc;

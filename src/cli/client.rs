@@ -7,8 +7,8 @@ mod error;
 
 use super::Failure;
 use crate::config::ADMIN_KEY;
-use crate::domain::console::OperatorName;
-use crate::domain::host::is_this_machine;
+use crate::domain::deployment::host::is_this_machine;
+use crate::domain::operator::console::OperatorName;
 use crate::stderr;
 pub use advice::retry_with;
 pub use args::ApiArgs;

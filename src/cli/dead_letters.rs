@@ -4,7 +4,7 @@ use super::answer::{Column, show, show_list};
 use super::client::{ApiArgs, sale_path};
 use super::sale::SaleArg;
 use super::{Failure, output, pages, parsed};
-use crate::domain::dead_letter::{LetterId, Note};
+use crate::domain::order::dead_letter::{LetterId, Note};
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Money and times as people read them on a terminal. `--json` prints both as the API has them.
 
-use crate::domain::currency;
+use crate::domain::shop::currency;
 use chrono::{DateTime, Local, Offset as _, TimeZone, Utc};
 use std::fmt::Display;
 

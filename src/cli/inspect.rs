@@ -3,8 +3,8 @@
 use super::sale_ref::SaleRef;
 use super::{Failure, output, setting};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
+use crate::domain::deployment::redis_certificates::RedisCertificates;
 use crate::domain::ids::SaleId;
-use crate::domain::redis_certificates::RedisCertificates;
 use crate::flow::operate::inspect::Inspected;
 use crate::server;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use super::client::{ApiArgs, sale_path};
 use super::output::Table;
 use super::progress::{Progress, Stage};
 use super::{Failure, sale::SaleArg};
-use crate::domain::report::{RebuildPreview, Rebuilt, Stats, Units};
+use crate::domain::operator::report::{RebuildPreview, Rebuilt, Stats, Units};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn stage(before: &Stats, now: &Stats) -> Option<Stage> {
 mod tests {
     use super::*;
     use crate::domain::ids::SaleId;
-    use crate::domain::report::{Alerts, OrderCounts, ShardStats};
+    use crate::domain::operator::report::{Alerts, OrderCounts, ShardStats};
     use crate::domain::sale::SaleState;
 
     fn stats(epochs: [i64; 3], undrained_events: i64) -> Stats {

@@ -3,7 +3,7 @@
 use super::answer::{Column, show, show_list};
 use super::client::ApiArgs;
 use super::{Failure, output, pages, parsed};
-use crate::domain::payment::RefundReference;
+use crate::domain::order::payment::RefundReference;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::cmp::Reverse;

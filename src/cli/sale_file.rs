@@ -3,8 +3,8 @@
 
 use super::output::one_line;
 use super::{Failure, duration};
-use crate::domain::currency;
 use crate::domain::sale::{PRICE_MAX, SaleRequest};
+use crate::domain::shop::currency;
 use crate::domain::time;
 use crate::http::explain::parse_value;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -183,7 +183,7 @@ pub fn line_at(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::sale_guards::SaleGuards;
+    use crate::domain::sale::guards::SaleGuards;
     use serde_json::json;
 
     const SMALL: &str = "\

@@ -3,7 +3,7 @@
 use super::client::own_url;
 use super::{Failure, output};
 use crate::config::Config;
-use crate::domain::development;
+use crate::domain::deployment::development;
 use crate::server::{self, Listeners, Role, ServeError};
 use std::io::Write as _;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 
 use super::Failure;
 use crate::config::{DATABASE_URL, JWT_SECRET, Settings, WEBHOOK_SECRET};
-use crate::domain::webhook;
+use crate::domain::order::webhook;
 use anyhow::Context as _;
 use serde_json::Value;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `flashsale token`: prints a shopper's bearer token, as the shop's own login would issue it.
 
 use super::{Failure, duration, output, setting};
-use crate::domain::shopper_token;
+use crate::domain::shopper::token;
 use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Signs a token for `user` that expires `ttl` after `now`.
 pub fn issue(secret: &str, user: &str, ttl: Duration, now: DateTime<Utc>) -> Result<String, Failure> {
-    let token = shopper_token::issue(secret, user, now.timestamp(), (now + ttl).timestamp());
+    let token = token::issue(secret, user, now.timestamp(), (now + ttl).timestamp());
     Ok(token.context("the token cannot be signed")?)
 }
 

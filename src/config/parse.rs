@@ -2,15 +2,15 @@
 //! be a secret.
 
 use super::strength;
-use crate::domain::connection_pools::ConnectionPools;
+use crate::domain::deployment::connection_pools::ConnectionPools;
+use crate::domain::deployment::host::Origin;
+use crate::domain::deployment::retention::DAYS_MAX;
 use crate::domain::guard::RATE_MAX;
-use crate::domain::host::Origin;
-use crate::domain::image_url::image_url;
+use crate::domain::order::webhook;
 use crate::domain::plain::plain;
-use crate::domain::retention::DAYS_MAX;
-use crate::domain::sale_guards::SaleGuards;
-use crate::domain::shop_look::SHOP_NAME_MAX;
-use crate::domain::webhook;
+use crate::domain::sale::guards::SaleGuards;
+use crate::domain::shop::image_url::image_url;
+use crate::domain::shop::look::SHOP_NAME_MAX;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;

@@ -6,12 +6,12 @@ use super::{
     OPERATOR_KEYS, OTLP_RATIO, OTLP_URL, PREFIX, REDIS_CACERT, REDIS_CERT, REDIS_KEY, REDIS_URL, Result, Secret,
     TLS_CERT, TLS_KEY, TOKEN_KEYS, TRUSTED_PROXIES, Traces, WEBHOOK_SECRET, parse, strength, tls, transport,
 };
-use crate::domain::alert::AlertWebhook;
+use crate::domain::deployment::redis_certificates::{ClientCertificate, RedisCertificates};
 use crate::domain::guard::GuardSettings;
-use crate::domain::operator_keys::OperatorKeys;
-use crate::domain::redis_certificates::{ClientCertificate, RedisCertificates};
-use crate::domain::token_keys::TokenKeys;
-use crate::domain::webhook;
+use crate::domain::operator::alert::AlertWebhook;
+use crate::domain::operator::keys::OperatorKeys;
+use crate::domain::order::webhook;
+use crate::domain::shopper::token_keys::TokenKeys;
 use std::net::SocketAddr;
 use tls::Tls;
 

@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::{DATABASE_URL, REDIS_CACERT, REDIS_URL};
-use crate::domain::host::{is_this_machine, without_port};
+use crate::domain::deployment::host::{is_this_machine, without_port};
 
 /// The start of a Redis URL with TLS.
 const REDIS_TLS: [&str; 2] = ["rediss://", "rediss+cluster://"];

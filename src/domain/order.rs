@@ -1,12 +1,19 @@
 //! An order: it holds units from its first moment until it is paid or gives them back.
 
-use super::event::Position;
+pub mod dead_letter;
+pub mod event;
+pub mod outage;
+pub mod payment;
+pub mod purchase;
+pub mod webhook;
+
+use super::deployment::server::ReplicationId;
 use super::ids::{OrderId, SaleId, Sku, UserId};
 use super::names::names;
-use super::payment::RecordedPayment;
-use super::server::ReplicationId;
 use super::time;
 use chrono::{DateTime, Utc};
+use event::Position;
+use payment::RecordedPayment;
 use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;

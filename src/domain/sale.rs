@@ -1,26 +1,33 @@
 //! A sale: its items, times, limits and state.
 
+pub mod amendment;
+pub mod fairness;
+pub mod guards;
 mod item;
+pub mod message;
+pub mod pulse;
+pub mod report;
 mod rules;
+pub mod shard;
 mod state;
 mod terms;
 
 use super::ids::{IdempotencyKey, OrderId, SaleId, Sku, UserId};
 use super::names::names;
 use super::plain::plain_text;
-use super::sale_guards::{ChallengeKind, SaleGuards, SaleStages};
-use super::sale_message::SaleMessage;
-use super::shard::home_shard;
 use super::stage::{Applied, Stage, StageKey};
 use super::time::{self, Millis};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
+use guards::{ChallengeKind, SaleGuards, SaleStages};
 pub use item::{Item, Items, PRICE_MAX, STOCK_MAX};
+use message::SaleMessage;
 pub use rules::InvalidSale;
 pub(super) use rules::{DESCRIPTION_MAX, NAME_MAX, NAME_PATTERN, description, instant, picture, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use shard::home_shard;
 pub use state::{Lifecycle, SaleState, Step, Transition};
 use std::fmt;
 use std::str::FromStr;

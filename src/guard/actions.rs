@@ -1,7 +1,7 @@
 //! Limits the growth of the audit log: by an actor's refused actions, and by reads that it already has. A restart
 //! forgets both.
 
-use crate::domain::console::{Actor, NewAction, OperatorName};
+use crate::domain::operator::console::{Actor, NewAction, OperatorName};
 use moka::sync::Cache;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The client of a request, by its address.
 
-use crate::domain::fairness::Address;
+use crate::domain::sale::fairness::Address;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
 

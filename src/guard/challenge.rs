@@ -3,12 +3,12 @@
 
 use super::accounts::Accounts;
 use super::challenge_image;
-use crate::domain::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::Sale;
-use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
+use crate::domain::sale::guards::{ChallengeKind, SaleGuards};
+use crate::domain::shopper::challenge::{Challenge, LASTS, MINUTE_MAX, Solving};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::refusal_counts;

@@ -1,7 +1,7 @@
 //! Draws challenges: a picture of letters, or a proof of work. Stores nothing and never waits. A drawing takes the
 //! processor for milliseconds, so it needs a thread of its own. Only a cheap proof of work does not.
 
-use crate::domain::sale_guards::ChallengeKind;
+use crate::domain::sale::guards::ChallengeKind;
 use altcha::{CreateChallengeOptions, Solution, SolveChallengeOptions, create_challenge, solve_challenge};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -2,9 +2,9 @@
 //! and in its refusal counts.
 
 use crate::domain::code::Code;
-use crate::domain::fairness::AccountHash;
 use crate::domain::guard::{Effect, Layer};
 use crate::domain::ids::{SaleId, UserId};
+use crate::domain::sale::fairness::AccountHash;
 use crate::http::Api;
 use crate::http::problem::Problem;
 use actix_web::HttpRequest;
@@ -87,7 +87,7 @@ pub fn sale_of(request: &HttpRequest) -> Option<SaleId> {
 mod tests {
     use super::*;
     use crate::domain::fault::Fault;
-    use crate::domain::purchase::Refusal;
+    use crate::domain::order::purchase::Refusal;
     use crate::metrics::Metrics;
 
     #[test]

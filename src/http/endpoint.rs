@@ -1,7 +1,7 @@
 //! One route: its path, its handler, and its description for the API document. The file of a resource has a table of
 //! them; [`super`] lists the tables.
 
-use crate::domain::operator_keys::OperatorRole;
+use crate::domain::operator::keys::OperatorRole;
 use crate::http::openapi::description::Describe;
 use crate::http::problem::Problem;
 use actix_web::Route;

@@ -4,9 +4,9 @@ mod body;
 mod tokens;
 
 use crate::domain::code::Code;
-use crate::domain::console::{Actor, OperatorName, SessionSecret};
 use crate::domain::ids::{IdempotencyKey, OrderId, SaleId, UserId};
-use crate::domain::operator_keys::{OperatorKey, OperatorRole};
+use crate::domain::operator::console::{Actor, OperatorName, SessionSecret};
+use crate::domain::operator::keys::{OperatorKey, OperatorRole};
 use crate::flow::App;
 use crate::http::explain::parse_query;
 use crate::http::problem::Problem;

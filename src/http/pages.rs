@@ -12,9 +12,9 @@ mod paint;
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::language::Language;
-use crate::domain::shop_link::{ShopLink, ShopLinks};
-use crate::domain::shop_look::ShopLook;
+use crate::domain::shop::language::Language;
+use crate::domain::shop::link::{ShopLink, ShopLinks};
+use crate::domain::shop::look::ShopLook;
 use crate::flow::App;
 use crate::flow::sell::glance::quick_glance;
 use crate::http::endpoint::{Endpoint, handler};

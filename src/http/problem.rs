@@ -3,7 +3,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::fault::Fault;
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis, from_millis};
 use actix_web::http::StatusCode;

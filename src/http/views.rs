@@ -1,9 +1,9 @@
 //! Sales as answers show them, to operators and to shoppers.
 
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::sale::guards::{ChallengeKind, SaleGuards};
+use crate::domain::sale::message::SaleMessage;
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
-use crate::domain::sale_guards::{ChallengeKind, SaleGuards};
-use crate::domain::sale_message::SaleMessage;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::sell::glance::{Glance, Releases};
 use chrono::{DateTime, Utc};

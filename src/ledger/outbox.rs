@@ -5,9 +5,9 @@
 mod message;
 
 use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::Server;
 pub use message::Message;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};

@@ -1,8 +1,8 @@
 //! What commands do with Redis and Postgres themselves, without serving.
 
-use crate::domain::connection_pools::ConnectionPools;
+use crate::domain::deployment::connection_pools::ConnectionPools;
+use crate::domain::deployment::redis_certificates::RedisCertificates;
 use crate::domain::ids::{SaleId, UserId};
-use crate::domain::redis_certificates::RedisCertificates;
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::operate::inspect::Inspected;

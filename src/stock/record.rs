@@ -110,8 +110,8 @@ mod item;
 mod order;
 mod shard;
 
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
+use crate::domain::order::event::Position;
 pub use buyer::{BuyerRecord, BuyerStanding};
 pub use event::decode_event;
 pub use item::{decode_item, encode_item};
@@ -178,7 +178,7 @@ pub fn decode_position(id: &str) -> Option<Position> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::event::Unreadable;
+    use crate::domain::order::event::Unreadable;
     use crate::domain::time::Millis;
 
     pub const MILLIS: Millis = (1 << 48) - 1;

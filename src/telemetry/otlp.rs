@@ -2,9 +2,9 @@
 //! their log lines at `debug` or above. Nothing waits for a collector that is away; its spans are lost.
 
 use super::Export;
-use crate::domain::event::Origin;
+use crate::domain::deployment::host::is_this_machine;
 use crate::domain::fault::Fault;
-use crate::domain::host::is_this_machine;
+use crate::domain::order::event::Origin;
 use anyhow::Context as _;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{

@@ -1,7 +1,7 @@
 //! The house rules that no compiler checks.
 
 use crate::support::root;
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::purchase::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 // How many digits a price has behind the point, as ISO 4217 says. Browsers leave out digits of some currencies.
-// `src/domain/currency.rs` has the same table, and a test there compares them.
+// `src/domain/shop/currency.rs` has the same table, and a test there compares them.
 
 /** @type {[number, string][]} */
 const DIGITS = [

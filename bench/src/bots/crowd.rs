@@ -3,7 +3,7 @@
 use super::plan::{Round, Size};
 use anyhow::Result;
 use chrono::Utc;
-use flashsale::domain::shopper_token;
+use flashsale::domain::shopper::token;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Crowd {
     pub fn of(seed: u64, size: &Size, secret: &str) -> Result<Self> {
         let mut random = StdRng::seed_from_u64(seed);
         let now = Utc::now().timestamp();
-        let sign = |name: String| shopper_token::issue(secret, &name, now, now + 7200);
+        let sign = |name: String| token::issue(secret, &name, now, now + 7200);
         let mut people = Vec::with_capacity(size.people);
         let (mut shared, mut left) = (0, 0_usize);
         for number in 0..size.people {

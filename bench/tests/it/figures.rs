@@ -13,8 +13,8 @@ use crate::support::servers::{DurableRedis, FreshPostgres, FreshRedis, Replicate
 use crate::support::window::Window;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::OrderId;
-use flashsale::domain::shard::home_shard;
-use flashsale::domain::webhook;
+use flashsale::domain::order::webhook;
+use flashsale::domain::sale::shard::home_shard;
 use flashsale::stock::keys::ShardKey;
 use flashsale_bench::load::{self, Latency, Tally, closed, real};
 use flashsale_bench::machine::{family_seconds, processor_seconds_of};

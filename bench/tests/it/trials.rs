@@ -4,7 +4,7 @@
 use crate::support::app;
 use crate::support::poll::eventually;
 use crate::support::servers::{FOLDER, database, signal};
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::ledger::Ledger;
 use flashsale_bench::{rivals, sql};
 use futures_util::future::join_all;

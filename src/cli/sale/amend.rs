@@ -4,7 +4,7 @@ use super::describe::show_sale;
 use crate::cli::answer::Form;
 use crate::cli::client::{CallError, Client, sale_path};
 use crate::cli::{Failure, number, sale_file};
-use crate::domain::sale_guards::ADMISSIONS_MAX;
+use crate::domain::sale::guards::ADMISSIONS_MAX;
 use crate::stderr;
 use chrono::{DateTime, Utc};
 use serde_json::json;

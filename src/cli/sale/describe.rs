@@ -5,7 +5,7 @@ use crate::cli::client::Answer;
 use crate::cli::output::Table;
 use crate::cli::{Failure, human};
 use crate::domain::sale::NewSale;
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale::guards::SaleGuards;
 use std::fmt::Write as _;
 
 /// Prints a sale in detail, with its version, and then the `next` command for it.

@@ -4,7 +4,7 @@ use crate::cli::Failure;
 use crate::cli::answer::{self, Form, ShownSale, show};
 use crate::cli::client::{Client, sale_path};
 use crate::cli::output;
-use crate::domain::language::Language;
+use crate::domain::shop::language::Language;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use uuid::Uuid;

@@ -7,7 +7,7 @@ use crate::cli::human;
 use crate::cli::output::{self, Table};
 use crate::cli::progress::Progress;
 use crate::domain::ids::Sku;
-use crate::domain::report::ShardStats;
+use crate::domain::operator::report::ShardStats;
 use crate::domain::sale::SaleState;
 use crate::stderr;
 use serde::Deserialize;

@@ -6,7 +6,7 @@ use crate::cli::client::own_url;
 use crate::cli::output;
 use crate::config;
 use crate::config::tls::Tls;
-use crate::domain::development;
+use crate::domain::deployment::development;
 use crate::embedded::secrets;
 use crate::server::Served;
 use std::io::Write as _;

@@ -3,7 +3,7 @@
 use crate::cli::answer::ShownSale;
 use crate::cli::output::one_line;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Alerts, ItemStats, OrderCounts};
+use crate::domain::operator::report::{Alerts, ItemStats, OrderCounts};
 use crate::domain::sale::SaleState;
 use crate::domain::time::from_millis;
 use crate::http::admin::live_sample::{LivePoint, LiveShard};

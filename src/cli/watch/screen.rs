@@ -10,7 +10,7 @@ use super::frame::Frame;
 use super::history::History;
 use crate::cli::Failure;
 use crate::cli::output::one_line;
-use crate::domain::report::ItemStats;
+use crate::domain::operator::report::ItemStats;
 use crate::domain::sale::SaleState;
 use anyhow::Context as _;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};

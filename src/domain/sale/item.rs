@@ -2,8 +2,8 @@
 
 use super::rules::{DESCRIPTION_MAX, InvalidSale, NAME_MAX, NAME_PATTERN, bounded, description, given, picture, text};
 use crate::domain::ids::Sku;
-use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
 use crate::domain::plain::{LINES_PATTERN, PLAIN_PATTERN, or_empty, plain};
+use crate::domain::shop::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The rules for names, texts, pictures, numbers and times, for the terms of a sale and for amendments.
 
-use crate::domain::image_url::image_url;
 use crate::domain::plain::lines;
+use crate::domain::shop::image_url::image_url;
 use crate::domain::time::from_millis;
 use chrono::{DateTime, Datelike as _, Utc};
 use std::fmt;

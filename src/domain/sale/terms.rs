@@ -1,16 +1,16 @@
 //! The terms of a sale: as an operator sends them, and checked.
 
+use super::guards::{SaleGuards, SaleStages};
 use super::item::ItemRequest;
+use super::message::SaleMessage;
 use super::rules::{
     DESCRIPTION_MAX, InvalidSale, NAME_MAX, NAME_PATTERN, bounded, description, instant, picture, text,
 };
 use super::state::Lifecycle;
 use super::{Durability, Item, PurchaseRate, Sale, SaleSecret};
 use crate::domain::ids::SaleId;
-use crate::domain::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
 use crate::domain::plain::{LINES_PATTERN, or_empty};
-use crate::domain::sale_guards::{SaleGuards, SaleStages};
-use crate::domain::sale_message::SaleMessage;
+use crate::domain::shop::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
 use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;

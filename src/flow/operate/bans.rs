@@ -5,10 +5,10 @@
 //! operator is answered. A crash in between leaves the messages. Sales that are loaded or rebuilt later get all bans
 //! that hold then.
 
-use crate::domain::ban::{Ban, EndedSessions, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
+use crate::domain::shopper::ban::{Ban, EndedSessions, NewBan};
 use crate::flow::settle::release::release_of;
 use crate::flow::{App, whole};
 use crate::ledger::recover::rebuild::RebuildClaim;
@@ -231,7 +231,7 @@ async fn deliver_decisions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ban::BannedBy;
+    use crate::domain::shopper::ban::BannedBy;
 
     #[test]
     fn a_session_that_was_ended_stays_ended_however_many_are() {

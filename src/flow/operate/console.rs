@@ -4,9 +4,9 @@
 //! outcome is written afterwards. A crash in between leaves an action whose outcome is unknown. The audit log never
 //! changes what an action does. The process's own log has the same lines, for collectors out of the operators' reach.
 
-use crate::domain::console::{Action, ListedSession, NewAction, OperatorName, Session, SessionSecret};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::operator::console::{Action, ListedSession, NewAction, OperatorName, Session, SessionSecret};
 use crate::flow::{App, whole};
 use std::net::IpAddr;
 use uuid::Uuid;

@@ -1,9 +1,9 @@
 //! Guards: operators change the limits on shoppers, and read the guard warnings. Every process follows a change at once,
 //! and reads the settings every few seconds besides. A crash leaves the settings as they were, or changed.
 
-use crate::domain::alert::ListedAlert;
 use crate::domain::fault::Fault;
 use crate::domain::guard::GuardOverrides;
+use crate::domain::operator::alert::ListedAlert;
 use crate::flow::{App, whole};
 use serde_json::{Map, Value};
 

@@ -2,8 +2,8 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
+use crate::domain::operator::report::{Counters, ShardStats};
 use crate::domain::order::Order;
-use crate::domain::report::{Counters, ShardStats};
 use crate::domain::sale::Lifecycle;
 use crate::domain::time::{self, Millis};
 use crate::flow::App;

@@ -4,7 +4,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
-use crate::domain::sale_message::SaleMessage;
+use crate::domain::sale::message::SaleMessage;
 use crate::flow::App;
 use std::sync::Arc;
 

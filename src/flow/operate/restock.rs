@@ -7,10 +7,10 @@
 //! same request again, finishes it. An addition is reported as done once every shard has its part.
 
 use crate::crash;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::{Sale, SaleState};
-use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::flow::recover::attend::attend;
 use crate::flow::sell::borrow::{finish, finish_left};

@@ -4,9 +4,9 @@
 //! the operator is answered. A crash in between leaves the messages.
 
 use crate::crash;
-use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::sale::amendment::{Amendment, CannotAmend};
 use crate::domain::sale::{Sale, Transition};
 use crate::domain::time::Millis;
 use crate::flow::App;

@@ -9,11 +9,11 @@ mod let_sell;
 
 use self::admit::admit;
 use self::let_sell::let_sell;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::report::Rebuilt;
+use crate::domain::operator::report::Rebuilt;
 use crate::domain::sale::{Sale, SaleState};
-use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::flow::recover::permits::superseded;
 use crate::flow::recover::rebuild::make_ready_and_rebuild;

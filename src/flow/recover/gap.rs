@@ -6,12 +6,12 @@
 //! reconciled.
 
 use crate::bugs;
-use crate::domain::event::{Event, Position, Reserved};
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::order::OrderState;
+use crate::domain::order::event::{Event, Position, Reserved};
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::recover::permits::{Finding, check_server, mark_unverified};
 use crate::flow::recover::sequence::{UNSEEN, is_ours};

@@ -6,9 +6,9 @@ mod state;
 mod superseded;
 mod unverified;
 
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
 use moka::future::Cache;

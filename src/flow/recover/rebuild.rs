@@ -15,13 +15,13 @@ mod units;
 use self::shoppers::restore_buyers;
 use self::units::{OtherShards, divide, read_other_shards};
 use crate::crash;
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::operator::report::Rebuilt;
 use crate::domain::order::OrderState;
-use crate::domain::report::Rebuilt;
+use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;
@@ -381,7 +381,7 @@ fn applied(shard: u16, others: &OtherShards, claim: &RebuildClaim) -> Vec<Uuid> 
 #[cfg(test)]
 mod tests {
     use super::behind;
-    use crate::domain::event::Position;
+    use crate::domain::order::event::Position;
     use crate::ledger::recover::standing::{NotedServer, ShardStanding};
 
     #[test]

@@ -8,12 +8,12 @@
 //! A crash on the way leaves shards without permits, and the next reconcile starts over.
 
 use crate::bugs;
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::OrderState;
+use crate::domain::order::event::Position;
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::gap;

@@ -7,9 +7,9 @@
 //! ledger, no instance could let a shard sell again. A renewal by any instance is as safe as one by another: the script
 //! checks it.
 
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::order::event::Position;
 use crate::flow::recover::instances::Rank;
 use crate::flow::recover::permits::{Finding, HOLDS, Held, mark_unverified};
 use crate::flow::recover::{bulletin, gap};

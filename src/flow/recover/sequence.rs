@@ -4,8 +4,8 @@
 //! leaves the events, and the next drain finds the same.
 
 use crate::bugs;
-use crate::domain::event::{Event, Position, Reserved, Unreadable};
 use crate::domain::fault::Fault;
+use crate::domain::order::event::{Event, Position, Reserved, Unreadable};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::flow::recover::permits::{Finding, mark_unverified};

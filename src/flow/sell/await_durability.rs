@@ -4,12 +4,12 @@
 //! This flow decides nothing, so nothing has to be finished.
 
 use crate::bugs;
-use crate::domain::event::Position;
+use crate::domain::deployment::server::ReplicationId;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
+use crate::domain::order::event::Position;
 use crate::domain::order::{Accepted, Order, OrderState};
 use crate::domain::sale::{Durability, Sale};
-use crate::domain::server::ReplicationId;
 use crate::flow::App;
 use crate::ledger::news::Notification;
 use crate::stock::keys::ShardKey;

@@ -5,11 +5,11 @@
 //! minute with as many views. The same holds while too many accounts wait. Shoppers' actions reach the ledger a few at
 //! a time, because the drain may need the connections. Each warning and each ban waits for the one before.
 
-use crate::domain::alert::AlertKind;
-use crate::domain::ban::{BanEnd, BannedBy, NewBan};
 use crate::domain::fault::Fault;
 use crate::domain::guard::{Layer, PageViewLimits};
 use crate::domain::ids::{SaleId, UserId};
+use crate::domain::operator::alert::AlertKind;
+use crate::domain::shopper::ban::{BanEnd, BannedBy, NewBan};
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::sell::refusal_counts;

@@ -4,12 +4,12 @@
 //! sale's durability ([`crate::flow::sell::await_durability`]). A crash while units move leaves them in transit, and the
 //! scheduler finishes the transfer.
 
+use crate::domain::deployment::server::ReplicationId;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::Order;
-use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
+use crate::domain::order::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
 use crate::domain::sale::{Durability, Item, Lifecycle, Sale, SaleState};
-use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::await_durability::{Acceptance, Expected, kept, upheld};

@@ -403,7 +403,7 @@ async fn leaving(app: &App, sale: &Sale, sku: &Sku, in_transit: i64) -> Result<i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::report::Counters;
+    use crate::domain::operator::report::Counters;
 
     fn shard(epoch: i64, version: i64, out: i64) -> Surveyed {
         let counters = Counters {

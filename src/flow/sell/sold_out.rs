@@ -9,7 +9,7 @@
 //! A crash forgets the counts, and nothing else.
 
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::{PurchaseRate, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;

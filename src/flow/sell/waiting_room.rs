@@ -8,10 +8,10 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::{Sale, SaleState};
+use crate::domain::shopper::waiting_room::{Line, Member, ROOM_MAX, RoomCount, Ticket, Turn};
 use crate::domain::time::Millis;
-use crate::domain::waiting_room::{Line, Member, ROOM_MAX, RoomCount, Ticket, Turn};
 use crate::flow::App;
 use crate::flow::sell::glance::{Glance, fresh_glance, last_glance};
 use crate::stock::door::room::{RoomAnswer, Waiting};

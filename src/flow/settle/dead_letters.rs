@@ -3,9 +3,9 @@
 //!
 //! One statement writes the note, once. A crash leaves it written or not, and the same request again finds which.
 
-use crate::domain::dead_letter::{DeadLetter, LetterEvent, LetterId, Note, RefusedMessage, Settled};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::order::dead_letter::{DeadLetter, LetterEvent, LetterId, Note, RefusedMessage, Settled};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::{App, whole};

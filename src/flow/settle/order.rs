@@ -2,8 +2,8 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
+use crate::domain::order::payment::RecordedPayment;
 use crate::domain::order::{Order, OrdersOf, OwnedOrder, WantedOrders, start_of};
-use crate::domain::payment::RecordedPayment;
 use crate::domain::sale::Sale;
 use crate::flow::settle::drain::drain_to_now;
 use crate::flow::{App, in_time, whole};

@@ -11,7 +11,7 @@
 
 use crate::crash;
 use crate::domain::fault::Fault;
-use crate::domain::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::flow::recover::gap;
 use crate::flow::settle::drain::drain_to_now;

@@ -6,9 +6,9 @@
 mod deliver;
 
 use super::rest_after;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::settle::groups::Groups;
 use crate::ledger::outbox::{Delivery, Message, Outgoing, OutgoingBatch};

@@ -4,8 +4,8 @@
 //! missed by itself. It goes by the numbers of warnings, which are committed in order. Nothing is written. A crash
 //! leaves nothing, and followers go on elsewhere after their last warning.
 
-use crate::domain::alert::Alert;
 use crate::domain::fault::Fault;
+use crate::domain::operator::alert::Alert;
 use crate::flow::recover::bulletin::wait_for_news;
 use crate::flow::{App, whole};
 use crate::ledger::Ledger;

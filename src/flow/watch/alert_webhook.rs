@@ -4,9 +4,9 @@
 //! claim that ends by itself. The warning is then sent once more, with the same id. Over all processes, one warning is
 //! sent after the other, so they arrive in order as long as none fails.
 
-use crate::domain::alert::{AlertWebhook, Delivery, retry_after};
+use crate::domain::deployment::host::is_this_machine;
 use crate::domain::fault::Fault;
-use crate::domain::host::is_this_machine;
+use crate::domain::operator::alert::{AlertWebhook, Delivery, retry_after};
 use crate::flow::App;
 use chrono::Utc;
 use std::sync::Arc;

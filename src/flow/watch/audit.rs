@@ -7,10 +7,10 @@
 mod backlog;
 mod compare;
 
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Audit, ItemAudit, LedgerSide, StockSide};
+use crate::domain::operator::report::{Audit, ItemAudit, LedgerSide, StockSide};
+use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::ledger::watch::audit::{Misfit, Sums};

@@ -12,9 +12,9 @@
 //! A crash loses what the process remembers and the counts of the last second. While Postgres is away, some counts are
 //! kept. An order whose first answer is lost is not counted.
 
-use crate::domain::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOWN_FOR_MS, address_bucket};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::sale::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOWN_FOR_MS, address_bucket};
 use crate::flow::{ADD_MAX, App, in_time};
 use crate::ledger::watch::fairness::{AddressUnits, Buyer};
 use parking_lot::{Mutex, MutexGuard};

@@ -4,12 +4,12 @@
 //! A crash loses the counts of the last second. While Postgres is away, counts are kept, and belong to the second in
 //! which it is back.
 
-use crate::domain::fairness::FairnessReport;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::Counts;
-use crate::domain::report::OrderCounts;
-use crate::domain::sale_report::{CourseStep, Latency, SaleReport, step_of};
+use crate::domain::operator::report::OrderCounts;
+use crate::domain::sale::fairness::FairnessReport;
+use crate::domain::sale::pulse::Counts;
+use crate::domain::sale::report::{CourseStep, Latency, SaleReport, step_of};
 use crate::domain::time::from_millis;
 use crate::flow::sale_book::clock;
 use crate::flow::watch::pulse::{AnswerCounts, quantiles};

@@ -5,7 +5,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::{Counts, InstanceReport};
+use crate::domain::sale::pulse::{Counts, InstanceReport};
 use crate::flow::{App, in_time, whole};
 use chrono::Utc;
 use hdrhistogram::Histogram;

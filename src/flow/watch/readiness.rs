@@ -1,7 +1,7 @@
 //! Readiness: whether this instance can work. Reads only.
 
 use crate::domain::fault::Fault;
-use crate::domain::report::{Health, ServerHealth};
+use crate::domain::operator::report::{Health, ServerHealth};
 use crate::flow::App;
 use moka::future::Cache;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Counters, ItemStats, ShardStats, Stats};
+use crate::domain::operator::report::{Counters, ItemStats, ShardStats, Stats};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;

@@ -1,7 +1,7 @@
 //! The audit log of operators' actions.
 
-use crate::domain::console::Action;
 use crate::domain::ids::SaleId;
+use crate::domain::operator::console::Action;
 use crate::flow::operate::console;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};

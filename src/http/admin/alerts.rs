@@ -1,7 +1,7 @@
 //! The feed of guard warnings as server-sent events.
 
-use crate::domain::alert::{Alert, ListedAlert};
 use crate::domain::code::Code;
+use crate::domain::operator::alert::{Alert, ListedAlert};
 use crate::flow::operate::guards;
 use crate::flow::watch::alert_feed::{self, FOLLOWERS_MAX, Follower};
 use crate::http::admin::session::{SESSION_CHECK_EVERY, has_ended};

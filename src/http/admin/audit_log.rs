@@ -2,8 +2,8 @@
 //! crash leaves an action without an outcome.
 
 use crate::domain::code::Code;
-use crate::domain::console::{Actor, NewAction, detail};
 use crate::domain::ids::SaleId;
+use crate::domain::operator::console::{Actor, NewAction, detail};
 use crate::flow;
 use crate::http::problem::Problem;
 use crate::http::{Api, gateway, request_id};
@@ -151,7 +151,7 @@ pub(super) fn code(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::operator_keys::OperatorRole;
+    use crate::domain::operator::keys::OperatorRole;
     use crate::http::ROUTES;
     use crate::http::openapi::{REFERENCE, SALE_ID};
     use std::collections::BTreeMap;

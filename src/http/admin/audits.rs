@@ -4,7 +4,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::report::Audit;
+use crate::domain::operator::report::Audit;
 use crate::flow;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Operator, Query, SalePath};

@@ -1,9 +1,9 @@
 //! Bans of accounts.
 
-use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan, REASON_MAX};
 use crate::domain::code::Code;
-use crate::domain::console::OperatorName;
 use crate::domain::ids::UserId;
+use crate::domain::operator::console::OperatorName;
+use crate::domain::shopper::ban::{Ban, BanEnd, BannedBy, NewBan, REASON_MAX};
 use crate::flow::operate::bans;
 use crate::http::admin::operator::operator_name;
 use crate::http::endpoint::{Endpoint, handler};

@@ -1,7 +1,7 @@
 //! Dead letters and refused messages: operators list them, and note that a dead letter is settled.
 
 use crate::domain::code::Code;
-use crate::domain::dead_letter::{DeadLetter, LETTER_PATTERN, NOTE_MAX, Note, RefusedMessage, Settled};
+use crate::domain::order::dead_letter::{DeadLetter, LETTER_PATTERN, NOTE_MAX, Note, RefusedMessage, Settled};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow::settle::dead_letters;
 use crate::http::endpoint::{Endpoint, handler};

@@ -1,7 +1,7 @@
 //! The limits on shoppers, changed while instances run.
 
 use crate::domain::guard::{GuardChanges, GuardOverrides, GuardSettings, GuardStages};
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale::guards::SaleGuards;
 use crate::domain::stage::{Stage, members_may_lack};
 use crate::flow::operate::guards;
 use crate::http::Api;

@@ -2,10 +2,10 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
+use crate::domain::operator::report::{Alerts, Health, ItemStats, OrderCounts, ShardStats, Stats};
 use crate::domain::sale::SaleState;
+use crate::domain::shopper::waiting_room::RoomCount;
 use crate::domain::time::{self, Millis};
-use crate::domain::waiting_room::RoomCount;
 use crate::flow;
 use crate::flow::watch::pulse::{Beat, Watcher, quantiles};
 use crate::flow::watch::stats::StockStats;

@@ -1,6 +1,6 @@
 //! The message of operators to the shoppers of a sale.
 
-use crate::domain::sale_message::SaleMessage;
+use crate::domain::sale::message::SaleMessage;
 use crate::flow::operate::message;
 use crate::http::admin::sales::{example, view};
 use crate::http::endpoint::{Endpoint, handler};

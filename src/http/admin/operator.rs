@@ -9,9 +9,9 @@
 //! An action is recorded in the audit log before it begins. The role of the key must include it.
 
 use crate::domain::code::Code;
-use crate::domain::console::{Actor, NewAction, OperatorName, Session, SessionSecret, detail};
 use crate::domain::fault::Fault;
-use crate::domain::operator_keys::{OperatorKey, OperatorKeys, OperatorRole};
+use crate::domain::operator::console::{Actor, NewAction, OperatorName, Session, SessionSecret, detail};
+use crate::domain::operator::keys::{OperatorKey, OperatorKeys, OperatorRole};
 use crate::flow::operate::console;
 use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;

@@ -1,7 +1,7 @@
 //! Money that is owed back.
 
 use crate::domain::code::Code;
-use crate::domain::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow::settle::pay;
 use crate::http::Api;

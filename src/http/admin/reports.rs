@@ -1,6 +1,6 @@
 //! The report of a whole sale, as JSON, and its course as a table.
 
-use crate::domain::sale_report::SaleReport;
+use crate::domain::sale::report::SaleReport;
 use crate::domain::time;
 use crate::flow::watch::history;
 use crate::http::endpoint::{Endpoint, handler};
@@ -99,11 +99,11 @@ fn example() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::fairness::FairnessReport;
     use crate::domain::ids::SaleId;
-    use crate::domain::report::OrderCounts;
+    use crate::domain::operator::report::OrderCounts;
     use crate::domain::sale::SaleState;
-    use crate::domain::sale_report::{CourseStep, Latency};
+    use crate::domain::sale::fairness::FairnessReport;
+    use crate::domain::sale::report::{CourseStep, Latency};
     use crate::domain::time::from_millis;
     use std::collections::BTreeMap;
     use uuid::Uuid;

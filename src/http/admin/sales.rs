@@ -1,12 +1,12 @@
 //! Sales: drafts, and the transitions of a sale, its preload among them.
 
-use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::code::Code;
 use crate::domain::ids::SaleId;
+use crate::domain::operator::report::ShardStats;
 use crate::domain::plain::PLAIN_PATTERN;
-use crate::domain::report::ShardStats;
+use crate::domain::sale::amendment::{Amendment, CannotAmend};
+use crate::domain::sale::guards::SaleGuards;
 use crate::domain::sale::{SEARCH_MAX, Sale, SaleRequest, SaleSearch, SaleState, Transition};
-use crate::domain::sale_guards::SaleGuards;
 use crate::flow;
 use crate::flow::operate::drafts::{self, ChangeOutcome, CreateOutcome, DeleteOutcome, Lacking};
 use crate::flow::operate::transition::{self, TransitionOutcome};

@@ -1,8 +1,10 @@
 //! The session of one console: sign in, show, sign out. The session is in Postgres before the browser gets its cookie.
 
 use crate::domain::code::Code;
-use crate::domain::console::{Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret};
-use crate::domain::operator_keys::{OperatorKey, OperatorRole};
+use crate::domain::operator::console::{
+    Actor, NewAction, OPERATOR_MAX, OperatorName, SESSION_SECONDS, Session, SessionSecret,
+};
+use crate::domain::operator::keys::{OperatorKey, OperatorRole};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::domain::time;
 use crate::flow::operate::console;

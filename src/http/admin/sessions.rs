@@ -1,7 +1,7 @@
 //! The sessions of all consoles: list them, and end one.
 
 use crate::domain::code::Code;
-use crate::domain::console::{ListedSession, SESSIONS_MAX};
+use crate::domain::operator::console::{ListedSession, SESSIONS_MAX};
 use crate::flow::operate::console;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator};

@@ -2,7 +2,7 @@
 
 use crate::domain::code::Code;
 use crate::domain::ids::Sku;
-use crate::domain::report::{RebuildPreview, Rebuilt, Stats};
+use crate::domain::operator::report::{RebuildPreview, Rebuilt, Stats};
 use crate::domain::sale::STOCK_MAX;
 use crate::flow;
 use crate::flow::operate::restock::{self, RestockOutcome};

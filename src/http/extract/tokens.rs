@@ -1,8 +1,8 @@
 //! Verifies shoppers' tokens.
 
 use super::Session;
-use crate::domain::hs256;
 use crate::domain::ids::UserId;
+use crate::domain::shopper::hs256;
 use chrono::Utc;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use quick_cache::sync::Cache;

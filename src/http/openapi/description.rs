@@ -5,8 +5,8 @@ use super::operation::{
 };
 use super::schemas::{Schemas, elements};
 use crate::domain::code::Code;
-use crate::domain::console::OPERATOR_MAX;
 use crate::domain::ids::{OrderId, SaleId};
+use crate::domain::operator::console::OPERATOR_MAX;
 use crate::http::admin::operator::OPERATOR as OPERATOR_HEADER;
 use crate::http::extract::{IDEMPOTENCY_KEY, LAST_EVENT_ID, PROOFS};
 use crate::http::views::Page;

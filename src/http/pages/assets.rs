@@ -3,7 +3,7 @@
 //! A shoppers' page loads one style sheet and one script, so that its first visit costs three requests. The console loads
 //! its modules one by one.
 
-use crate::domain::language::{console_json, shop_json};
+use crate::domain::shop::language::{console_json, shop_json};
 use crate::http::file::{File, version};
 use crate::http::pages::bundle::bundle;
 use std::collections::BTreeMap;

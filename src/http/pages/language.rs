@@ -1,6 +1,6 @@
 //! The language of a page as it is served.
 
-use crate::domain::language::Language;
+use crate::domain::shop::language::Language;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AcceptLanguage, Header as _};
 use maud::html;

@@ -1,7 +1,7 @@
 //! The look of a shop on its pages: its name, logo and colour, and a content security policy that lets them in.
 
-use crate::domain::host::Origin;
-use crate::domain::shop_look::{ShopLook, Tones};
+use crate::domain::deployment::host::Origin;
+use crate::domain::shop::look::{ShopLook, Tones};
 use crate::http::pages::assets::POLICY;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

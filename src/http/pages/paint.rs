@@ -8,7 +8,7 @@ mod hero;
 mod items;
 mod list;
 
-use crate::domain::language::{Choice, Language};
+use crate::domain::shop::language::{Choice, Language};
 use crate::http::views::{PublicItem, PublicSale};
 use chrono::{DateTime, Utc};
 use format::money;

@@ -4,10 +4,12 @@
 
 use crate::config::Secret;
 use crate::domain::code::Code;
+use crate::domain::deployment::development;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
+use crate::domain::order::webhook;
+use crate::domain::shopper::token;
 use crate::domain::time::{self, from_millis};
-use crate::domain::{development, shopper_token, webhook};
 use crate::flow;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Shopper, parsed};
@@ -86,7 +88,7 @@ async fn token(api: Data<Api>, Json(body): Json<TokenBody>) -> Result<HttpRespon
     let user: UserId = parsed("user:", &body.user)?;
     let now = Utc::now().timestamp();
     let expires_at = now + TOKEN_SECONDS;
-    let token = shopper_token::issue(development.jwt_secret.expose(), user.as_str(), now, expires_at)
+    let token = token::issue(development.jwt_secret.expose(), user.as_str(), now, expires_at)
         .map_err(|error| Problem::from(Fault::Bug(format!("a token cannot be signed: {error}"))))?;
     let expires_at = time::format(&from_millis(expires_at * 1000));
     Ok(HttpResponse::Created().json(json!({"token": token, "expires_at": expires_at})))

@@ -1,15 +1,15 @@
 //! Orders over HTTP: a shopper buys, and reads or cancels their own orders.
 
 use crate::domain::code::Code;
-use crate::domain::fairness::AccountHash;
 use crate::domain::guard::Layer;
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::order::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
 use crate::domain::order::{CancelOutcome, Order};
-use crate::domain::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
-use crate::domain::purchase_token::Bound;
 use crate::domain::sale::Sale;
+use crate::domain::sale::fairness::AccountHash;
+use crate::domain::shopper::purchase_token::Bound;
+use crate::domain::shopper::token_keys::TokenKeys;
 use crate::domain::stage::Applied;
-use crate::domain::token_keys::TokenKeys;
 use crate::flow;
 use crate::flow::sell::refusal_counts;
 use crate::guard::address::Client;

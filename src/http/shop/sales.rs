@@ -1,9 +1,9 @@
 //! Sales for shoppers. They need no token.
 
-use crate::domain::fairness::AccountHash;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::sale_guards::SaleGuards;
+use crate::domain::sale::fairness::AccountHash;
+use crate::domain::sale::guards::SaleGuards;
 use crate::flow::App;
 use crate::flow::sell::browse::count_page_view;
 use crate::flow::sell::glance::{Glance, glance, glances, next_releases, next_releases_each};

@@ -1,10 +1,10 @@
 //! Purchase tokens: a shopper gets one for a sale that requires it, and solves the sale's challenge for it.
 
-use crate::domain::challenge::Solving;
 use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::IdempotencyKey;
-use crate::domain::purchase_token::{Bound, LASTS_SECONDS};
+use crate::domain::shopper::challenge::Solving;
+use crate::domain::shopper::purchase_token::{Bound, LASTS_SECONDS};
 use crate::domain::time::{self, from_millis};
 use crate::guard::challenge;
 use crate::http::endpoint::{Endpoint, handler};

@@ -2,8 +2,8 @@
 //! in Postgres; the provider repeats it until then.
 
 use crate::domain::code::Code;
-use crate::domain::payment::{Payment, PaymentOutcome};
-use crate::domain::webhook;
+use crate::domain::order::payment::{Payment, PaymentOutcome};
+use crate::domain::order::webhook;
 use crate::flow;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::explain::parse_json;

@@ -1,8 +1,8 @@
 //! The audit log of operators' actions: append-only, kept for ninety days at least.
 
-use crate::domain::console::{Action, NewAction, OperatorName};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::operator::console::{Action, NewAction, OperatorName};
 use crate::ledger::Ledger;
 use serde_json::Value;
 

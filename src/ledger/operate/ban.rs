@@ -1,11 +1,11 @@
 //! Bans: accounts that may not buy. Each decision is stored with the messages that deliver it, so a crash leaves both
 //! or none.
 
-use crate::domain::ban::{Ban, BanEnd, BannedBy, NewBan};
-use crate::domain::console::OperatorName;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
-use crate::domain::shard::home_shard;
+use crate::domain::operator::console::OperatorName;
+use crate::domain::sale::shard::home_shard;
+use crate::domain::shopper::ban::{Ban, BanEnd, BannedBy, NewBan};
 use crate::ledger::news::CHANGED;
 use crate::ledger::outbox::{Message, send_all};
 use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};

@@ -1,7 +1,9 @@
 //! The sessions of operators at the console.
 
-use crate::domain::console::{IDLE_SECONDS, ListedSession, OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session};
 use crate::domain::fault::Fault;
+use crate::domain::operator::console::{
+    IDLE_SECONDS, ListedSession, OperatorName, SESSION_SECONDS, SESSIONS_MAX, Session,
+};
 use crate::ledger::{Ledger, begin, commit, word};
 use std::net::IpAddr;
 use uuid::Uuid;

@@ -2,11 +2,11 @@
 //! stock before they leave the books. So the stock never offers units that the ledger does not own. A crash leaves the
 //! restock pending.
 
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
-use crate::domain::shard::part;
+use crate::domain::sale::shard::part;
 use crate::ledger::news::CHANGED;
 use crate::ledger::outbox::{Message, send_all, settled_servers};
 use crate::ledger::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};

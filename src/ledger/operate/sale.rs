@@ -2,13 +2,13 @@
 //! step or after it.
 
 use super::ban::lock_changes;
-use crate::domain::amendment::{Amendment, CannotAmend};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::sale::amendment::{Amendment, CannotAmend};
+use crate::domain::sale::guards::{SaleGuards, SaleStages};
+use crate::domain::sale::message::SaleMessage;
+use crate::domain::sale::shard::part;
 use crate::domain::sale::{Item, Lifecycle, PurchaseRate, Sale, SaleSearch, SaleSecret, SaleState, Step, Transition};
-use crate::domain::sale_guards::{SaleGuards, SaleStages};
-use crate::domain::sale_message::SaleMessage;
-use crate::domain::shard::part;
 use crate::domain::time::{Millis, from_millis};
 use crate::ledger::news::CHANGED;
 use crate::ledger::outbox::{Message, send_all};

@@ -2,12 +2,12 @@
 //! nothing here, so the shards are rebuilt again.
 
 use super::standing::{ShardStanding, standings};
-use crate::domain::ban::Ban;
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
 use crate::domain::order::OrderState;
-use crate::domain::server::Server;
+use crate::domain::order::event::Position;
+use crate::domain::shopper::ban::Ban;
 use crate::domain::time::Millis;
 use crate::ledger::operate::ban::{banned, recent_bans};
 use crate::ledger::outbox::{Message, send_all, waiting_of};

@@ -1,9 +1,9 @@
 //! Where each shard was reconciled, and which shards have to be reconciled.
 
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::Server;
+use crate::domain::order::event::Position;
 use crate::ledger::outbox::lock_servers;
 use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned};
 use sqlx::PgConnection;

@@ -1,9 +1,9 @@
 //! Dead letters: events that the drain could not apply. Also lists the messages that shards refuse.
 
-use crate::domain::dead_letter::{LetterId, Note, RefusedMessage};
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::order::dead_letter::{LetterId, Note, RefusedMessage};
+use crate::domain::order::event::Position;
 use crate::ledger::outbox::Message;
 use crate::ledger::{Ledger, small, unsigned};
 use chrono::{DateTime, Utc};

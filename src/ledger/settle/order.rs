@@ -6,11 +6,11 @@ mod expire;
 mod list;
 mod resolve;
 
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
+use crate::domain::order::event::Position;
 use crate::domain::order::{Accepted, Order, OrderState};
-use crate::domain::server::Server;
 use crate::ledger::recover::standing::NotedServer;
 use crate::ledger::{Ledger, begin_unless_locked, commit, step, unless_locked, unsigned, word};
 use chrono::{DateTime, Utc};

@@ -2,7 +2,7 @@
 //! order is reserved, each query adds the outages since its creation. The decision stores the sum.
 
 use crate::domain::fault::Fault;
-use crate::domain::outage::{Outage, Outages};
+use crate::domain::order::outage::{Outage, Outages};
 use crate::domain::time::from_millis;
 use crate::ledger::{Ledger, begin, commit};
 use chrono::{DateTime, TimeDelta, Utc};

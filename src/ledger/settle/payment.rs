@@ -9,7 +9,7 @@ use super::order::{Decided, resolve};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
-use crate::domain::payment::{Payment, PaymentOutcome};
+use crate::domain::order::payment::{Payment, PaymentOutcome};
 use crate::ledger::{Ledger, Tx, begin_brief, begin_in_order, begin_unless_locked, commit, step, unless_locked};
 use chrono::{DateTime, Utc};
 use decide::{Decision, decide, lock_orders};

@@ -1,9 +1,9 @@
 //! Guard warnings: guards raise them, and a sender delivers each to the operators' webhook. A crash leaves a claim that
 //! ends by itself; then the warning is sent again.
 
-use crate::domain::alert::{Alert, AlertKind, DELIVER_FOR, ListedAlert};
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
+use crate::domain::operator::alert::{Alert, AlertKind, DELIVER_FOR, ListedAlert};
 use crate::ledger::news::RAISED;
 use crate::ledger::{Ledger, begin, commit, unsigned, word};
 use chrono::{DateTime, Utc};

@@ -1,10 +1,10 @@
 //! The stock audit: what the ledger counts, for reports and for comparison with the stock.
 
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::operator::report::{Alerts, OrderCounts};
 use crate::domain::order::OrderState;
-use crate::domain::report::{Alerts, OrderCounts};
+use crate::domain::order::event::Position;
 use crate::ledger::outbox::{Message, waiting_of};
 use crate::ledger::{Ledger, Tx, begin, small, unsigned, word};
 use chrono::{DateTime, Utc};

@@ -1,8 +1,8 @@
 //! Who got the units of sales: what instances know of accounts that have just bought, and units by bucket.
 
-use crate::domain::fairness::{AccountHash, AddressGroup, BucketUnits};
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use crate::domain::sale::fairness::{AccountHash, AddressGroup, BucketUnits};
 use crate::ledger::Ledger;
 use std::time::Duration;
 use uuid::Uuid;

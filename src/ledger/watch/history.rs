@@ -2,9 +2,9 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::Counts;
 use crate::domain::sale::Sale;
-use crate::domain::sale_report::ItemReport;
+use crate::domain::sale::pulse::Counts;
+use crate::domain::sale::report::ItemReport;
 use crate::ledger::Ledger;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::pulse::{Counts, InstanceReport};
+use crate::domain::sale::pulse::{Counts, InstanceReport};
 use crate::ledger::Ledger;
 use serde_json::Value;
 use std::time::Duration;

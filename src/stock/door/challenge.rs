@@ -1,8 +1,8 @@
 //! Calls `lua/door/solve_challenge.lua`, and stores the right answers.
 
-use crate::domain::challenge::{Challenge, Solving};
 use crate::domain::fault::Fault;
 use crate::domain::ids::IdempotencyKey;
+use crate::domain::shopper::challenge::{Challenge, Solving};
 use crate::stock::script::SOLVE_CHALLENGE;
 use crate::stock::{Stock, millis};
 use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::{Sale, SaleState};
+use crate::domain::shopper::waiting_room::{Line, Member, Place, RoomCount};
 use crate::domain::time::Millis;
-use crate::domain::waiting_room::{Line, Member, Place, RoomCount};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::script::{LEAVE_ROOM, WAITING_ROOM, number, text};

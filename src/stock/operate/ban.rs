@@ -1,7 +1,7 @@
 //! Calls `lua/operate/ban.lua`.
 
-use crate::domain::ban::Ban;
 use crate::domain::fault::Fault;
+use crate::domain::shopper::ban::Ban;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::script::BAN;

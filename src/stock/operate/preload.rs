@@ -2,7 +2,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
-use crate::domain::shard::part;
+use crate::domain::sale::shard::part;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::script::PRELOAD;

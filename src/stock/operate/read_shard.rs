@@ -1,11 +1,11 @@
 //! Calls `lua/operate/read_shard.lua`, and reads shoppers' rows.
 
-use crate::domain::event::Event;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, Sku, UserId};
-use crate::domain::report::Counters;
+use crate::domain::operator::report::Counters;
+use crate::domain::order::event::Event;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_together::{Reading, Wanted};

@@ -6,7 +6,7 @@ use super::{Pack, Unpack, newer};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::OrderState;
-use crate::domain::purchase::Refusal;
+use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::Lifecycle;
 use crate::domain::time::Millis;
 use uuid::Uuid;
@@ -137,7 +137,7 @@ impl BuyerStanding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::event::Position;
+    use crate::domain::order::event::Position;
     use crate::stock::record::tests::MILLIS;
     use proptest::collection::vec;
     use proptest::prelude::*;

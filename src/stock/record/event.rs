@@ -2,8 +2,8 @@
 
 use super::known;
 use super::order::{ORDER_HEAD, OrderRecord};
-use crate::domain::event::{Reserved, Unreadable};
 use crate::domain::ids::OrderId;
+use crate::domain::order::event::{Reserved, Unreadable};
 use uuid::Uuid;
 
 /// Decodes an event's value.

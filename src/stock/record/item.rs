@@ -2,7 +2,7 @@
 
 use super::{Pack, Unpack, known};
 use crate::domain::fault::Fault;
-use crate::domain::report::Counters;
+use crate::domain::operator::report::Counters;
 
 /// The bytes of an item's record.
 const ITEM: usize = 60;

@@ -1,9 +1,9 @@
 //! An order's record: a part of a shopper's row, of an event's value, and of the purchase script's answer.
 
 use super::{Pack, Unpack, decode_position};
-use crate::domain::event::Position;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, UserId};
+use crate::domain::order::event::Position;
 use crate::domain::order::{Order, OrderState};
 use crate::domain::sale::Sale;
 use crate::domain::time::{self, Millis};

@@ -11,10 +11,10 @@
 //! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP, 4 it renews permits |
 //! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
 
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::Server;
+use crate::domain::order::event::Position;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::Unpack;

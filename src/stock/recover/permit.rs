@@ -2,10 +2,10 @@
 //! halt expire by themselves, so a crash leaves neither behind for long.
 
 use crate::bugs;
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
+use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::link::connect_once;

@@ -4,12 +4,12 @@
 //! shard still has the epoch that is being rebuilt. A crash leaves a shard that is loading and has no permit; it is
 //! rebuilt again.
 
-use crate::domain::event::{Event, Position};
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku, UserId};
-use crate::domain::report::Counters;
+use crate::domain::operator::report::Counters;
+use crate::domain::order::event::{Event, Position};
 use crate::domain::sale::{Lifecycle, Sale};
-use crate::domain::server::Server;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::{BuyerRecord, ShardRecord, decode_position, encode_item};

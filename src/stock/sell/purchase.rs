@@ -1,11 +1,11 @@
 //! Calls `lua/sell/purchase.lua`.
 
-use crate::domain::event::Origin;
+use crate::domain::deployment::server::ReplicationId;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
-use crate::domain::purchase::{PurchaseRequest, Refusal};
+use crate::domain::order::event::Origin;
+use crate::domain::order::purchase::{PurchaseRequest, Refusal};
 use crate::domain::sale::SaleState;
-use crate::domain::server::ReplicationId;
 use crate::domain::time::Millis;
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;

@@ -3,7 +3,7 @@
 use super::transfer::Transfer;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::Counters;
+use crate::domain::operator::report::Counters;
 use crate::stock::keys::ShardKey;
 use crate::stock::read_together::{Reading, Wanted};
 use crate::stock::record::{ShardRecord, decode_item};

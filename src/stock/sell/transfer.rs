@@ -2,9 +2,9 @@
 //! shards, or leave the sale, in steps that may each be repeated. Between the first step and the last, the lender has a
 //! record of the transfer. So after a crash any process can finish it.
 
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
-use crate::domain::server::Server;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::known;

@@ -1,8 +1,8 @@
 //! The event streams: the drain reads them from the start, and trims what it has read by `lua/settle/trim.lua`.
 
-use crate::domain::event::{Event, Origin, Position, Unreadable};
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
-use crate::domain::server::Server;
+use crate::domain::order::event::{Event, Origin, Position, Unreadable};
 use crate::stock::Stock;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::{decode_event, decode_position, known};

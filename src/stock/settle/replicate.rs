@@ -13,8 +13,8 @@
 //! waits, the reading follows the slot when it moves or a replica takes over.
 
 use crate::bugs;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
-use crate::domain::server::Server;
 use crate::stock::cluster::Place;
 use crate::stock::keys::ShardKey;
 use crate::stock::link::{Link, Way, connect_once};

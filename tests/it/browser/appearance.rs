@@ -4,7 +4,7 @@ use crate::support::app::{TestApp, rfc3339, sale, sale_with, token};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, TELEPHONE, Window, development};
 use chrono::{TimeDelta, Timelike as _, Utc};
-use flashsale::domain::shop_look::Accent;
+use flashsale::domain::shop::look::Accent;
 use serde_json::json;
 use thirtyfour::Key;
 

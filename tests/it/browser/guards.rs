@@ -5,7 +5,7 @@ use crate::support::poll::{self, PATIENCE};
 use crate::support::servers;
 use crate::support::window::{Window, shared_development};
 use chrono::{TimeDelta, Utc};
-use flashsale::domain::challenge::{Challenge, LASTS};
+use flashsale::domain::shopper::challenge::{Challenge, LASTS};
 use flashsale::stock::Stock;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use flashsale::config;
 use flashsale::domain::code::Code;
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::purchase::Refusal;
 use flashsale::http::openapi::REFERENCE;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -6,7 +6,7 @@ use crate::support::app::{
 use crate::support::poll;
 use crate::support::servers::{self, FreshPostgres};
 use chrono::Utc;
-use flashsale::domain::webhook;
+use flashsale::domain::order::webhook;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@ mod live;
 use crate::support::app::{ADMIN_KEY, Answer, Client, Instance, TestApp, Who, sale, sale_with};
 use crate::support::poll::PATIENCE;
 use crate::support::{poll, servers};
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::ledger::Ledger;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};

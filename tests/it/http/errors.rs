@@ -14,11 +14,11 @@ use actix_web::{App as HttpApp, HttpResponse, HttpServer, ResponseError as _};
 use flashsale::config::Secret;
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::GuardSettings;
-use flashsale::domain::operator_keys::OperatorKeys;
-use flashsale::domain::shop_link::ShopLinks;
-use flashsale::domain::shop_look::ShopLook;
+use flashsale::domain::operator::keys::OperatorKeys;
+use flashsale::domain::shop::link::ShopLinks;
+use flashsale::domain::shop::look::ShopLook;
+use flashsale::domain::shopper::token_keys::TokenKeys;
 use flashsale::domain::stage::StageKey;
-use flashsale::domain::token_keys::TokenKeys;
 use flashsale::guard::actions::{KnownReads, RefusedActions};
 use flashsale::guard::challenge::ChallengeDrawer;
 use flashsale::guard::gate::Gate;
@@ -53,7 +53,7 @@ async fn a_panic_is_answered_and_the_next_request_is_served() {
             StageKey::derived(JWT_SECRET.as_bytes()),
         )),
         guards: GuardSettings::default(),
-        sale_guards: flashsale::domain::sale_guards::SaleGuards::default(),
+        sale_guards: flashsale::domain::sale::guards::SaleGuards::default(),
         trusted_proxies: Vec::new(),
         is_https: false,
         is_proxy_mentioned: AtomicBool::default(),

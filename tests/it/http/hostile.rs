@@ -7,7 +7,7 @@ use crate::support::app::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::Utc;
-use flashsale::domain::webhook::sign;
+use flashsale::domain::order::webhook::sign;
 use jsonwebtoken::{Algorithm, Header};
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use super::openapi::members;
 use crate::support::document::{DOCUMENT, operations};
 use crate::support::root;
-use flashsale::domain::language::Language;
 use flashsale::domain::sale::Transition;
+use flashsale::domain::shop::language::Language;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

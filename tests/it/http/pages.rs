@@ -9,7 +9,7 @@ use crate::support::servers::{Frozen, database, fresh_redis};
 use crate::support::{poll, root};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flashsale::domain::shop_look::Accent;
+use flashsale::domain::shop::look::Accent;
 use flate2::read::GzDecoder;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};

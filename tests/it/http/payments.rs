@@ -4,7 +4,7 @@ use super::pay;
 use crate::support::app::{Answer, Client, TestApp, Who, payment_body, sale, sale_with, webhook_key};
 use crate::support::poll;
 use chrono::{DateTime, Utc};
-use flashsale::domain::webhook::sign;
+use flashsale::domain::order::webhook::sign;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};

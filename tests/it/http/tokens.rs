@@ -2,9 +2,9 @@
 
 use crate::support::app::{Answer, Client, JWT_SECRET, TestApp, Who, sale, sale_with};
 use chrono::{DateTime, Utc};
-use flashsale::domain::purchase_token::{Bound, LASTS_SECONDS};
-use flashsale::domain::sale_guards::SaleGuards;
-use flashsale::domain::token_keys::TokenKeys;
+use flashsale::domain::sale::guards::SaleGuards;
+use flashsale::domain::shopper::purchase_token::{Bound, LASTS_SECONDS};
+use flashsale::domain::shopper::token_keys::TokenKeys;
 use reqwest::Method;
 use serde_json::{Value, json};
 

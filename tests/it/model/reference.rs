@@ -2,8 +2,8 @@
 //! [`crate::support::raw::Raw::script`] writes them.
 
 use flashsale::domain::ids::OrderId;
+use flashsale::domain::operator::report::Counters;
 use flashsale::domain::order::OrderState;
-use flashsale::domain::report::Counters;
 use flashsale::domain::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;

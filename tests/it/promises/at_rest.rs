@@ -4,8 +4,8 @@ use crate::support::crowd::{Terms, World, answered, bought, buy, cancel, done, d
 use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::order::{CancelOutcome, Order, OrderState};
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::transition::TransitionOutcome;

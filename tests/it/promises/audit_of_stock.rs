@@ -9,7 +9,7 @@ use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::redis;
 use chrono::{DateTime, Utc};
-use flashsale::domain::report::Audit;
+use flashsale::domain::operator::report::Audit;
 use flashsale::domain::sale::{Sale, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::transition::TransitionOutcome;

@@ -5,7 +5,7 @@ use crate::support::crowd::{Terms, World, answered, bought, buy, cancel, drain_a
 use crate::support::poll::{self, PATIENCE, Patience, once_within, within};
 use crate::support::servers::{self, Cluster, fresh_redis_with};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::order::purchase::PurchaseOutcome;
 use flashsale::domain::sale::{Lifecycle, Sale, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;

@@ -7,8 +7,8 @@ use crate::support::network::{Member, Network};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::servers::Cluster;
 use flashsale::domain::ids::UserId;
+use flashsale::domain::sale::shard::home_shard;
 use flashsale::domain::sale::{Durability, Sale};
-use flashsale::domain::shard::home_shard;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 

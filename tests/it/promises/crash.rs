@@ -4,7 +4,7 @@ use super::crowd::{LoadBalancer, all_is_well, rush};
 use crate::support::crowd::{Answer, Client, SKU, Terms, World, bought, drain_all, payment, shopper_at};
 use crate::support::poll::{PATIENCE, Patience};
 use flashsale::domain::ids::OrderId;
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::purchase::Refusal;
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use futures_util::StreamExt as _;
@@ -173,7 +173,7 @@ impl Request<'_> {
                 let paused = flashsale::domain::sale::SaleState::Paused;
                 assert_eq!(
                     request.unwrap(),
-                    flashsale::domain::purchase::PurchaseOutcome::Refused(Refusal::NotOpen { state: paused })
+                    flashsale::domain::order::purchase::PurchaseOutcome::Refused(Refusal::NotOpen { state: paused })
                 );
             }
             ("rebuild", _) => {
@@ -190,7 +190,7 @@ impl Request<'_> {
                 assert_eq!(orders(reserved).await, 1, "{point}");
                 let found = crate::support::crowd::buy(&world.app, sale, self.user, "k", QUANTITY).await;
                 assert!(
-                    matches!(&found, flashsale::domain::purchase::PurchaseOutcome::Replayed(it) if Some(it.id) == self.order),
+                    matches!(&found, flashsale::domain::order::purchase::PurchaseOutcome::Replayed(it) if Some(it.id) == self.order),
                     "{point}: {found:?}"
                 );
             }

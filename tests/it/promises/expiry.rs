@@ -3,8 +3,8 @@
 use crate::support::crowd::{Terms, World, answered, bought, buy, done, drain_all, payment};
 use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::OrderState;
-use flashsale::domain::payment::{Payment, PaymentOutcome};
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::order::payment::{Payment, PaymentOutcome};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use futures_util::FutureExt as _;

@@ -5,13 +5,13 @@ use crate::support::crowd::{SKU, Terms, World, answered, bought, done, drain_all
 use crate::support::poll::{PATIENCE, once_within, within};
 use crate::support::servers;
 use chrono::{TimeDelta, Utc};
-use flashsale::domain::event::{Event, Position, Reserved};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::guard::{Effect, Layer, PageViewLimits};
 use flashsale::domain::ids::OrderId;
+use flashsale::domain::order::event::{Event, Position, Reserved};
+use flashsale::domain::order::payment::PaymentOutcome;
 use flashsale::domain::order::{CancelOutcome, OrderState};
-use flashsale::domain::payment::PaymentOutcome;
-use flashsale::domain::pulse::Counts;
+use flashsale::domain::sale::pulse::Counts;
 use flashsale::domain::sale::{Item, NewSale, PurchaseRate, Sale, SaleState};
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::settle::drain::drain_to_now;

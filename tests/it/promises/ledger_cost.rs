@@ -6,7 +6,7 @@ use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::ids::{OrderId, SaleId};
-use flashsale::domain::payment::{Payment, PaymentOutcome};
+use flashsale::domain::order::payment::{Payment, PaymentOutcome};
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::flow::sell::shortage::{Cover, Shortage};

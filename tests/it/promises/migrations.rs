@@ -3,7 +3,7 @@
 use crate::support::crowd::{Terms, World, bought, drain_all, payment};
 use crate::support::poll::{PATIENCE, within};
 use flashsale::domain::order::CancelOutcome;
-use flashsale::domain::payment::PaymentOutcome;
+use flashsale::domain::order::payment::PaymentOutcome;
 use flashsale::{flow, ledger};
 
 /// Takes an index away, as a database has it that is one migration behind.

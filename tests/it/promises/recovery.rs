@@ -13,14 +13,14 @@ use crate::support::crowd::{SKU, Terms, World, ban, bought, buy, cancel, drain_a
 use crate::support::poll::{PATIENCE, Patience, within};
 use crate::support::raw::{Dump, Raw};
 use crate::support::servers::{DurableRedis, FreshPostgres, Frozen, fresh_redis};
+use flashsale::domain::deployment::server::Server;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{Sku, UserId};
+use flashsale::domain::order::payment::PaymentOutcome;
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::order::{Order, OrderState};
-use flashsale::domain::payment::PaymentOutcome;
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::sale::shard::home_shard;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, Sale, SaleState, Transition};
-use flashsale::domain::server::Server;
-use flashsale::domain::shard::home_shard;
 use flashsale::flow::operate::transition::TransitionOutcome;
 use flashsale::flow::{self, App};
 use flashsale::ledger::operate::restock::{PendingRestock, Taken, TakenRestock};

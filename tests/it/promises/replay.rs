@@ -6,7 +6,7 @@ use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::fresh_redis;
 use flashsale::domain::ids::OrderId;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::order::purchase::PurchaseOutcome;
 use flashsale::domain::sale::Sale;
 use flashsale::flow::App;
 use futures_util::future::join_all;

@@ -2,8 +2,8 @@
 
 use crate::support::crowd::{Terms, World, bought, drain_all, payment};
 use crate::support::poll::{PATIENCE, within};
-use flashsale::domain::payment::PaymentOutcome;
-use flashsale::domain::retention::Retention;
+use flashsale::domain::deployment::retention::Retention;
+use flashsale::domain::order::payment::PaymentOutcome;
 use flashsale::flow::{self, App};
 
 const OF_ACCOUNTS: &str = "select count(*) from orders where sale_id = $1 and user_id in ('ada', 'bob', 'eve')";

@@ -4,7 +4,7 @@ use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, drain_all, s
 use crate::support::poll::{PATIENCE, Patience};
 use flashsale::domain::ids::{OrderId, Sku};
 use flashsale::domain::order::CancelOutcome;
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::Sale;
 use flashsale::flow::{self, App};
 use flashsale::stock::keys::ShardKey;

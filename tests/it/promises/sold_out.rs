@@ -8,7 +8,7 @@ use crate::support::raw::Raw;
 use crate::support::servers::fresh_redis;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::Sku;
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::support::crowd::{Terms, World, bought, buy, drain_all, try_buy};
 use crate::support::poll::{PATIENCE, pass, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, fresh_redis, redis_with_clock};
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use std::fs;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use crate::support::raw::Raw;
 use crate::support::servers::{DurableRedis, database_of_dump};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
-use flashsale::domain::purchase::PurchaseOutcome;
+use flashsale::domain::order::purchase::PurchaseOutcome;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 use super::{END, NOW, SHARD_CUT, Shop, assert_refused, each_bad_key_is_noticed, user};
 use chrono::DateTime;
-use flashsale::domain::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::fault::Fault;
-use flashsale::domain::purchase::Refusal::{self, Banned};
+use flashsale::domain::order::purchase::Refusal::{self, Banned};
+use flashsale::domain::shopper::ban::{Ban, BannedBy, FOR_EVER};
 use flashsale::domain::time::Millis;
 use flashsale::stock::script::BAN;
 use flashsale::stock::sell::purchase::ShardAnswer::{LimitReached, Refused, Replayed, Reserved};

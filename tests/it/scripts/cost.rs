@@ -4,7 +4,7 @@
 use super::{END, Shop, asking, generous, sku};
 use crate::support::raw::Raw;
 use crate::support::servers::{fresh_redis, fresh_redis_with};
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::purchase::Refusal;
 use flashsale::domain::time::from_millis;
 use flashsale::stock::recover::permit::{Permit, Permitted};
 use flashsale::stock::sell::purchase::{PurchaseArguments, ShardAnswer};

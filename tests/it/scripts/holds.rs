@@ -3,7 +3,7 @@
 
 use super::{NOW, Shop, asked_at, asking, sku, user};
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
-use flashsale::domain::purchase::Refusal::{CoolingDown, NotOpen, TooManyHolds};
+use flashsale::domain::order::purchase::Refusal::{CoolingDown, NotOpen, TooManyHolds};
 use flashsale::domain::sale::SaleState;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::sell::purchase::PurchaseArguments;

@@ -3,7 +3,7 @@
 use super::{NOW, Shop, asked_at, asking, user};
 use crate::support::servers;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
-use flashsale::domain::purchase::Refusal::{Banned, KeyReused, RateLimited};
+use flashsale::domain::order::purchase::Refusal::{Banned, KeyReused, RateLimited};
 use flashsale::domain::sale::PurchaseRate;
 use flashsale::domain::time::Millis;
 use flashsale::stock::sell::purchase::PurchaseArguments;

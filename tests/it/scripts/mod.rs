@@ -28,13 +28,13 @@ mod withdraw;
 
 use crate::support::raw::{Dump, Raw, arg};
 use crate::support::servers;
+use flashsale::domain::deployment::server::Server;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, Sku, UserId};
+use flashsale::domain::operator::report::Counters;
 use flashsale::domain::order::OrderState;
-use flashsale::domain::purchase::PurchaseRequest;
-use flashsale::domain::report::Counters;
+use flashsale::domain::order::purchase::PurchaseRequest;
 use flashsale::domain::sale::{Item, Lifecycle, NewSale, Sale, SaleSecret};
-use flashsale::domain::server::Server;
 use flashsale::domain::time::{Millis, from_millis};
 use flashsale::stock::Stock;
 use flashsale::stock::keys::ShardKey;

@@ -1,8 +1,8 @@
 use super::{END, NOW, PERMITTED, SHARD_CUT, Shop, assert_refused, each_bad_key_is_noticed, generous, sku};
 use crate::support::raw::arg;
 use crate::support::trim;
-use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
+use flashsale::domain::order::event::Position;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::domain::time::Millis;
 use flashsale::stock::record::ShardRecord;

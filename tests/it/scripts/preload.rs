@@ -2,9 +2,9 @@ use super::{END, NOW, START, Shop, assert_refused, each_foreign_key_is_refused, 
 use crate::support::raw::arg;
 use crate::support::servers;
 use crate::support::trim;
-use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
+use flashsale::domain::order::event::Position;
 use flashsale::domain::sale::{Item, Lifecycle};
 use flashsale::stock::record::ShardRecord;
 use flashsale::stock::script::PRELOAD;

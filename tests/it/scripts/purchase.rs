@@ -4,12 +4,12 @@ use super::{
 };
 use crate::support::poll::eventually;
 use crate::support::trim;
-use flashsale::domain::event::{Origin, Position};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::OrderId;
+use flashsale::domain::operator::report::Counters;
 use flashsale::domain::order::OrderState;
-use flashsale::domain::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimited, TooManyHolds};
-use flashsale::domain::report::Counters;
+use flashsale::domain::order::event::{Origin, Position};
+use flashsale::domain::order::purchase::Refusal::{Banned, KeyReused, NotOpen, RateLimited, TooManyHolds};
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::Millis;
 use flashsale::stock::record::{BuyerRecord, OrderRecord};

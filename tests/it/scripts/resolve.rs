@@ -1,7 +1,7 @@
 use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, sku, user};
 use flashsale::domain::fault::Fault;
+use flashsale::domain::operator::report::Counters;
 use flashsale::domain::order::OrderState::{self, Cancelled, Expired, Paid, Revoked};
-use flashsale::domain::report::Counters;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::stock::script::RESOLVE;
 use flashsale::stock::sell::purchase::ShardAnswer;

@@ -1,10 +1,10 @@
 use super::{NOW, Shop, assert_refused, on_its_way, sku, user};
 use crate::support::trim;
-use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::Sku;
+use flashsale::domain::operator::report::Counters;
 use flashsale::domain::order::OrderState::{Cancelled, Paid, Reserved};
-use flashsale::domain::report::Counters;
+use flashsale::domain::order::event::Position;
 use flashsale::domain::sale::Lifecycle;
 use flashsale::stock::script::{BEGIN_RESTORE, END_RESTORE, FORGET_BUYERS, RESTORE_BUYERS};
 use flashsale::stock::sell::purchase::ShardAnswer;

@@ -2,10 +2,10 @@
 
 use super::{NOW, PERMITTED, Shop, generous, on_its_way, sent, sku, user};
 use crate::support::servers::{FreshRedis, fresh_redis};
+use flashsale::domain::deployment::server::Server;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
 use flashsale::domain::sale::Lifecycle;
-use flashsale::domain::server::Server;
 use flashsale::stock::recover::permit::{Permit, Permitted};
 use flashsale::stock::sell::purchase::ShardAnswer;
 use flashsale::stock::sell::transfer::Destination;

@@ -1,8 +1,8 @@
 use super::{END, NOW, SHARD_CUT, START, Shop, assert_refused, each_bad_key_is_noticed};
 use crate::support::raw::arg;
-use flashsale::domain::event::Position;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::event::Position;
+use flashsale::domain::order::purchase::Refusal;
 use flashsale::domain::sale::{Lifecycle, PurchaseRate, SaleState};
 use flashsale::domain::time::from_millis;
 use flashsale::stock::record::ShardRecord;

@@ -4,7 +4,7 @@ use super::{
 };
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use flashsale::stock::script::{TRANSFER_DONE, TRANSFER_IN, TRANSFER_OUT};
 use flashsale::stock::sell::transfer::{Destination, Sent, Transfer};
 use uuid::Uuid;

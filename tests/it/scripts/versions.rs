@@ -3,11 +3,11 @@
 use super::{END, NOW, PERMITTED, Shop, generous, on_its_way, sku, user};
 use crate::support::raw::Dump;
 use crate::support::{lua, trim};
-use flashsale::domain::ban::{Ban, BannedBy};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::order::OrderState;
+use flashsale::domain::shopper::ban::{Ban, BannedBy};
+use flashsale::domain::shopper::waiting_room::Member;
 use flashsale::domain::time::from_millis;
-use flashsale::domain::waiting_room::Member;
 use flashsale::stock::door::room::Waiting;
 use flashsale::stock::record::BuyerRecord;
 use flashsale::stock::sell::transfer::Destination;

@@ -3,10 +3,10 @@
 use super::{END, NOW, START, Shop, user};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::purchase::Refusal;
+use flashsale::domain::order::purchase::Refusal;
 use flashsale::domain::sale::{Lifecycle, Sale, SaleState};
+use flashsale::domain::shopper::waiting_room::{Member, Place};
 use flashsale::domain::time::Millis;
-use flashsale::domain::waiting_room::{Member, Place};
 use flashsale::stock::door::room::RoomAnswer::{self, Admitted, Full, NotOpen};
 use flashsale::stock::door::room::Waiting;
 use flashsale::stock::script::WAITING_ROOM;

@@ -1,7 +1,7 @@
 use super::{ITEM_CUT, NOW, Shop, assert_refused, each_bad_key_is_noticed, on_its_way, sent, sku};
 use crate::support::raw::arg;
 use flashsale::domain::fault::Fault;
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use flashsale::stock::script::WITHDRAW_DONE;
 use flashsale::stock::sell::transfer::{Destination, Sent, Transfer};
 use uuid::Uuid;

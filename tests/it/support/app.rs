@@ -4,7 +4,7 @@ use super::{document, poll, servers};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
-use flashsale::domain::webhook;
+use flashsale::domain::order::webhook;
 use futures_util::future::join_all;
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};

@@ -5,18 +5,18 @@ use super::app::{SPARING, program_path};
 use super::poll::{PATIENCE, Patience, answer, within};
 use super::servers;
 use chrono::{TimeDelta, Utc};
-use flashsale::domain::ban::{BanEnd, BannedBy, NewBan};
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{OrderId, SaleId, UserId};
+use flashsale::domain::operator::report::{Audit, ItemAudit};
+use flashsale::domain::order::payment::Payment;
+use flashsale::domain::order::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
+use flashsale::domain::order::webhook;
 use flashsale::domain::order::{CancelOutcome, Order};
-use flashsale::domain::payment::Payment;
-use flashsale::domain::purchase::{PurchaseOutcome, PurchaseRequest, Refusal};
-use flashsale::domain::report::{Audit, ItemAudit};
+use flashsale::domain::sale::shard::home_shard;
 use flashsale::domain::sale::{Durability, Item, NewSale, PurchaseRate, Sale};
-use flashsale::domain::shard::home_shard;
-use flashsale::domain::shopper_token;
-use flashsale::domain::webhook;
+use flashsale::domain::shopper::ban::{BanEnd, BannedBy, NewBan};
+use flashsale::domain::shopper::token;
 use flashsale::flow::settle::drain::{Lane, drain_lane};
 use flashsale::flow::{self, App};
 use flashsale::ledger::Ledger;
@@ -580,7 +580,7 @@ impl Client {
 
 pub fn token(user: &str) -> String {
     let now = Utc::now().timestamp();
-    shopper_token::issue(JWT_SECRET, user, now, now + 3_600).unwrap()
+    token::issue(JWT_SECRET, user, now, now + 3_600).unwrap()
 }
 
 /// Drains every shard of every sale that has events. Returns how many orders came in.

@@ -1,7 +1,7 @@
 //! A crowd in which half of the requests are sent twice at the same moment.
 
 use super::crowd::{Terms, World, try_buy};
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeSet;

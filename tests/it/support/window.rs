@@ -195,7 +195,7 @@ const CHANGE_LANGUAGE: &str = "const before = document.documentElement.lang;
 
 /// The key that the instances of tests print in development mode.
 pub fn development_key() -> String {
-    flashsale::domain::development::key(JWT_SECRET)
+    flashsale::domain::deployment::development::key(JWT_SECRET)
 }
 
 const DEVELOPMENT: &[(&str, &str)] = &[("FLASHSALE_DEVELOPMENT", "true")];

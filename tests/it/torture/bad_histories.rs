@@ -5,7 +5,7 @@ mod story;
 
 use super::checker::{HANG, Losses, check, losses, rule};
 use super::history::{Buyer, History, Reply};
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use std::collections::BTreeSet;
 use story::{Story, WINDOW, buy, cancel, done, no, pay, read, restock, sold_out, unavailable};
 

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::{SaleId, UserId};
 use flashsale::domain::sale::Sale;
-use flashsale::domain::shard::home_shard;
+use flashsale::domain::sale::shard::home_shard;
 use flashsale::flow;
 use flashsale::stock::keys::ShardKey;
 use flashsale::stock::operate::read_shard::ShardReading;

@@ -2,7 +2,7 @@
 //! sees.
 
 use flashsale::domain::ids::Sku;
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use std::collections::BTreeMap;
 
 /// Microseconds of this machine's clock, which is also that of its servers.

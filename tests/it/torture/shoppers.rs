@@ -5,7 +5,7 @@ use super::history::{Micros, Op, Order, Reply, Request, Terms};
 use crate::support::crowd::{ADMIN_KEY, WEBHOOK_SECRET, token};
 use crate::support::poll::{Patience, pass};
 use chrono::{DateTime, Utc};
-use flashsale::domain::webhook;
+use flashsale::domain::order::webhook;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -7,7 +7,7 @@ use crate::support::crowd::{ADMIN_KEY, JWT_SECRET, WEBHOOK_SECRET, spawn};
 use crate::support::poll::{Patience, eventually, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{Cluster, FreshPostgres, Frozen, WEAK_DISK, copy_files, free_port, kill, own_folder};
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::embedded::{RedisOptions, RedisServer};
 use flashsale::flow::App;
 use flashsale::ledger::Ledger;

@@ -1,7 +1,7 @@
 //! Admit: give a server of Redis the scripts that sell, once none of its shards has an old permit.
 
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::flow::recover::renew::AT_ONCE;
 use crate::stock::keys::ShardKey;

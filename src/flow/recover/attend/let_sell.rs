@@ -1,9 +1,9 @@
 //! Let sell: give permits to shards that were found intact, once they have what they missed.
 
-use crate::domain::ban::Ban;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
+use crate::domain::shopper::ban::Ban;
 use crate::flow::App;
 use crate::flow::operate::bans;
 use crate::flow::recover::permits::{Finding, Held, MARKED, mark_unverified};

@@ -1,7 +1,7 @@
 //! What renewals show of the shards: what is left of their permits, and the last events that they wrote.
 
 use super::{HOLDS, Permits};
-use crate::domain::event::Position;
+use crate::domain::order::event::Position;
 use crate::stock::keys::ShardKey;
 use crate::stock::recover::instances::Sighting;
 use crate::stock::recover::permit::PermitLeft;

@@ -1,9 +1,9 @@
 //! What this process knows of each shard.
 
-use crate::domain::event::Position;
+use crate::domain::deployment::server::Server;
 use crate::domain::ids::SaleId;
+use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
-use crate::domain::server::Server;
 use crate::stock::keys::ShardKey;
 use std::collections::{HashMap, HashSet};
 use std::fmt;

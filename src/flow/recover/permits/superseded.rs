@@ -1,9 +1,9 @@
 //! Shards that a promoted replica has taken over from the server that this process asks.
 
 use super::Permits;
+use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::server::Server;
 use crate::flow::App;
 use crate::ledger::settle::drain::DrainClaim;
 use crate::stock::keys::ShardKey;

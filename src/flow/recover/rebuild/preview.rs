@@ -3,9 +3,9 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::report::{ItemPreview, RebuildPreview, ShardPreview, Units};
+use crate::domain::operator::report::{ItemPreview, RebuildPreview, ShardPreview, Units};
 use crate::domain::sale::Sale;
-use crate::domain::shard::part;
+use crate::domain::sale::shard::part;
 use crate::flow::watch::audit::{Backlog, read};
 use crate::flow::{App, sale_book};
 use crate::ledger::watch::audit::Sums;

@@ -1,8 +1,8 @@
 //! One batch of a shard: read from its stream, stored in the ledger, trimmed.
 
 use super::{BATCH_MAX, DrainOutcome};
-use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
+use crate::domain::order::event::{Event, Position};
 use crate::domain::sale::{Durability, Sale};
 use crate::flow::App;
 use crate::flow::recover::permits::check_server;

@@ -1,8 +1,8 @@
 //! The events of a shard that the ledger lacks.
 
-use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::ids::Sku;
+use crate::domain::order::event::{Event, Position};
 use crate::domain::sale::Sale;
 use crate::flow::App;
 use crate::stock::keys::ShardKey;

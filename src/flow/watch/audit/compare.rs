@@ -3,8 +3,8 @@
 use super::backlog::Backlog;
 use super::units;
 use crate::domain::ids::Sku;
+use crate::domain::operator::report::{Counters, ItemAudit, LedgerSide, StockSide};
 use crate::domain::order::OrderState;
-use crate::domain::report::{Counters, ItemAudit, LedgerSide, StockSide};
 use crate::domain::sale::Sale;
 use crate::ledger::outbox::Message;
 use crate::ledger::watch::audit::{ShardBooks, ShardSums, Sums};

@@ -1,7 +1,7 @@
 //! Prices and times, as browsers show them.
 
-use crate::domain::currency;
-use crate::domain::language::Language;
+use crate::domain::shop::currency;
+use crate::domain::shop::language::Language;
 use chrono::{DateTime, Datelike as _, Utc};
 
 pub(super) const DAY_SECONDS: i64 = 86_400;

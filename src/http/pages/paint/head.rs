@@ -3,7 +3,7 @@
 use super::hero::times;
 use super::list::in_order;
 use super::{lowest_price, state_word};
-use crate::domain::language::Language;
+use crate::domain::shop::language::Language;
 use crate::http::views::PublicSale;
 use maud::{Markup, html};
 

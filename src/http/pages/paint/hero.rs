@@ -2,8 +2,8 @@
 
 use super::format::{countdown_parts, moment, span};
 use super::{seconds_left, state_word};
-use crate::domain::language::Language;
 use crate::domain::sale::SaleState;
+use crate::domain::shop::language::Language;
 use crate::http::views::PublicSale;
 use maud::{Markup, html};
 use std::iter;

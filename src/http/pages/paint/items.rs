@@ -2,8 +2,8 @@
 
 use super::format::{moment, money};
 use super::{lowest_price, picture};
-use crate::domain::language::Language;
 use crate::domain::sale::SaleState;
+use crate::domain::shop::language::Language;
 use crate::http::views::{Availability, PublicItem, PublicSale};
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};

@@ -2,8 +2,8 @@
 
 use super::format::{DAY_SECONDS, moment};
 use super::{lowest_price, picture, seconds_left, state_word};
-use crate::domain::language::Language;
 use crate::domain::sale::SaleState;
+use crate::domain::shop::language::Language;
 use crate::http::views::{Availability, PublicSale};
 use maud::{Markup, html};
 

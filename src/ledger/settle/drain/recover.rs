@@ -5,9 +5,9 @@
 //! shard to be reconciled.
 
 use super::{BatchOrder, DrainClaim, UnitSource, row};
-use crate::domain::event::{Event, Position};
 use crate::domain::fault::Fault;
 use crate::domain::order::OrderState;
+use crate::domain::order::event::{Event, Position};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::ledger::recover::standing::CLAIMED;
@@ -251,7 +251,7 @@ impl DrainClaim {
 #[cfg(test)]
 mod tests {
     use super::lost;
-    use crate::domain::event::Position;
+    use crate::domain::order::event::Position;
 
     #[test]
     fn orders_of_an_earlier_epoch_hide_no_lost_event() {

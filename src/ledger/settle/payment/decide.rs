@@ -4,8 +4,8 @@
 use crate::bugs;
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
+use crate::domain::order::payment::{Payment, PaymentOutcome};
 use crate::domain::order::{Order, OrderState};
-use crate::domain::payment::{Payment, PaymentOutcome};
 use crate::ledger::settle::order::select_orders;
 use crate::ledger::{Tx, step, unless_locked, unsigned};
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
-use crate::domain::payment::{PaymentOutcome, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::payment::{PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::ledger::Ledger;
 use chrono::{DateTime, Utc};
 

@@ -4,7 +4,7 @@ use super::{Operator, SESSION, actions, count, done, hang_up, sign_in_with, try_
 use crate::support::app::{ADMIN_KEY, Client, TestApp, Who, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use chrono::{DateTime, TimeDelta, Utc};
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::ledger::Ledger;
 use reqwest::Method;
 use serde_json::{Value, json};

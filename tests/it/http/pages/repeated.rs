@@ -1,9 +1,9 @@
 //! What the console's scripts repeat of the server: limits, guards, members and transitions.
 
 use super::{assets, root};
+use flashsale::domain::sale::guards::{ChallengeKind, SaleGuards};
+use flashsale::domain::sale::message::MESSAGE_MAX;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
-use flashsale::domain::sale_guards::{ChallengeKind, SaleGuards};
-use flashsale::domain::sale_message::MESSAGE_MAX;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

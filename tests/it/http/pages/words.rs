@@ -3,8 +3,8 @@
 use super::{assets, pages, root};
 use flashsale::domain::code::Code;
 use flashsale::domain::guard::Layer;
-use flashsale::domain::language::Language;
 use flashsale::domain::order::OrderState;
+use flashsale::domain::shop::language::Language;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fs;

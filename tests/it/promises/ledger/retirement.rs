@@ -5,8 +5,8 @@ use crate::support::crowd::{SKU, Terms, World, bought, buy, cancel, payment, sho
 use crate::support::poll::{PATIENCE, answer, within};
 use crate::support::raw::Raw;
 use flashsale::domain::ids::SaleId;
+use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::order::{CancelOutcome, OrderState};
-use flashsale::domain::purchase::{PurchaseOutcome, Refusal};
 use flashsale::domain::sale::{Sale, SaleState, Transition};
 use flashsale::flow;
 use flashsale::flow::operate::restock::RestockOutcome;

@@ -3,7 +3,7 @@
 use super::{FOLDER, WEAK_DISK, WrongClock, copy_folder, kill, own_folder};
 use crate::support::poll::eventually;
 use crate::support::root;
-use flashsale::domain::connection_pools::ConnectionPools;
+use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::embedded::{PostgresOptions, PostgresServer};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

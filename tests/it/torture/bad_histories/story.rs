@@ -5,7 +5,7 @@ use crate::torture::history::{
     Buyer, Final, Grant, History, Injection, ItemTerms, LedgerOrder, LedgerPayment, LedgerRestock, Micros, Millis, Op,
     Order, Reply, Request, Shard, Terms,
 };
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use std::collections::BTreeMap;
 
 pub const WINDOW: Millis = 2_000;

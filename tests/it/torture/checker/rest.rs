@@ -3,7 +3,7 @@
 use super::facts::{Facts, is_decided};
 use super::{Found, rule};
 use crate::torture::history::Shard;
-use flashsale::domain::report::Counters;
+use flashsale::domain::operator::report::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn check(facts: &Facts, found: &mut Found) {

@@ -2,8 +2,8 @@
 //! and decisions of Postgres that a shard refuses.
 
 use super::event::Position;
-use super::plain::plain_text;
-use super::time;
+use crate::domain::plain::plain_text;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;

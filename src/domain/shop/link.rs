@@ -1,6 +1,6 @@
 //! Links to the shop around the pages: its sign-in and its payment page. They have places that the pages fill in.
 
-use super::host::{Origin, has_only_url_characters};
+use crate::domain::deployment::host::{Origin, has_only_url_characters};
 
 /// The place for the address of the page to which the shop sends shoppers back.
 const RETURN: &str = "return";

@@ -4,7 +4,7 @@
 //! A token is `<kind>.<key id>.<body>.<HMAC-SHA256, base64url>`. The HMAC covers everything before it, and the values
 //! that the token is bound to. The verifier must know these values.
 
-use super::keyed_hash;
+use crate::domain::keyed_hash;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac as _};

@@ -1,7 +1,7 @@
 //! Challenges: what a shopper must solve for a purchase token, each posed to one shopper for one sale. Redis stores
 //! only a digest of the answer, under a name that is derived from the challenge's id, shopper and sale.
 
-use super::ids::{SaleId, UserId};
+use crate::domain::ids::{SaleId, UserId};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use uuid::Uuid;

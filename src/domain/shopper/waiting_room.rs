@@ -8,11 +8,11 @@
 //! A position counts the shoppers of all lines who have an earlier place. There is none before the start, because others
 //! may still draw better lots. Afterwards it never grows: the ticket has the last one.
 
-use super::ids::{SaleId, UserId};
-use super::keyed_hash;
-use super::sale::SaleSecret;
-use super::time::Millis;
 use super::token_keys::TokenKeys;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::keyed_hash;
+use crate::domain::sale::SaleSecret;
+use crate::domain::time::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn the_pages_have_the_same_table() {
-        let script = include_str!("../../web/shared/currency.js");
+        let script = include_str!("../../../web/shared/currency.js");
         let rows: Vec<&str> = script.lines().filter(|line| line.starts_with("    [")).collect();
         let expected = DIGITS.map(|(digits, codes)| format!("    [{digits}, '{codes}'],"));
         assert_eq!(rows, expected);

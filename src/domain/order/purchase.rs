@@ -1,12 +1,12 @@
 //! A purchase: the request, and every outcome that it can have.
 
-use super::ban::FOR_EVER;
-use super::code::Code;
-use super::guard::Layer;
-use super::ids::{IdempotencyKey, Sku, UserId};
-use super::order::Order;
-use super::sale::SaleState;
-use super::time::Millis;
+use super::Order;
+use crate::domain::code::Code;
+use crate::domain::guard::Layer;
+use crate::domain::ids::{IdempotencyKey, Sku, UserId};
+use crate::domain::sale::SaleState;
+use crate::domain::shopper::ban::FOR_EVER;
+use crate::domain::time::Millis;
 
 /// The most units that one request may ask for.
 pub const QUANTITY_MAX: u32 = 100_000;

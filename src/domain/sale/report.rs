@@ -1,10 +1,10 @@
 //! The report of a whole sale: what was sold, how its purchases were answered, and when.
 
+use super::SaleState;
 use super::fairness::FairnessReport;
-use super::ids::{SaleId, Sku};
-use super::report::OrderCounts;
-use super::sale::SaleState;
-use super::time;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::operator::report::OrderCounts;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 //! Reports for operators: where every unit is.
 
-use super::ids::{SaleId, Sku};
-use super::sale::SaleState;
-use super::time;
-use super::waiting_room::RoomCount;
+use crate::domain::ids::{SaleId, Sku};
+use crate::domain::sale::SaleState;
+use crate::domain::shopper::waiting_room::RoomCount;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

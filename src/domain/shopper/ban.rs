@@ -1,9 +1,9 @@
 //! Bans: accounts that cannot buy. They keep the orders that they have.
 
-use super::console::OperatorName;
-use super::ids::UserId;
-use super::names::names;
-use super::time;
+use crate::domain::ids::UserId;
+use crate::domain::names::names;
+use crate::domain::operator::console::OperatorName;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;

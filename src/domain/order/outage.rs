@@ -1,7 +1,7 @@
 //! Outages: times in which no worker reached the ledger. No shopper could pay then. So a hold lasts longer by the part
 //! of each outage after its order was created.
 
-use super::time::Millis;
+use crate::domain::time::Millis;
 
 /// One outage, by the clock of Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

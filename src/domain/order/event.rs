@@ -1,7 +1,7 @@
 //! Events: the records that a shard writes for the ledger, in order.
 
-use super::ids::{IdempotencyKey, OrderId, UserId};
-use super::time::Millis;
+use crate::domain::ids::{IdempotencyKey, OrderId, UserId};
+use crate::domain::time::Millis;
 
 /// The position of an event in its shard's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 //! The crate's own providers bring RSA and elliptic curves with them. Shoppers' tokens use only `HS256`, and `rsa` has
 //! a known weakness (RUSTSEC-2023-0071). So this provider refuses every other algorithm.
 
-use super::keyed_hash;
+use crate::domain::keyed_hash;
 use hmac::{Hmac, Mac as _};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};

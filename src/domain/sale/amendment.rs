@@ -1,16 +1,16 @@
 //! Amendments: changes of a published sale, whose preload has begun. They change only what no shopper can have relied on,
 //! or what favours shoppers.
 
-use super::ids::Sku;
-use super::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
-use super::plain::{LINES_PATTERN, or_empty};
-use super::sale::{
+use super::guards::{ADMISSIONS_MAX, SaleGuards, SaleStages};
+use super::{
     DESCRIPTION_MAX, ITEMS_MAX, InvalidSale, Lifecycle, NAME_MAX, NAME_PATTERN, Sale, SaleState, description, instant,
     picture, text,
 };
-use super::sale_guards::{ADMISSIONS_MAX, SaleGuards, SaleStages};
-use super::stage::members_may_lack;
-use super::time::Millis;
+use crate::domain::ids::Sku;
+use crate::domain::plain::{LINES_PATTERN, or_empty};
+use crate::domain::shop::image_url::{IMAGE_URL_MAX, IMAGE_URL_PATTERN};
+use crate::domain::stage::members_may_lack;
+use crate::domain::time::Millis;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;

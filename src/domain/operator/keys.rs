@@ -1,7 +1,7 @@
 //! The keys of operators: the one that all may share, and named ones with a role. A named key proves its name.
 
 use super::console::OperatorName;
-use super::names::names;
+use crate::domain::names::names;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Payments, as the provider reports them.
 
-use super::ids::OrderId;
-use super::plain::plain_text;
-use super::time;
+use crate::domain::ids::OrderId;
+use crate::domain::plain::plain_text;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

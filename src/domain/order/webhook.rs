@@ -2,7 +2,7 @@
 //! signed parts may be trusted. Both sides of the payment webhook use this module, and so does the webhook for guard
 //! warnings.
 
-use super::keyed_hash;
+use crate::domain::keyed_hash;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;

@@ -1,9 +1,9 @@
 //! The operators' console: its sessions, and the entries of the audit log.
 
-use super::ids::SaleId;
-use super::keyed_hash;
-use super::plain::plain_text;
-use super::time;
+use crate::domain::ids::SaleId;
+use crate::domain::keyed_hash;
+use crate::domain::plain::plain_text;
+use crate::domain::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};

@@ -1,7 +1,7 @@
 //! The key of development mode, which the program prints at its start. It is derived from the secret of shoppers'
 //! tokens: all instances have the same key, and a restart keeps it.
 
-use super::keyed_hash;
+use crate::domain::keyed_hash;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 

@@ -3,7 +3,7 @@
 
 mod stages;
 
-use super::stage::Stage;
+use crate::domain::stage::Stage;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};

@@ -1,6 +1,6 @@
 //! Addresses of pictures that pages show.
 
-use super::host::{Origin, has_only_url_characters};
+use crate::domain::deployment::host::{Origin, has_only_url_characters};
 
 /// The most characters of an address.
 pub const IMAGE_URL_MAX: usize = 2000;

@@ -1,7 +1,7 @@
 //! The message of operators to the shoppers of a sale, in the languages of the pages.
 
-use super::language::Language;
-use super::plain::{NotPlain, PLAIN_PATTERN, or_empty, plain};
+use crate::domain::plain::{NotPlain, PLAIN_PATTERN, or_empty, plain};
+use crate::domain::shop::language::Language;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};

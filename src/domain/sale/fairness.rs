@@ -1,7 +1,7 @@
 //! Fairness: who got the units of a sale, in counts that name no account and no address.
 
-use super::ids::{SaleId, UserId};
-use super::names::names;
+use crate::domain::ids::{SaleId, UserId};
+use crate::domain::names::names;
 use schemars::JsonSchema;
 use serde::Serialize;
 use siphasher::sip::SipHasher24;

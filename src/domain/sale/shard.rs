@@ -1,6 +1,6 @@
 //! Shards: how a sale's stock and shoppers are spread.
 
-use super::ids::UserId;
+use crate::domain::ids::UserId;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 

@@ -1,8 +1,9 @@
 //! Guard warnings to operators, and their delivery to a webhook.
 
-use super::ids::UserId;
-use super::names::names;
-use super::{time, webhook};
+use crate::domain::ids::UserId;
+use crate::domain::names::names;
+use crate::domain::order::webhook;
+use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 //! request can use it again, and a thief can only repeat that request. An admission from a waiting room is bound to
 //! shopper and sale. Both carry their expiry in Unix seconds.
 
-use super::ids::{IdempotencyKey, SaleId, UserId};
 use super::token_keys::TokenKeys;
+use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 
 /// How long a purchase token lasts, in seconds.
 pub const LASTS_SECONDS: i64 = 300;
