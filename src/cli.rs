@@ -1,52 +1,21 @@
 //! The command line, one subcommand a file. Exit codes are 0 (done), 1 (the answer is no) and 2 (bad usage or
 //! configuration).
 
-pub mod actions;
-pub mod alerts;
-mod answer;
-mod archive;
-pub mod audit;
-pub mod ban;
-pub mod buy;
-mod client;
-pub mod complete_words;
-pub mod completions;
-pub mod config;
-pub mod dead_letters;
-mod duration;
-mod events;
-pub mod guards;
-pub mod healthcheck;
-mod human;
-pub mod inspect;
-pub mod man;
-pub mod migrate;
-#[cfg(test)]
-mod mock_server;
-mod number;
-mod order_ref;
-pub mod orders;
-pub mod output;
-mod pages;
-pub mod pay;
-mod progress;
-pub mod rebuild;
-pub mod refunds;
-mod report;
-pub mod sale;
-mod sale_file;
-mod sale_ref;
-pub mod serve;
-mod setting;
-pub mod token;
-pub mod up;
-mod watch;
+pub mod instance;
+pub mod operator;
+pub mod shared;
+pub mod shell;
+pub mod shopper;
 
 use crate::config::{Config, ConfigError, Secret};
 use crate::ledger::ConnectError;
 use crate::stderr;
 use crate::telemetry::{self, Export, Telemetry};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use instance::{config, healthcheck, migrate, serve, up};
+use operator::{actions, alerts, audit, ban, dead_letters, guards, inspect, orders, rebuild, refunds, sale};
+use shell::{complete_words, completions, man};
+use shopper::{buy, pay, token};
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::str::FromStr;

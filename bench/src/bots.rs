@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use chrono::{SecondsFormat, TimeDelta, Utc};
 use crowd::{Crowd, EARLY};
 use flashsale::cli::Failure;
-use flashsale::cli::output::print;
+use flashsale::cli::shared::output::print;
 use flashsale::stderr;
 use measure::{Measured, Report};
 use plan::{ROUND_MAX, Round, Size};

@@ -6,7 +6,7 @@ use crate::{Options, bots, ceiling, compare, scale, stop_by_signal};
 use anyhow::anyhow;
 use clap::Parser as _;
 use flashsale::cli::Failure;
-use flashsale::cli::output::{print, print_json};
+use flashsale::cli::shared::output::{print, print_json};
 use flashsale::config::Config;
 use flashsale::telemetry;
 use serde::{Serialize, Serializer};

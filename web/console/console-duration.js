@@ -3,7 +3,7 @@
 
 import { inEach, say } from './language.js';
 
-// The milliseconds of each unit, and words for it in any language of the page. `src/cli/duration.rs` reads the same texts.
+// The milliseconds of each unit, and words for it in any language of the page. `src/cli/shared/duration.rs` reads the same texts.
 /** @type {[number, string, string[]][]} */
 const UNITS = [
     [86_400_000, 'd', ['d', 'day', 'days']],

@@ -1,0 +1,229 @@
+//! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
+
+use crate::cli::Failure;
+use crate::cli::shared::answer::{Column, Form, cell, listed, show, show_list, table};
+use crate::cli::shared::client::ApiArgs;
+use crate::cli::shared::order_ref::{OPERATORS, OrderRef};
+use crate::cli::shared::sale_ref::SaleRef;
+use crate::cli::shared::{output, pages};
+use crate::domain::order::OrderState;
+use chrono::{DateTime, Utc};
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::Value;
+
+const COLUMNS: [Column; 9] = [
+    ("ORDER", "id"),
+    ("STATE", "state"),
+    ("CREATED", "created_at"),
+    ("ACCOUNT", "user"),
+    ("SALE", "sale_id"),
+    ("SKU", "sku"),
+    ("UNITS", "quantity"),
+    ("AMOUNT", "amount_minor"),
+    ("PAYMENTS", "payments"),
+];
+const PAYMENT_COLUMNS: [Column; 6] = [
+    ("PAYMENT", "payment_id"),
+    ("OUTCOME", "outcome"),
+    ("AMOUNT", "amount_minor"),
+    ("RECEIVED", "received_at"),
+    ("WHY", "reason"),
+    ("REFERENCE", "settled_reference"),
+];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Use it if a shopper has paid and sees no order, or to find revoked orders. Needs FLASHSALE_ADMIN_KEY.
+
+Examples:
+  flashsale orders list --user ada
+  flashsale orders list --sale 3f2c… --state revoked
+  flashsale orders show 4c6f1a37")]
+pub struct Args {
+    #[command(flatten)]
+    api: ApiArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List the orders of a sale, of an account, or of both, newest first, as Postgres has them.
+    #[command(after_help = "\
+Examples:
+  flashsale orders list --user ada
+  flashsale orders list --sale 3f2c… --state revoked --json | jq -r '.[].user'
+  flashsale orders list --sale 3f2c… --from 2026-11-22T09:00:00Z --csv > orders.csv")]
+    #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["sale", "user"]))]
+    List {
+        /// Only orders of this sale.
+        #[arg(long, value_name = "SALE_ID")]
+        sale: Option<SaleRef>,
+        /// Only orders of this account: the `sub` of its tokens.
+        #[arg(long, value_name = "ACCOUNT")]
+        user: Option<String>,
+        /// Only orders in this state.
+        #[arg(long, value_name = "STATE", value_parser = state())]
+        state: Option<OrderState>,
+        /// Only orders created at this time or later, such as 2026-11-22T09:00:00Z.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        from: Option<DateTime<Utc>>,
+        /// Only orders created before this time.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        to: Option<DateTime<Utc>>,
+        /// Print CSV for a spreadsheet: the orders at one moment, without payments.
+        #[arg(long)]
+        csv: bool,
+    },
+    /// Show one order with its shopper and its payments.
+    #[command(after_help = "\
+An id in part, and @latest, are searched in the newest 1,000 orders of each of the newest ten sales that have been
+preloaded.
+
+Examples:
+  flashsale orders show 4c6f1a37
+  flashsale orders show 00000001-a3f7-8c21-8e55-0d9b4c6f1a37
+  flashsale orders show @latest")]
+    Show {
+        /// The last eight characters of the order's id, which pages show. Or all of it, its first characters (the orders
+        /// of a sale share the first eight), or @latest for the newest order.
+        #[arg(value_name = "ORDER_ID")]
+        id: OrderRef,
+    },
+}
+
+/// Reads a state; completion offers them all.
+fn state() -> impl TypedValueParser<Value = OrderState> {
+    let names = OrderState::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<OrderState>())
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    let time = DateTime::parse_from_rfc3339(text);
+    let time = time.map_err(|_wrong| "must be a time such as 2026-11-22T09:00:00Z or 2026-11-22T10:00:00+01:00")?;
+    Ok(time.to_utc())
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let operator = args.api.operator()?;
+    match &args.verb {
+        Verb::List {
+            sale,
+            user,
+            state,
+            from,
+            to,
+            csv,
+        } => {
+            if *csv && args.api.form() != Form::Text {
+                return Err(Failure::Usage("--csv cannot be used with --json or -q".to_owned()));
+            }
+            let sale = sale.as_ref().map(|sale| sale.whole(&operator)).transpose()?;
+            let query = query([
+                ("sale_id", sale.map(|sale| sale.to_string())),
+                ("user", user.clone()),
+                ("state", state.map(|state| state.to_string())),
+                ("from", from.map(|from| from.to_rfc3339())),
+                ("to", to.map(|to| to.to_rfc3339())),
+            ]);
+            let path = format!("{}?{query}", OPERATORS.orders);
+            if !csv {
+                let orders = pages::all(&operator, &path, "id")?;
+                return show_list(orders, args.api.form(), &COLUMNS, payment_ids);
+            }
+            output::copy(operator.table(&path)?)
+        }
+        Verb::Show { id } => {
+            let order = match id {
+                OrderRef::Id(id) => operator.get(&format!("{}/{id}", OPERATORS.orders))?.body,
+                part => part.find(&operator, OPERATORS)?,
+            };
+            show(&order, args.api.form(), |order: Value| describe(&order))
+        }
+    }
+}
+
+fn query<const N: usize>(asked: [(&str, Option<String>); N]) -> String {
+    let asked = asked.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(asked)
+        .finish()
+}
+
+fn payments(order: &Value) -> &[Value] {
+    order["payments"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn payment_ids(order: &Value, member: &str) -> Option<String> {
+    let ids: Vec<String> = payments(order).iter().map(|it| cell(it, "payment_id")).collect();
+    (member == "payments").then(|| listed(&ids))
+}
+
+fn describe(order: &Value) -> String {
+    let line = |name: &String| {
+        let shown = output::one_line(&cell(order, name));
+        format!("{:<13} {shown}\n", name.trim_end_matches("_minor"))
+    };
+    let members = order.as_object().into_iter().flat_map(|order| order.keys());
+    // The amount names its currency.
+    let lines = members
+        .filter(|name| !["payments", "currency"].contains(&name.as_str()))
+        .map(line);
+    let payments = match payments(order) {
+        [] => "no payment was matched with it\n".to_owned(),
+        payments => table(payments, &PAYMENT_COLUMNS, |_, _| None),
+    };
+    lines.chain([payments]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_query_has_what_was_asked_for_whatever_the_account_is_called() {
+        let asked = [
+            ("sale_id", None),
+            ("user", Some("a&b".to_owned())),
+            ("from", Some("2026-11-22T09:00:00+00:00".to_owned())),
+        ];
+        assert_eq!(query(asked), "user=a%26b&from=2026-11-22T09%3A00%3A00%2B00%3A00");
+    }
+
+    #[test]
+    fn a_time_needs_a_zone() {
+        let same = ["2026-11-22T09:00:00Z", "2026-11-22T10:00:00+01:00"].map(time);
+        assert_eq!(same[0], same[1]);
+        for wrong in ["2026-11-22", "2026-11-22T09:00:00", "now"] {
+            assert!(time(wrong).unwrap_err().contains("2026-11-22T09:00:00Z"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_printed_with_its_payments_whatever_they_are_called() {
+        let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "paid_at": null, "amount_minor": 49_900,
+            "currency": "EUR", "payments": [
+            {"payment_id": "pay\n1", "outcome": "refund_due", "reason": "the order was expired already"},
+            {"payment_id": "pay2"}]});
+        let shown = describe(&order);
+        for part in [
+            "user          a da\n",
+            "paid_at       -\namount        499.00 EUR\n",
+            "pay 1    refund_due",
+            "expired already",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let orders = [order, json!({"id": "p", "user": "bob", "payments": []})];
+        let listed = table(&orders, &COLUMNS, payment_ids);
+        let ends: Vec<&str> = listed
+            .lines()
+            .skip(1)
+            .map(|row| row.rsplit("  ").next().unwrap())
+            .collect();
+        assert_eq!(ends, ["pay 1, pay2", "-"], "{listed}");
+        assert!(describe(&json!({})).ends_with("no payment was matched with it\n"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Amendments of a published sale. The API changes all that a request names, or nothing.
+
+use super::describe::show_sale;
+use super::file;
+use crate::cli::Failure;
+use crate::cli::shared::answer::Form;
+use crate::cli::shared::client::{CallError, Client, sale_path};
+use crate::cli::shared::number;
+use crate::domain::sale::guards::ADMISSIONS_MAX;
+use crate::stderr;
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use uuid::Uuid;
+
+/// The new values of a published sale, as the body of the request has them: what is absent stays.
+#[derive(Debug, clap::Args, serde::Serialize)]
+#[group(required = true, multiple = true)]
+pub(super) struct Amended {
+    /// The new name.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// What the sale is about; an empty text removes it.
+    #[arg(long, value_name = "TEXT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// The address of the sale's picture; an empty one removes it.
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_url: Option<String>,
+    /// A later start, as 2026-11-28T09:00:00Z or +2h.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starts_at: Option<DateTime<Utc>>,
+    /// A later end, as 2026-11-28T20:00:00Z or +48h.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends_at: Option<DateTime<Utc>>,
+    /// How many shoppers the waiting room admits a second.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::whole(1, ADMISSIONS_MAX))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admissions_per_second: Option<u32>,
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    file::time_of(text, Utc::now())
+}
+
+pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
+    let amended = client.send("PATCH", &sale_path(id, ""), &[], &json!(terms).to_string());
+    let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
+    let amended = amended.map_err(|error| match error.in_words("PUT", &draft) {
+        CallError::Refused(refusal) if refusal.code == "invalid_request" => Failure::Usage(refusal.to_string()),
+        error => error.into(),
+    })?;
+    // A stage may give a part of the shoppers a waiting room.
+    let has_room = ["guards", "staged_guards"].into_iter().any(|set| {
+        let room = &amended.body[set]["waiting_room"];
+        !room.is_null() && *room != false
+    });
+    if terms.admissions_per_second.is_some() && !has_room {
+        stderr::line("flashsale: warning: the sale has no waiting room, so nobody is admitted at this rate");
+    }
+    show_sale(&amended, form, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::operator::sale::tests::{ID, Line};
+    use crate::cli::operator::sale::{Action, Verb};
+    use crate::cli::shared::mock_server::MockServer;
+
+    #[test]
+    fn an_amendment_has_the_times_of_a_sale_file_and_a_wrong_one_is_bad_usage() {
+        use clap::Parser as _;
+        let id = ID.to_string();
+        let terms = |options: &[&str]| {
+            let line = ["sale", "amend", &id].into_iter().chain(options.iter().copied());
+            Line::try_parse_from(line).map(|line| match line.args.verb {
+                Verb::Act(Action::Amend { terms, .. }) => terms,
+                _ => panic!("not amend"),
+            })
+        };
+        let later = terms(&["--ends-at", "+48h", "--description", ""]).unwrap();
+        let hours = (later.ends_at.unwrap() - Utc::now()).num_hours();
+        assert!((47..=48).contains(&hours), "{hours}");
+        assert_eq!(
+            json!(terms(&["--starts-at", "2026-11-28T10:00:00+01:00"]).unwrap()),
+            json!({"starts_at": "2026-11-28T09:00:00Z"})
+        );
+        assert_eq!(json!(terms(&["--image-url", ""]).unwrap()), json!({"image_url": ""}));
+        for wrong in [&["--ends-at", "tomorrow"][..], &["--ends-at", "2026-11-28"], &[]] {
+            assert!(terms(wrong).is_err(), "{wrong:?}");
+        }
+        let a_draft = r#"{"code":"invalid_transition","detail":"the sale is a draft: replace it with PUT"}"#;
+        let server = MockServer::answering(&[(409, a_draft)]);
+        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        assert!(failure.to_string().contains("flashsale sale change"), "{failure}");
+        let negative = terms(&["--admissions-per-second", "-5"]).unwrap_err().to_string();
+        assert!(negative.contains("whole number from 1 to"), "{negative}");
+        let refused = r#"{"code":"invalid_request","detail":"name must have 1 to 200 characters"}"#;
+        let server = MockServer::answering(&[(400, refused)]);
+        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        assert!(matches!(failure, Failure::Usage(_)), "{failure}");
+    }
+}
