@@ -11,8 +11,8 @@
 use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::stock::keys::ShardKey;
-use crate::stock::recover::instances::InstanceNote;
-use parking_lot::RwLock;
+use crate::stock::recover::instances::{InstanceNote, LastNote};
+use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher as _};
@@ -46,6 +46,8 @@ pub struct Instances {
     serves: AtomicBool,
     /// The name of the ledger: other instances may share only Redis with this one.
     ledger: OnceCell<String>,
+    /// Empty while a note is written, and after one that failed.
+    last_note: Mutex<LastNote>,
     others: RwLock<Option<Others>>,
 }
 
@@ -57,6 +59,7 @@ impl Default for Instances {
             reaches_ledger: AtomicBool::new(true),
             serves: AtomicBool::default(),
             ledger: OnceCell::new(),
+            last_note: Mutex::default(),
             others: RwLock::default(),
         }
     }
@@ -209,7 +212,9 @@ pub async fn note(app: &App) -> Result<(), Fault> {
         renews: app.permits.holds_all(),
         sightings: app.permits.sightings(),
     };
-    let notes = app.stock.note_instance(ledger, &own).await?;
+    let last = std::mem::take(&mut *instances.last_note.lock());
+    let (notes, last) = app.stock.note_instance(ledger, &own, last).await?;
+    *instances.last_note.lock() = last;
     app.permits
         .note_sightings(notes.iter().flat_map(|note| &note.sightings));
     let live = notes.iter().map(Other::from).collect();

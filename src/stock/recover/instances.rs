@@ -1,6 +1,6 @@
-//! Instances: each notes every second that it lives, and reads the notes of the others. All notes of one ledger are the
-//! hash `{instances:<ledger>}:notes`, by the instances' ids. It expires by itself. A crash leaves a note that is out of
-//! date after [`LASTS`].
+//! Instances: each notes every second that it lives, and reads the notes of the others, with one pipeline. All notes of
+//! one ledger are the hash `{instances:<ledger>}:notes`, by the instances' ids. It expires by itself. A crash leaves a
+//! note that is out of date after [`LASTS`].
 //!
 //! A note is packed like a record ([`crate::stock::record`]):
 //!
@@ -18,13 +18,17 @@ use crate::domain::order::event::Position;
 use crate::domain::time::Millis;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::Unpack;
-use crate::stock::{Stock, clock};
+use crate::stock::{Stock, clock, millis};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher as _;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// How long a note lasts, in milliseconds: a little longer than three are apart.
 const LASTS: Millis = 3_200;
+/// How much longer a note may seem to last, in milliseconds: since the last note, its instance reckoned Redis's clock by
+/// its own.
+const RECKONED: Millis = 100;
 /// How long Redis keeps the hash after the last note, in milliseconds.
 const KEPT: Millis = 60_000;
 /// Shards in a note. Of further ones, the other instances do not learn the last event.
@@ -120,7 +124,7 @@ impl InstanceNote {
             return None;
         };
         let until = Unpack(until).number(6)?;
-        if until <= now || until > now + LASTS {
+        if until <= now || until > now + LASTS + RECKONED {
             return None;
         }
         let shards = if *version == VERSION { shards } else { &[] };
@@ -134,6 +138,15 @@ impl InstanceNote {
     }
 }
 
+/// What an instance keeps of a note for the next one; nothing before the first, and after one that failed.
+#[derive(Debug, Default)]
+pub struct LastNote {
+    /// Redis's clock, and when that was read.
+    clock: Option<(Millis, Instant)>,
+    /// The ids of notes that were out of date.
+    old: Vec<String>,
+}
+
 /// Encoded notes, each under its instance's id.
 type Notes = Vec<(String, Vec<u8>)>;
 
@@ -142,13 +155,35 @@ fn key(ledger: &str) -> String {
 }
 
 impl Stock {
-    /// Notes that an instance of this ledger lives. Returns the notes of the others that live, and removes old ones. If
-    /// an instance comes back at that moment, the others learn it with its next note.
-    pub async fn note_instance(&self, ledger: &str, own: &InstanceNote) -> Result<Vec<InstanceNote>, Fault> {
+    /// Notes that an instance of this ledger lives. Returns the notes of the others that live, and what the next call
+    /// needs. That one removes the notes that were out of date. If an instance comes back meanwhile, the others learn it
+    /// with its next note.
+    ///
+    /// The last note tells the clock. If that has jumped since, as in a failover, notes may be void for two rounds.
+    pub async fn note_instance(
+        &self,
+        ledger: &str,
+        own: &InstanceNote,
+        last: LastNote,
+    ) -> Result<(Vec<InstanceNote>, LastNote), Fault> {
         let (key, id) = (key(ledger), own.id.to_string());
-        let mut read = redis::pipe();
-        read.cmd("TIME").cmd("HGETALL").arg(&key);
-        let (time, notes): ((i64, i64), Notes) = self.noted(self.link.ask_together(read).await)?;
+        let (then, read) = match last.clock {
+            Some(known) => known,
+            None => {
+                let time = self.link.ask_server_of(&key, &redis::cmd("TIME")).await;
+                (clock(self.noted(time)?), Instant::now())
+            }
+        };
+        let until = then.saturating_add_unsigned(millis(read.elapsed())) + LASTS;
+        let mut note = redis::pipe();
+        if !last.old.is_empty() {
+            note.cmd("HDEL").arg(&key).arg(&last.old).ignore();
+        }
+        note.cmd("HSET").arg(&key).arg(&id).arg(own.encode(until)).ignore();
+        note.cmd("PEXPIRE").arg(&key).arg(KEPT).ignore();
+        note.cmd("TIME").cmd("HGETALL").arg(&key);
+        let (time, notes): ((i64, i64), Notes) = self.noted(self.link.ask_together(note).await)?;
+        let read = Instant::now();
         let now = clock(time);
         let (mut others, mut old) = (Vec::new(), Vec::new());
         for (other, note) in notes.into_iter().filter(|(other, _)| *other != id) {
@@ -157,14 +192,11 @@ impl Stock {
                 None => old.push(other),
             }
         }
-        let mut write = redis::pipe();
-        write.cmd("HSET").arg(&key).arg(&id).arg(own.encode(now + LASTS));
-        write.cmd("PEXPIRE").arg(&key).arg(KEPT);
-        if !old.is_empty() {
-            write.cmd("HDEL").arg(&key).arg(&old);
-        }
-        let _counts: Vec<i64> = self.noted(self.link.ask_together(write).await)?;
-        Ok(others)
+        let last = LastNote {
+            clock: Some((now, read)),
+            old,
+        };
+        Ok((others, last))
     }
 
     /// Removes the note of an instance that ends.
@@ -200,7 +232,13 @@ mod tests {
         let written = note.encode(1_000 + LASTS);
         assert_eq!(InstanceNote::decode(&id, &written, 1_000), Some(note.clone()));
         assert!(note.sightings[0].is_on(&"r1-aa-00".into()) && !note.sightings[1].is_on(&"r1-aa-00".into()));
-        for (now, lives) in [(999, false), (1_000 + LASTS - 1, true), (1_000 + LASTS, false)] {
+        let begins = 1_000 - RECKONED;
+        for (now, lives) in [
+            (begins - 1, false),
+            (begins, true),
+            (1_000 + LASTS - 1, true),
+            (1_000 + LASTS, false),
+        ] {
             assert_eq!(InstanceNote::decode(&id, &written, now).is_some(), lives, "{now}");
         }
         for wrong in [&b""[..], b"\0", &written[..HEAD - 1]] {

@@ -9,7 +9,7 @@ use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, ReplicatedRedis
 use flashsale::domain::sale::Sale;
 use flashsale::scheduler::Keeper;
 use flashsale::stock::keys::ShardKey;
-use flashsale::stock::recover::instances::InstanceNote;
+use flashsale::stock::recover::instances::{InstanceNote, LastNote};
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -224,7 +224,12 @@ async fn an_instance_that_renews_nothing_knows_the_last_event_of_each_shard() {
     let ledger = answered("the ledger has a name", || shop.world.app.ledger.name()).await;
     let reader = note(Uuid::new_v4());
     within(PATIENCE, "each shard's event is noted once", async || {
-        let others = shop.world.app.stock.note_instance(&ledger, &reader).await.unwrap();
+        let noted = shop
+            .world
+            .app
+            .stock
+            .note_instance(&ledger, &reader, LastNote::default());
+        let (others, _) = noted.await.unwrap();
         let sightings = others.iter().flat_map(|other| &other.sightings);
         let mut seen: Vec<u16> = sightings
             .filter(|it| it.shard.sale == shop.sale.id && it.last.seq == 1)
@@ -254,7 +259,10 @@ async fn instances_see_each_other_until_they_end_or_fall_silent_and_only_those_o
     world.end_keeper().await;
     let stock = &world.app.stock;
     let [ada, bob, eve] = [1, 2, 3].map(|id| note(Uuid::from_u128(id)));
-    let noted = async |ledger: &str, own: &InstanceNote| stock.note_instance(ledger, own).await.unwrap();
+    let noted = async |ledger: &str, own: &InstanceNote| {
+        let (others, _) = stock.note_instance(ledger, own, LastNote::default()).await.unwrap();
+        others
+    };
     assert!(noted("one", &ada).await.is_empty());
     assert!(noted("other", &eve).await.is_empty());
     assert_eq!(noted("one", &bob).await, slice::from_ref(&ada));
@@ -262,13 +270,35 @@ async fn instances_see_each_other_until_they_end_or_fall_silent_and_only_those_o
     stock.forget_instance("one", bob.id).await.unwrap();
     assert!(noted("one", &ada).await.is_empty());
     assert_eq!(noted("one", &bob).await, slice::from_ref(&ada));
+    let mut last = LastNote::default();
     within(PATIENCE, "a silent instance is forgotten", async || {
-        noted("one", &bob).await.is_empty()
+        let noted = stock.note_instance("one", &bob, std::mem::take(&mut last)).await;
+        let (others, next) = noted.unwrap();
+        last = next;
+        others.is_empty()
     })
     .await;
     let raw = Raw::connect(&world.redis);
+    let asked = reads(&raw);
+    let (others, _) = stock.note_instance("one", &bob, last).await.unwrap();
+    assert!(others.is_empty());
+    assert_eq!(
+        reads(&raw) - asked,
+        2,
+        "a note takes one trip, and this question another"
+    );
     let left: i64 = raw.call(redis::cmd("HLEN").arg("{instances:one}:notes"));
-    assert_eq!(left, 1, "its note is removed");
+    assert_eq!(left, 1, "the silent one's note is removed");
+    assert_eq!(noted("one", &ada).await, slice::from_ref(&bob), "its note counts");
+}
+
+/// How often the server has read from a connection.
+fn reads(redis: &Raw) -> i64 {
+    let stats: String = redis.call(redis::cmd("INFO").arg("stats"));
+    let reads = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("total_reads_processed:"));
+    reads.unwrap().trim().parse().unwrap()
 }
 
 #[tokio::test]
