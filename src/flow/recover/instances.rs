@@ -145,6 +145,12 @@ impl Instances {
         others.is_none_or(|others| has_turn(hash_of(self.own), &others, work, slot))
     }
 
+    /// How long Redis took for the note of a moment ago. None also while the next one waits for its answer, and on a
+    /// cluster.
+    pub(in crate::flow) fn took(&self) -> Option<Duration> {
+        self.last_note.lock().took()
+    }
+
     /// Whether every instance that lives runs the jobs, so that each of them drains what it sells.
     pub fn all_work(&self) -> bool {
         self.works() && self.others(|it| !it.works).is_some_and(|idle| idle.is_empty())

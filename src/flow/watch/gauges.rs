@@ -16,7 +16,7 @@ const SALES_MAX: i64 = 40;
 pub async fn measure_process(app: &App) {
     telemetry::report_dropped();
     let metrics = &app.metrics;
-    let health = health(app).await;
+    let health = health(app, app.instances.took()).await;
     app.instances.note_ledger(health.postgres.milliseconds.is_some());
     for (server, health) in [("redis", health.redis), ("postgres", health.postgres)] {
         metrics.up.of([server]).set(health.milliseconds.is_some().into());

@@ -104,18 +104,11 @@ async fn check(app: &App) -> Result<BTreeSet<String>, NotReady> {
 }
 
 /// How fast both servers answer, side by side; on a cluster, all primaries of Redis. Postgres need not be asked if it has
-/// answered the last bulletin.
-pub async fn health(app: &App) -> Health {
-    let postgres = async {
-        match app.bulletins.took() {
-            Some(took) => ServerHealth {
-                milliseconds: Some(took.as_secs_f64() * 1000.0),
-                fault: None,
-            },
-            None => timed(app.ledger.ping()).await,
-        }
-    };
-    let (redis, postgres) = tokio::join!(timed(Box::pin(app.stock.ping())), postgres);
+/// answered the last bulletin, and Redis if it `took` so long for an answer of a moment ago.
+pub async fn health(app: &App, took: Option<Duration>) -> Health {
+    let redis = timed(took, Box::pin(app.stock.ping()));
+    let postgres = timed(app.bulletins.took(), app.ledger.ping());
+    let (redis, postgres) = tokio::join!(redis, postgres);
     Health { redis, postgres }
 }
 
@@ -124,12 +117,16 @@ async fn in_time<T>(limit: Duration, question: impl Future<Output = Result<T, Fa
     answer.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
 }
 
-async fn timed(question: impl Future<Output = Result<(), Fault>>) -> ServerHealth {
+/// How long a server took for its last answer, or takes for this question.
+async fn timed(took: Option<Duration>, question: impl Future<Output = Result<(), Fault>>) -> ServerHealth {
     let asked = Instant::now();
-    let fault = in_time(TIME_MAX, question).await.err().map(|fault| fault.to_string());
+    let answer = match took {
+        Some(took) => Ok(took),
+        None => in_time(TIME_MAX, question).await.map(|()| asked.elapsed()),
+    };
     ServerHealth {
-        milliseconds: fault.is_none().then(|| asked.elapsed().as_secs_f64() * 1000.0),
-        fault,
+        milliseconds: answer.as_ref().ok().map(|took| took.as_secs_f64() * 1000.0),
+        fault: answer.err().map(|fault| fault.to_string()),
     }
 }
 

@@ -276,7 +276,7 @@ impl Sampler {
 
     pub async fn take(&mut self, api: &Api, id: SaleId) -> LiveSample {
         let (health, read, beat) = tokio::join!(
-            Box::pin(flow::watch::readiness::health(&api.app)),
+            Box::pin(flow::watch::readiness::health(&api.app, None)),
             timeout(SAMPLE_MAX.min(OPERATOR_WAIT), Box::pin(read(api, id))),
             self.watcher.read(&api.app, &api.instance)
         );

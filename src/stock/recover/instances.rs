@@ -21,7 +21,7 @@ use crate::stock::record::Unpack;
 use crate::stock::{Stock, clock, millis};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How long a note lasts, in milliseconds: a little longer than three are apart.
@@ -31,6 +31,8 @@ const LASTS: Millis = 3_200;
 const RECKONED: Millis = 100;
 /// How long Redis keeps the hash after the last note, in milliseconds.
 const KEPT: Millis = 60_000;
+/// How long an answer to a note shows that Redis answers. Notes are a second apart.
+const FRESH: Duration = Duration::from_secs(2);
 /// Shards in a note. Of further ones, the other instances do not learn the last event.
 const SHARDS_MAX: usize = 4_000;
 
@@ -143,8 +145,18 @@ impl InstanceNote {
 pub struct LastNote {
     /// Redis's clock, and when that was read.
     clock: Option<(Millis, Instant)>,
+    /// How long Redis took to answer; none on a cluster, of which a note asks one server.
+    took: Option<Duration>,
     /// The ids of notes that were out of date.
     old: Vec<String>,
+}
+
+impl LastNote {
+    /// How long Redis took for its last answer, if that was a moment ago; none on a cluster.
+    pub fn took(&self) -> Option<Duration> {
+        let (_, read) = self.clock?;
+        self.took.filter(|_| read.elapsed() < FRESH)
+    }
 }
 
 /// Encoded notes, each under its instance's id.
@@ -182,8 +194,9 @@ impl Stock {
         note.cmd("HSET").arg(&key).arg(&id).arg(own.encode(until)).ignore();
         note.cmd("PEXPIRE").arg(&key).arg(KEPT).ignore();
         note.cmd("TIME").cmd("HGETALL").arg(&key);
+        let asked = Instant::now();
         let (time, notes): ((i64, i64), Notes) = self.noted(self.link.ask_together(note).await)?;
-        let read = Instant::now();
+        let (read, took) = (Instant::now(), asked.elapsed());
         let now = clock(time);
         let (mut others, mut old) = (Vec::new(), Vec::new());
         for (other, note) in notes.into_iter().filter(|(other, _)| *other != id) {
@@ -194,6 +207,7 @@ impl Stock {
         }
         let last = LastNote {
             clock: Some((now, read)),
+            took: (!self.link.is_cluster()).then_some(took),
             old,
         };
         Ok((others, last))

@@ -3,7 +3,7 @@
 use crate::support::crowd::{Client, Terms, World, answered, bought, done};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{FreshPostgres, fresh_redis};
+use crate::support::servers::{FreshPostgres, Frozen, fresh_redis};
 use flashsale::domain::ids::SaleId;
 use flashsale::flow;
 use flashsale::flow::recover::bulletin::wait_for_news;
@@ -141,6 +141,25 @@ async fn a_worker_stores_a_heartbeat_only_if_none_has_just_been_stored() {
         world.number(is_new, nothing).await == 1
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_note_shows_that_redis_is_up_until_redis_falls_silent() {
+    let redis = fresh_redis();
+    let world = World::on(redis.server.url()).await;
+    let raw = Raw::connect(&world.redis);
+    let pings = || raw.command_counts().get("ping").copied().unwrap_or_default();
+    let up = world.app.metrics.up.of(["redis"]);
+    within(PATIENCE, "it is up, and was not asked", async || {
+        let before = pings();
+        Box::pin(flow::watch::gauges::measure_process(&world.app)).await;
+        up.get() == 1 && pings() == before
+    })
+    .await;
+    let frozen = Frozen::one(redis.server.pid());
+    within(PATIENCE, "it is not up", async || up.get() == 0).await;
+    drop(frozen);
+    within(PATIENCE, "it is up again", async || up.get() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
