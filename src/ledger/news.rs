@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// After so long without a notification, the connection must answer; the second is how long that may take. A network
-/// that drops a connection says nothing, and its instance would wait for ever.
+/// After so long without a notification, the connection must answer if somebody depends on notifications; after so many
+/// such times, in any case. A network that drops a connection says nothing, and its instance would wait for ever.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+const SILENCES_MAX: u32 = 5;
+/// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const DRAINED: &str = "flashsale_drained";
@@ -57,12 +59,16 @@ impl Ledger {
 
 impl News {
     /// Waits for the next notification, except those about commits of the process `own`. Fails with `Unavailable` when
-    /// there is no connection any more.
-    pub async fn next(&mut self, own: Uuid) -> Result<Notification, Fault> {
-        let own = own.to_string();
+    /// there is no connection any more. That is noticed soon while the caller depends on notifications.
+    pub async fn next(&mut self, own: Uuid, depends: impl Fn() -> bool) -> Result<Notification, Fault> {
+        let (own, mut silences) = (own.to_string(), 0);
         loop {
             let Ok(received) = timeout(SILENCE_MAX, self.0.try_recv()).await else {
-                self.answers().await?;
+                silences += 1;
+                if depends() || silences >= SILENCES_MAX {
+                    self.answers().await?;
+                    silences = 0;
+                }
                 continue;
             };
             return Ok(match received? {

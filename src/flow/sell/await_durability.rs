@@ -216,12 +216,14 @@ async fn hear(app: &App) {
             app.alert_feed.wanted.notify_one();
         }
     };
+    // Otherwise bulletins report what has changed.
+    let depends = || app.arrivals.are_awaited() || !app.bulletins.are_fresh();
     loop {
         if let Ok(mut news) = app.ledger.news().await {
             app.arrivals.hears.store(true, Ordering::Relaxed);
             // Notifications from before this connection were missed.
             wake(Notification::Anything);
-            while let Ok(notification) = news.next(app.arrivals.process).await {
+            while let Ok(notification) = news.next(app.arrivals.process, depends).await {
                 wake(notification);
             }
             app.arrivals.hears.store(false, Ordering::Relaxed);

@@ -3,11 +3,12 @@
 use crate::support::crowd::{Client, Terms, World, answered, bought, done};
 use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{FreshPostgres, Frozen, fresh_redis};
+use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, fresh_redis};
 use flashsale::domain::ids::SaleId;
 use flashsale::flow;
 use flashsale::flow::recover::bulletin::wait_for_news;
 use sqlx::postgres::PgListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -27,32 +28,59 @@ const UNTOLD: Duration = Duration::from_millis(2_500);
 const SENT: &str = "select query, calls from pg_stat_statements where query not like '%pg_stat_statements%'";
 /// Part of the bulletin, and of no other statement.
 const BULLETIN: &str = "guard_settings";
+/// The same of the question whether the connection for notifications still lives.
+const LIVES: &str = "as \"one!\"";
+
+/// A world on servers of its own, whose Postgres counts statements.
+async fn counted() -> ((FreshPostgres, FreshRedis), World) {
+    let (postgres, redis) = (FreshPostgres::counting().await, fresh_redis());
+    let world = World::with(redis.server.url(), postgres.url()).await;
+    let extension = sqlx::raw_sql("create extension pg_stat_statements");
+    extension.execute(&world.pool).await.unwrap();
+    ((postgres, redis), world)
+}
+
+/// The statements while the ledger is asked for so many bulletins, with the number of calls.
+async fn sent_in(world: &World, bulletins: i64) -> Vec<(String, i64)> {
+    let reset = sqlx::raw_sql("select pg_stat_statements_reset()");
+    reset.execute(&world.pool).await.unwrap();
+    let sent = async || -> Vec<(String, i64)> { sqlx::query_as(SENT).fetch_all(&world.pool).await.unwrap() };
+    within(PATIENCE, "there are bulletins", async || {
+        let asked = sent().await.into_iter().filter(|(query, _)| query.contains(BULLETIN));
+        asked.map(|(_, calls)| calls).sum::<i64>() >= bulletins
+    })
+    .await;
+    sent().await
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_asks_the_ledger_one_question_in_each_round_and_reads_nothing() {
-    let (postgres, redis) = (FreshPostgres::counting().await, fresh_redis());
-    let world = World::with(redis.server.url(), postgres.url()).await;
+    let (_servers, world) = counted().await;
     let _sale = world.sale(&Terms::of(80, 8)).await;
-    let run = async |statement: &'static str| {
-        sqlx::raw_sql(statement).execute(&world.pool).await.unwrap();
-    };
-    let sent = async || -> Vec<(String, i64)> { sqlx::query_as(SENT).fetch_all(&world.pool).await.unwrap() };
-    run("create extension pg_stat_statements").await;
     // The list of sales is read now and then all the same.
     within(
         PATIENCE,
         "there are five rounds without another statement",
         async || {
-            run("select pg_stat_statements_reset()").await;
-            within(PATIENCE, "there are five rounds", async || {
-                let rounds = sent().await.into_iter().filter(|(query, _)| query.contains(BULLETIN));
-                rounds.map(|(_, calls)| calls).sum::<i64>() >= 5
-            })
-            .await;
-            sent().await.iter().all(|(query, _)| query.contains(BULLETIN))
+            let sent = sent_in(&world, 5).await;
+            sent.iter().all(|(query, _)| query.contains(BULLETIN))
         },
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_bulletins_report_changes_the_connection_for_notifications_is_rarely_asked() {
+    let (_servers, world) = counted().await;
+    let app = Arc::clone(&world.app);
+    let watching = tokio::spawn(async move { flow::sell::await_durability::watch(&app).await });
+    within(PATIENCE, "it is notified", async || world.app.arrivals.hears()).await;
+    within(PATIENCE, "there are four rounds without the question", async || {
+        let sent = sent_in(&world, 4).await;
+        !sent.iter().any(|(query, _)| query.contains(LIVES))
+    })
+    .await;
+    watching.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
