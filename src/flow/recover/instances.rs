@@ -1,4 +1,4 @@
-//! Instances: which ones live, and which of them does a piece of upkeep. Each instance ranks itself for each shard and
+//! Instances: which ones live, and which of them does a piece of upkeep. Each instance ranks itself for each sale and
 //! each job among those that live, by a hash of both. So upkeep costs by shards and time, not by instances.
 //!
 //! A rank decides what upkeep costs, and never whether it is safe. Any instance may do any of it at any time, side by
@@ -115,13 +115,14 @@ impl Instances {
     }
 
     /// This instance's rank for the permits of each of these shards, among those that know every shard as reconciled.
-    /// One that has just started, or cannot reach a shard, is not among them.
+    /// One that has just started, or cannot reach a shard, is not among them. All shards of a sale have the same rank:
+    /// otherwise every instance would be in reserve for some, and watch them in each round.
     pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>) -> Vec<Rank> {
         let others = self.others(|it| it.renews);
         let own = hash_of(self.own);
         shards
             .map(|shard| match &others {
-                Some(others) => rank(own, others, hash_of(shard)),
+                Some(others) => rank(own, others, hash_of(shard.sale)),
                 None => Rank::First,
             })
             .collect()
@@ -315,7 +316,7 @@ mod tests {
         instances.note_serves();
         let better = (0..).map(hash_of).filter(|other| {
             let suits_better = |work| weight(*other, work) > weight(hash_of(instances.own), work);
-            suits_better(hash_of(shard)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
+            suits_better(hash_of(shard.sale)) && suits_better(hash_of("expire")) && suits_better(hash_of("count"))
         });
         let live = better.take(3).map(|hash| Other {
             hash,

@@ -1,9 +1,9 @@
 //! Renew: let the shards that this process has reconciled sell on, a few seconds at a time. A crash leaves permits that
 //! run out.
 //!
-//! One instance renews a shard ([`crate::flow::recover::instances`]). Two in reserve read in each round what is left of the
-//! permit, and renew it before it runs out. All others read that now and then. So the death of one or two instances
-//! interrupts no sale. While the ledger or a server of Redis is silent, every instance renews every shard: without the
+//! One instance renews the shards of a sale ([`crate::flow::recover::instances`]). Two in reserve read in each round what
+//! is left of the permits, and renew them before they run out. All others read that now and then. So the death of one or
+//! two instances interrupts no sale. While the ledger or a server of Redis is silent, every instance renews every shard: without the
 //! ledger, no instance could let a shard sell again. A renewal by any instance is as safe as one by another: the script
 //! checks it.
 
@@ -69,7 +69,7 @@ struct RenewalRound {
     asks: bool,
 }
 
-/// Divides the shards that this process knows as reconciled by its rank for each. A shard that it has just let sell, or
+/// Divides the shards that this process knows as reconciled by its rank for their sales. A shard that it has just let sell, or
 /// with which the others fell behind, is its own for a while. After a round with a silent server, all are: rounds take
 /// longer then, and those in reserve might come too late.
 fn begin_round(app: &App) -> RenewalRound {

@@ -1,9 +1,9 @@
-//! One instance renews a shard's permit. More instances do not make it dearer, and the end of one interrupts no sale.
+//! One instance renews the permits of a sale. More instances do not make it dearer, and the end of one interrupts no sale.
 
 use super::outage::{unless_permits_lapse, without};
 use crate::support::app;
 use crate::support::crowd::{Client, Instance, Terms, World, answered, shopper_at};
-use crate::support::poll::{PATIENCE, within};
+use crate::support::poll::{PATIENCE, answer, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, Frozen, ReplicatedRedis, as_app, fresh_redis};
 use flashsale::domain::sale::Sale;
@@ -56,6 +56,21 @@ impl Shop {
         are_renewed(&self.raw, what, is_so).await;
     }
 
+    /// Removes the instance that renews most of the permits.
+    async fn take_first(&mut self) -> Instance {
+        let clients: Vec<Client> = self.instances.iter().map(Instance::client).collect();
+        let before = renewed_by(&clients).await;
+        let mut renewed = vec![0; clients.len()];
+        within(PATIENCE, "the permits are renewed", async || {
+            let now = renewed_by(&clients).await;
+            renewed = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+            renewed.iter().sum::<i64>() >= 2 * i64::from(SHARDS)
+        })
+        .await;
+        let first = (0..renewed.len()).max_by_key(|at| renewed[*at]);
+        self.instances.remove(first.unwrap())
+    }
+
     /// Lets shoppers buy from these instances for this long, one after the other.
     async fn sells(&self, clients: &[Client], time: Duration, round: &str) {
         let began = Instant::now();
@@ -72,6 +87,18 @@ impl Shop {
             .await;
         }
     }
+}
+
+/// How many permits each of these instances has renewed.
+async fn renewed_by(clients: &[Client]) -> Vec<i64> {
+    const RENEWED: &str = "flashsale_permit_renewals_total{result=\"renewed\"} ";
+    let mut renewed = Vec::new();
+    for client in clients {
+        let metrics = answer("the instance shows its metrics", || client.metrics()).await;
+        let count = metrics.lines().find_map(|line| line.strip_prefix(RENEWED));
+        renewed.push(count.unwrap().parse().unwrap());
+    }
+    renewed
 }
 
 /// How many permits were given since the start: only that script asks for a stream's last id all the while.
@@ -130,11 +157,12 @@ async fn a_sale_goes_on_when_the_instances_that_renew_its_shards_die_or_stand_st
     let mut shop = Shop::with(5).await;
     shop.are_renewed("one instance renews each shard", |times| times < 1.8)
         .await;
-    let [mut killed, suspended] = [shop.instances.remove(0), shop.instances.remove(0)];
-    let clients: Vec<Client> = shop.instances.iter().map(Instance::client).collect();
-    // Of these shards, some had the one for their first, some the other, and some both in the first two places.
+    let mut killed = shop.take_first().await;
     killed.kill();
+    let clients: Vec<Client> = shop.instances.iter().map(Instance::client).collect();
     shop.sells(&clients, Duration::from_secs(5), "killed").await;
+    let suspended = shop.take_first().await;
+    let clients: Vec<Client> = shop.instances.iter().map(Instance::client).collect();
     let frozen = Frozen::one(suspended.pid());
     shop.sells(&clients, Duration::from_secs(5), "suspended").await;
     drop(frozen);
