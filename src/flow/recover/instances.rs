@@ -11,7 +11,7 @@
 use crate::domain::fault::Fault;
 use crate::flow::App;
 use crate::stock::keys::ShardKey;
-use crate::stock::recover::instances::{InstanceNote, LastNote};
+use crate::stock::recover::instances::{InstanceNote, LastNote, LiveNote};
 use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 use std::cmp::Reverse;
@@ -222,9 +222,11 @@ pub async fn note(app: &App) -> Result<(), Fault> {
     let last = std::mem::take(&mut *instances.last_note.lock());
     let (notes, last) = app.stock.note_instance(ledger, &own, last).await?;
     *instances.last_note.lock() = last;
-    app.permits
-        .note_sightings(notes.iter().flat_map(|note| &note.sightings));
-    let live = notes.iter().map(Other::from).collect();
+    for LiveNote { note, age } in &notes {
+        let noted = asked.checked_sub(*age).unwrap_or(asked);
+        app.permits.note_sightings(&note.sightings, noted);
+    }
+    let live = notes.iter().map(|it| Other::from(&it.note)).collect();
     let mut others = instances.others.write();
     *others = Some(Others { asked, live });
     Ok(())

@@ -2,10 +2,10 @@
 //! run out.
 //!
 //! One instance renews the shards of a sale ([`crate::flow::recover::instances`]). Two in reserve read in each round what
-//! is left of the permits, and renew them before they run out. All others read that now and then. So the death of one or
-//! two instances interrupts no sale. While the ledger or a server of Redis is silent, every instance renews every shard: without the
-//! ledger, no instance could let a shard sell again. A renewal by any instance is as safe as one by another: the script
-//! checks it.
+//! is left of the permits, and renew them before they run out. All others do so once the notes show no more that somebody
+//! renews them. So the death of one or two instances interrupts no sale. While the ledger or a server of Redis is silent,
+//! every instance renews every shard: without the ledger, no instance could let a shard sell again. A renewal by any
+//! instance is as safe as one by another: the script checks it.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -42,8 +42,6 @@ const READ_MAX: Duration = Duration::from_millis(400);
 const LEAST_OF_SECOND: Duration = Duration::from_millis(1_500);
 const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
-/// Of so many rounds, an instance that is not in reserve reads the permits in one. Its gauges count a permit until then.
-const OTHERS_EVERY: u64 = 2;
 /// Of so many rounds, an instance asks the ledger in one for all shards that others renew. Before it renews one of them,
 /// it asks in any case.
 const ASK_EVERY: u64 = 12;
@@ -69,14 +67,13 @@ struct RenewalRound {
     asks: bool,
 }
 
-/// Divides the shards that this process knows as reconciled by its rank for their sales. A shard that it has just let sell, or
-/// with which the others fell behind, is its own for a while. After a round with a silent server, all are: rounds take
-/// longer then, and those in reserve might come too late.
+/// Divides the shards that this process knows as reconciled by its rank for their sales. A shard that it has just let
+/// sell, or with which the others fell behind, is its own for a while. After a round with a silent server, all are:
+/// rounds take longer then, and those in reserve might come too late.
 fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
     state.rounds = state.rounds.wrapping_add(1);
     let all = state.is_ledger_silent || state.is_stock_silent;
-    let is_turn_of_others = state.rounds.is_multiple_of(OTHERS_EVERY);
     let ranks = app.instances.ranks_of(state.held.keys());
     let mut round = RenewalRound {
         asks: state.rounds.is_multiple_of(ASK_EVERY),
@@ -91,7 +88,7 @@ fn begin_round(app: &App) -> RenewalRound {
         match rank {
             Rank::Second => round.watched.push((*shard, LEAST_OF_SECOND)),
             Rank::Third => round.watched.push((*shard, LEAST_OF_THIRD)),
-            Rank::Other if is_turn_of_others => round.watched.push((*shard, LEAST_OF_OTHERS)),
+            Rank::Other if held.left() < LEAST_OF_OTHERS => round.watched.push((*shard, LEAST_OF_OTHERS)),
             Rank::First | Rank::Other => {}
         }
     }

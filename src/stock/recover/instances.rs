@@ -9,7 +9,7 @@
 //! | 1 | version, 0 today |
 //! | 6 | lives until, milliseconds; at this place in every version |
 //! | 1 | roles; at this place in every version: 1 it runs the jobs, 2 it serves HTTP, 4 it renews permits |
-//! | 34 a shard | 16 sale, 2 number, 4 hash of its server's name, 6 epoch and 6 number of its last event |
+//! | 34 a shard | 16 sale, 2 number (highest bit: braked), 4 hash of its server, 6 epoch and 6 number of its last event |
 
 use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
@@ -33,13 +33,14 @@ const RECKONED: Millis = 100;
 const KEPT: Millis = 60_000;
 /// How long an answer to a note shows that Redis answers. Notes are a second apart.
 const FRESH: Duration = Duration::from_secs(2);
-/// Shards in a note. Of further ones, the other instances do not learn the last event.
+/// Shards in a note. Of further ones, the other instances do not learn the last event, and read the permits.
 const SHARDS_MAX: usize = 4_000;
 
 const VERSION: u8 = 0;
 const WORKS: u8 = 1;
 const SERVES: u8 = 2;
 const RENEWS: u8 = 4;
+const BRAKED: u16 = 1 << 15;
 const HEAD: usize = 8;
 const SHARD: usize = 34;
 
@@ -53,23 +54,38 @@ pub struct InstanceNote {
     pub serves: bool,
     /// Whether it knows every shard as reconciled, so that it can renew all permits.
     pub renews: bool,
-    /// The last events of the shards whose permits it renews.
+    /// The shards whose permits it has just renewed.
     pub sightings: Vec<Sighting>,
 }
 
-/// The last event that an instance saw a shard write.
+/// The note of another instance that lives.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LiveNote {
+    pub note: InstanceNote,
+    /// How long ago it was written.
+    pub age: Duration,
+}
+
+/// What an instance saw of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
     pub shard: ShardKey,
+    /// Whether its brake held.
+    pub brake: bool,
+    /// The last event that it wrote.
     pub last: Position,
     /// A hash of the name of the server where it saw that.
     server: u32,
 }
 
 impl Sighting {
-    pub fn new(shard: ShardKey, server: &Server, last: Position) -> Self {
-        let server = short(server);
-        Self { shard, last, server }
+    pub fn new(shard: ShardKey, server: &Server, last: Position, brake: bool) -> Self {
+        Self {
+            shard,
+            brake,
+            last,
+            server: short(server),
+        }
     }
 
     /// Whether the shard was on this server.
@@ -80,16 +96,21 @@ impl Sighting {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Unpack(bytes);
         let sale = SaleId(Uuid::from_slice(bytes.take(16)?).ok()?);
-        let shard = ShardKey::new(sale, u16::try_from(bytes.number(2)?).ok()?);
+        let number = u16::try_from(bytes.number(2)?).ok()?;
         let server = u32::try_from(bytes.number(4)?).ok()?;
         let (epoch, seq) = (bytes.number(6)?, bytes.number(6)?);
-        let last = Position { epoch, seq };
-        Some(Self { shard, last, server })
+        Some(Self {
+            shard: ShardKey::new(sale, number & !BRAKED),
+            brake: number & BRAKED != 0,
+            last: Position { epoch, seq },
+            server,
+        })
     }
 
     fn encode(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(self.shard.sale.0.as_bytes());
-        to.extend_from_slice(&self.shard.shard.to_be_bytes());
+        let brake = if self.brake { BRAKED } else { 0 };
+        to.extend_from_slice(&(self.shard.shard | brake).to_be_bytes());
         to.extend_from_slice(&self.server.to_be_bytes());
         to.extend_from_slice(&self.last.epoch.to_be_bytes()[2..]);
         to.extend_from_slice(&self.last.seq.to_be_bytes()[2..]);
@@ -120,7 +141,7 @@ impl InstanceNote {
     }
 
     /// `None` if the note is out of date, or no note. A note from before the clock was set back is out of date, too.
-    fn decode(id: &str, note: &[u8], now: Millis) -> Option<Self> {
+    fn decode(id: &str, note: &[u8], now: Millis) -> Option<LiveNote> {
         let (head, shards) = note.split_at_checked(HEAD)?;
         let [version, until @ .., roles] = head else {
             return None;
@@ -130,13 +151,16 @@ impl InstanceNote {
             return None;
         }
         let shards = if *version == VERSION { shards } else { &[] };
-        Some(Self {
+        let note = Self {
             id: id.parse().ok()?,
             works: roles & WORKS != 0,
             serves: roles & SERVES != 0,
             renews: roles & RENEWS != 0,
             sightings: shards.chunks_exact(SHARD).filter_map(Sighting::decode).collect(),
-        })
+        };
+        let age = u64::try_from(now + LASTS - until).unwrap_or_default();
+        let age = Duration::from_millis(age);
+        Some(LiveNote { note, age })
     }
 }
 
@@ -177,7 +201,7 @@ impl Stock {
         ledger: &str,
         own: &InstanceNote,
         last: LastNote,
-    ) -> Result<(Vec<InstanceNote>, LastNote), Fault> {
+    ) -> Result<(Vec<LiveNote>, LastNote), Fault> {
         let (key, id) = (key(ledger), own.id.to_string());
         let (then, read) = match last.clock {
             Some(known) => known,
@@ -234,8 +258,8 @@ mod tests {
             serves: false,
             renews: true,
             sightings: vec![
-                Sighting::new(shard, &"r1-aa-00".into(), last),
-                Sighting::new(shard, &"r2-bb-aa".into(), last),
+                Sighting::new(shard, &"r1-aa-00".into(), last, false),
+                Sighting::new(shard, &"r2-bb-aa".into(), last, true),
             ],
         }
     }
@@ -244,7 +268,10 @@ mod tests {
     fn a_note_is_read_as_it_was_written_until_it_is_out_of_date() {
         let (note, id) = (note(), Uuid::from_u128(9).to_string());
         let written = note.encode(1_000 + LASTS);
-        assert_eq!(InstanceNote::decode(&id, &written, 1_000), Some(note.clone()));
+        for (now, age) in [(950, 0), (1_000, 0), (3_000, 2_000)] {
+            let (note, age) = (note.clone(), Duration::from_millis(age));
+            assert_eq!(InstanceNote::decode(&id, &written, now), Some(LiveNote { note, age }));
+        }
         assert!(note.sightings[0].is_on(&"r1-aa-00".into()) && !note.sightings[1].is_on(&"r1-aa-00".into()));
         let begins = 1_000 - RECKONED;
         for (now, lives) in [
@@ -266,6 +293,6 @@ mod tests {
         let mut written = note().encode(1_000 + LASTS);
         written[0] = 1;
         let read = InstanceNote::decode(&Uuid::nil().to_string(), &written, 1_000).unwrap();
-        assert!(read.works && read.sightings.is_empty());
+        assert!(read.note.works && read.note.sightings.is_empty());
     }
 }

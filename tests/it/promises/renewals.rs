@@ -91,14 +91,18 @@ impl Shop {
 
 /// How many permits each of these instances has renewed.
 async fn renewed_by(clients: &[Client]) -> Vec<i64> {
-    const RENEWED: &str = "flashsale_permit_renewals_total{result=\"renewed\"} ";
-    let mut renewed = Vec::new();
+    shown_by(clients, "flashsale_permit_renewals_total{result=\"renewed\"} ").await
+}
+
+/// The value of a metric at each of these instances.
+async fn shown_by(clients: &[Client], series: &str) -> Vec<i64> {
+    let mut values = Vec::new();
     for client in clients {
         let metrics = answer("the instance shows its metrics", || client.metrics()).await;
-        let count = metrics.lines().find_map(|line| line.strip_prefix(RENEWED));
-        renewed.push(count.unwrap().parse().unwrap());
+        let value = metrics.lines().find_map(|line| line.strip_prefix(series));
+        values.push(value.unwrap().parse().unwrap());
     }
-    renewed
+    values
 }
 
 /// How many permits were given since the start: only that script asks for a stream's last id all the while.
@@ -109,16 +113,21 @@ fn renewals(redis: &Raw) -> i64 {
 
 /// Waits until each shard's permit is renewed by so many instances, within these bounds.
 async fn are_renewed(redis: &Raw, what: &str, is_so: impl Fn(f64) -> bool) {
-    let mut window = (Instant::now(), renewals(redis));
+    let each = |renewals: f64| is_so(renewals / f64::from(SHARDS));
+    are_counted(WINDOW, || renewals(redis), what, each).await;
+}
+
+/// Waits until so many are counted in the time of a round, within these bounds.
+async fn are_counted(window: Duration, count: impl Fn() -> i64, what: &str, is_so: impl Fn(f64) -> bool) {
+    let mut begun = (Instant::now(), count());
     within(PATIENCE, what, async || {
-        let took = window.0.elapsed();
-        if took < WINDOW {
+        let took = begun.0.elapsed();
+        if took < window {
             return false;
         }
-        let renewed = renewals(redis) - window.1;
-        window = (Instant::now(), renewals(redis));
-        let once = f64::from(SHARDS) * took.as_secs_f64() / EVERY;
-        is_so(f64::from(u32::try_from(renewed).unwrap()) / once)
+        let counted = count() - begun.1;
+        begun = (Instant::now(), count());
+        is_so(f64::from(u32::try_from(counted).unwrap()) * EVERY / took.as_secs_f64())
     })
     .await;
 }
@@ -258,7 +267,7 @@ async fn an_instance_that_renews_nothing_knows_the_last_event_of_each_shard() {
             .stock
             .note_instance(&ledger, &reader, LastNote::default());
         let (others, _) = noted.await.unwrap();
-        let sightings = others.iter().flat_map(|other| &other.sightings);
+        let sightings = others.iter().flat_map(|other| &other.note.sightings);
         let mut seen: Vec<u16> = sightings
             .filter(|it| it.shard.sale == shop.sale.id && it.last.seq == 1)
             .map(|it| it.shard.shard)
@@ -266,6 +275,29 @@ async fn an_instance_that_renews_nothing_knows_the_last_event_of_each_shard() {
         seen.sort_unstable();
         seen.dedup();
         seen.len() == usize::from(SHARDS)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_instances_read_the_permits_and_all_others_learn_of_them_by_notes() {
+    let redis = fresh_redis();
+    let mut world = World::on(redis.server.url()).await;
+    let _sale = world.sale(&Terms::of(1_000, SHARDS)).await;
+    let mut instances = Vec::new();
+    for _ in 0..6 {
+        // Jobs would read the shards, too.
+        instances.push(world.start("api").await);
+    }
+    world.end_keeper().await;
+    let raw = Raw::connect(&world.redis);
+    are_renewed(&raw, "one instance renews each shard", |times| times < 1.8).await;
+    let reads = || raw.command_counts().get("mget").copied().unwrap_or_default();
+    are_counted(2 * WINDOW, reads, "two instances read", |reads| reads < 2.3).await;
+    let clients: Vec<Client> = instances.iter().map(Instance::client).collect();
+    within(PATIENCE, "all know that each shard sells", async || {
+        let selling = shown_by(&clients, "flashsale_shards{state=\"selling\"} ").await;
+        selling == [i64::from(SHARDS); 6]
     })
     .await;
 }
@@ -289,7 +321,7 @@ async fn instances_see_each_other_until_they_end_or_fall_silent_and_only_those_o
     let [ada, bob, eve] = [1, 2, 3].map(|id| note(Uuid::from_u128(id)));
     let noted = async |ledger: &str, own: &InstanceNote| {
         let (others, _) = stock.note_instance(ledger, own, LastNote::default()).await.unwrap();
-        others
+        others.into_iter().map(|it| it.note).collect::<Vec<_>>()
     };
     assert!(noted("one", &ada).await.is_empty());
     assert!(noted("other", &eve).await.is_empty());

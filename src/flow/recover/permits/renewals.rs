@@ -35,10 +35,11 @@ impl Permits {
             let seq = last.seq - waiting;
             state.trimmed.insert(shard, Position { seq, ..last });
         }
+        let is_news = state.note_brake(shard, brake);
         let (sale, number) = (shard.sale, shard.shard);
-        if brake && state.braked.insert(shard) {
+        if is_news && brake {
             tracing::warn!(%sale, shard = number, waiting, "orders wait too long for the ledger, or Redis is short of memory; the shard sells nothing");
-        } else if !brake && state.braked.remove(&shard) {
+        } else if is_news {
             tracing::info!(%sale, shard = number, "the ledger has caught up; the shard sells again");
         }
     }
@@ -61,11 +62,7 @@ impl Permits {
         };
         let spent = HOLDS.saturating_sub(read.left);
         held.permitted = asked.checked_sub(spent).unwrap_or(held.permitted);
-        if read.brake {
-            state.braked.insert(shard);
-        } else {
-            state.braked.remove(&shard);
-        }
+        state.note_brake(shard, read.brake);
         read.left >= least
     }
 
@@ -80,29 +77,35 @@ impl Permits {
         }
     }
 
-    /// The last events of the shards whose permits this process renews. If Redis loses them, the instance that notices
-    /// first counts the loss.
+    /// The shards whose permits this process renews. If Redis loses their last events, the instance that notices first
+    /// counts the loss.
     pub(in crate::flow::recover) fn sightings(&self) -> Vec<Sighting> {
         let state = self.state();
         let renewed = state.held.iter().filter(|(_, held)| held.renewed.elapsed() < RENEWS);
         renewed
             .filter_map(|(shard, held)| {
                 let last = state.seen.get(shard).filter(|last| last.epoch == held.epoch)?;
-                Some(Sighting::new(*shard, &held.server, *last))
+                let brake = state.braked.contains(shard);
+                Some(Sighting::new(*shard, &held.server, *last, brake))
             })
             .collect()
     }
 
-    /// Notes the last events that other instances saw. What this process saw itself is newer, and a shard on another
-    /// server by now may have lost them: that loss was counted.
-    pub(in crate::flow::recover) fn note_sightings<'a>(&self, sightings: impl Iterator<Item = &'a Sighting>) {
+    /// Notes what another instance noted then of shards whose permits it had renewed, at most [`RENEWS`] before. What this
+    /// process saw itself is newer, and a shard on another server by now may have lost events: that loss was counted.
+    pub(in crate::flow::recover) fn note_sightings(&self, sightings: &[Sighting], then: Instant) {
         let mut state = self.state();
         for it in sightings {
-            let is_news = state.held.get(&it.shard).is_some_and(|held| {
-                held.renewed.elapsed() >= RENEWS && held.epoch == it.last.epoch && it.is_on(&held.server)
-            });
-            if is_news {
+            let Some(held) = state.held.get_mut(&it.shard) else {
+                continue;
+            };
+            if held.epoch != it.last.epoch || !it.is_on(&held.server) {
+                continue;
+            }
+            held.permitted = held.permitted.max(then);
+            if held.renewed.elapsed() >= RENEWS {
                 state.seen.insert(it.shard, it.last);
+                state.note_brake(it.shard, it.brake);
             }
         }
     }

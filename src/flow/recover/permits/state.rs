@@ -114,6 +114,15 @@ impl State {
         self.marks.insert(shard, mark);
     }
 
+    /// Notes whether a shard's brake holds. Returns whether that is news.
+    pub(super) fn note_brake(&mut self, shard: ShardKey, brake: bool) -> bool {
+        if brake {
+            self.braked.insert(shard)
+        } else {
+            self.braked.remove(&shard)
+        }
+    }
+
     /// Whether a sale that is over is unneeded for a while, and this process knows all of its shards as reconciled.
     pub(in crate::flow::recover) fn is_quiet(&mut self, sale: &Sale) -> bool {
         let needed = *self.needed.entry(sale.id).or_insert_with(Instant::now);
@@ -172,7 +181,12 @@ impl Held {
         }
     }
 
+    /// How long its permit still holds, as far as this process knows.
+    pub(in crate::flow::recover) fn left(&self) -> Duration {
+        HOLDS.saturating_sub(self.permitted.elapsed())
+    }
+
     pub(super) fn has_permit(&self) -> bool {
-        self.permitted.elapsed() < HOLDS
+        !self.left().is_zero()
     }
 }
