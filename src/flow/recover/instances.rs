@@ -119,12 +119,8 @@ impl Instances {
     /// otherwise every instance would be in reserve for some, and watch them in each round.
     pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>) -> Vec<Rank> {
         let others = self.others(|it| it.renews);
-        let own = hash_of(self.own);
         shards
-            .map(|shard| match &others {
-                Some(others) => rank(own, others, hash_of(shard.sale)),
-                None => Rank::First,
-            })
+            .map(|shard| self.rank_among(others.as_deref(), hash_of(shard.sale)))
             .collect()
     }
 
@@ -132,10 +128,18 @@ impl Instances {
     pub fn rank_of_job(&self, name: &str) -> Rank {
         // The others do not count on an instance that does not reach the ledger. It tries all the same.
         let others = self.others(|it| it.works).filter(|_| self.works());
-        match others {
-            Some(others) => rank(hash_of(self.own), &others, hash_of(name)),
-            None => Rank::First,
-        }
+        self.rank_among(others.as_deref(), hash_of(name))
+    }
+
+    /// This instance's rank for a piece of work, among those that serve HTTP.
+    pub(in crate::flow) fn rank_to_serve(&self, work: &str) -> Rank {
+        let others = self.others(|it| it.serves).filter(|_| self.serves());
+        self.rank_among(others.as_deref(), hash_of(work))
+    }
+
+    /// This instance's rank beside these others. If it is not known which ones live, it does the work.
+    fn rank_among(&self, others: Option<&[u64]>, work: u64) -> Rank {
+        others.map_or(Rank::First, |others| rank(hash_of(self.own), others, work))
     }
 
     /// Whether this instance has the turn of a slot of time at a job, among the workers that are neither first for it nor
@@ -155,12 +159,6 @@ impl Instances {
     /// Whether every instance that lives runs the jobs, so that each of them drains what it sells.
     pub fn all_work(&self) -> bool {
         self.works() && self.others(|it| !it.works).is_some_and(|idle| idle.is_empty())
-    }
-
-    /// Whether this instance is one of three that do this work among those that serve HTTP: the first may hang.
-    pub(in crate::flow) fn is_among_first_to_serve(&self, work: &str) -> bool {
-        let others = self.others(|it| it.serves).filter(|_| self.serves());
-        others.is_none_or(|others| rank(hash_of(self.own), &others, hash_of(work)) != Rank::Other)
     }
 
     /// The hashes of the other instances like this; `None` if it is not known which ones live.
@@ -310,7 +308,7 @@ mod tests {
             instances.ranks_of([shard].iter()) == [Rank::First]
                 && instances.rank_of_job("expire") == Rank::First
                 && instances.has_turn("expire", 7)
-                && instances.is_among_first_to_serve("count")
+                && instances.rank_to_serve("count") == Rank::First
         };
         assert!(first(&instances));
         assert!(!instances.all_work());
@@ -336,7 +334,7 @@ mod tests {
             "nobody else is behind the first places"
         );
         assert!(instances.all_work());
-        assert!(!instances.is_among_first_to_serve("count"));
+        assert_eq!(instances.rank_to_serve("count"), Rank::Other);
         instances.note_ledger(false);
         assert_eq!(
             instances.rank_of_job("expire"),

@@ -15,10 +15,12 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::fairness::{ATTEMPTS, AccountHash, Address, AddressGroup, KNOWN_FOR_MS, address_bucket};
+use crate::flow::recover::instances::Rank;
 use crate::flow::{ADD_MAX, App, in_time};
 use crate::ledger::watch::fairness::{AddressUnits, Buyer};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -34,6 +36,8 @@ const EXACT_ORDERS: u64 = 2048;
 const SALES_MAX: usize = 1000;
 /// Buyers are counted after about so long.
 const COUNTED_AFTER: Duration = Duration::from_secs(6);
+/// Of so many rounds, an instance in reserve counts the buyers in one.
+const RESERVE_EVERY: u32 = 5;
 /// A buyer may show so much later than it says: its transaction began before.
 const LATE: Duration = Duration::from_secs(2);
 /// Buyers between two rounds. Further ones are not counted.
@@ -85,6 +89,8 @@ pub struct Fairness {
     gains: Mutex<Gains>,
     /// When this process last asked for the buyers of others.
     asked: Mutex<Option<Instant>>,
+    /// Rounds of adding up so far.
+    rounds: AtomicU32,
 }
 
 impl Default for Fairness {
@@ -95,6 +101,7 @@ impl Default for Fairness {
             parts: std::array::from_fn(|_| Mutex::default()),
             gains: Mutex::default(),
             asked: Mutex::default(),
+            rounds: AtomicU32::default(),
         }
     }
 }
@@ -242,16 +249,22 @@ fn weight_of(orders: u64) -> u64 {
     (orders / EXACT_ORDERS + 1).next_power_of_two()
 }
 
-/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. Three instances
-/// count the buyers that all have had time to note, one at a time. Fails with `Unavailable` when Postgres does not
-/// answer: the counts are kept for the next time.
+/// Notes in the ledger what this process knows of recent buyers, its own and those of other instances. One instance
+/// counts the buyers that all have had time to note, and two in reserve now and then: the first may hang. Fails with
+/// `Unavailable` when Postgres does not answer: the counts are kept for the next time.
 pub async fn add_up(app: &App) -> Result<(), Fault> {
     if !app.fairness.is_unused() {
         add_units(app).await?;
         add_buyers(app).await?;
         answer_others(app).await?;
     }
-    if app.instances.is_among_first_to_serve("counting of buyers") {
+    let rounds = app.fairness.rounds.fetch_add(1, Ordering::Relaxed);
+    let counts = match app.instances.rank_to_serve("counting of buyers") {
+        Rank::First => true,
+        Rank::Second | Rank::Third => rounds.is_multiple_of(RESERVE_EVERY),
+        Rank::Other => false,
+    };
+    if counts {
         in_time(ADD_MAX, app.ledger.count_buyers(&ATTEMPTS, &KNOWN_FOR_MS)).await?;
     }
     Ok(())
