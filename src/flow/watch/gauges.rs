@@ -39,19 +39,22 @@ pub async fn measure_process(app: &App) {
 
 /// Measures values that are the same for all processes, so only processes with jobs report them.
 pub async fn measure_sales(app: &App) -> Result<usize, Fault> {
-    // Side by side: none waits for the server of another.
-    let (alerts, waiting, conservation, memory, backlog, expiry) = tokio::join!(
-        count_alerts(app),
-        measure_ledger(app),
-        measure_conservation(app),
+    // One after another, on one connection: each further one would plan the same statements again.
+    let ledger = async {
+        let (alerts, waiting) = (count_alerts(app).await, measure_ledger(app).await);
+        let (conservation, expiry) = (measure_conservation(app).await, measure_expiry(app).await);
+        (alerts.and(waiting).and(conservation), expiry)
+    };
+    // Side by side: neither waits for the server of the other.
+    let ((ledger, expiry), memory, backlog) = tokio::join!(
+        Box::pin(ledger),
         Box::pin(measure_stock(app)),
-        Box::pin(measure_backlog(app)),
-        Box::pin(measure_expiry(app))
+        Box::pin(measure_backlog(app))
     );
     if let Err(fault) = memory.and(backlog).and(expiry) {
         tracing::debug!(%fault, "could not measure the stock");
     }
-    alerts.and(waiting).and(conservation)
+    ledger
 }
 
 async fn measure_stock(app: &App) -> Result<(), Fault> {
