@@ -42,9 +42,10 @@ const READ_MAX: Duration = Duration::from_millis(400);
 const LEAST_OF_SECOND: Duration = Duration::from_millis(1_500);
 const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
-/// Of so many rounds, an instance asks the ledger in one for all shards that others renew. Before it renews one of them,
-/// it asks in any case.
-const ASK_EVERY: u64 = 12;
+/// Of so many rounds, an instance asks the ledger in one for all shards that others renew. Until then it may take a shard
+/// to be on the server from before a restart. Then no note shows it the permit, and it reads that by itself. Before it
+/// renews one of them, it asks in any case.
+const ASK_EVERY: u64 = 24;
 /// Up to so many shards, the ledger is asked for each of them. All shards of their sales cost it less than more of them.
 const SEARCHED_MAX: usize = 64;
 /// How long an instance goes on with a shard that was not its to renew. By then a dead instance is off the list. It is
