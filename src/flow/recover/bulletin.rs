@@ -1,5 +1,6 @@
 //! Bulletin: in each round of renewals, an instance asks the ledger one question. The answer has the standings of the
-//! shards that it renews, and says what has changed of all that each instance follows. That is read only then.
+//! shards that it renews, and says what has changed of all that each instance follows. That is read only then. An instance
+//! that renews nothing asks in every second round, while Postgres notifies it of changes.
 //!
 //! While no bulletin is fresh, each task asks the ledger by itself, as often as it must. A crash leaves nothing.
 
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How long a bulletin counts. Rounds of renewals are 0.8 seconds apart.
-const FRESH: Duration = Duration::from_secs(2);
+/// How long a bulletin counts: a little longer than two are apart at an instance that asks in every second round.
+const FRESH: Duration = Duration::from_millis(2_500);
 /// What a task follows is read after so long even if nothing woke it; the second is while Postgres cannot notify this
 /// process either, and the third while bulletins report changes.
 const NEWS_MAX: Duration = Duration::from_secs(3);

@@ -131,6 +131,11 @@ impl Instances {
         self.rank_among(others.as_deref(), hash_of(name))
     }
 
+    /// Whether this instance runs no jobs, or is neither first nor in reserve for this one.
+    pub(super) fn rests_from_job(&self, name: &str) -> bool {
+        !self.works() || self.rank_of_job(name) == Rank::Other
+    }
+
     /// This instance's rank for a piece of work, among those that serve HTTP.
     pub(in crate::flow) fn rank_to_serve(&self, work: &str) -> Rank {
         let others = self.others(|it| it.serves).filter(|_| self.serves());
@@ -329,6 +334,7 @@ mod tests {
         note(Instant::now(), live.clone());
         assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
+        assert!(instances.rests_from_job("expire"));
         assert!(
             instances.has_turn("expire", 7),
             "nobody else is behind the first places"

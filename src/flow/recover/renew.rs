@@ -46,6 +46,8 @@ const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
 /// to be on the server from before a restart. Then no note shows it the permit, and it reads that by itself. Before it
 /// renews one of them, it asks in any case.
 const ASK_EVERY: u64 = 24;
+/// Of so many rounds, an instance that renews nothing reads the bulletin in one, if Postgres notifies it of changes.
+const READ_EVERY: u64 = 2;
 /// Up to so many shards, the ledger is asked for each of them. All shards of their sales cost it less than more of them.
 const SEARCHED_MAX: usize = 64;
 /// How long an instance goes on with a shard that was not its to renew. By then a dead instance is off the list. It is
@@ -64,6 +66,8 @@ struct RenewalRound {
     watched: Vec<(ShardKey, Duration)>,
     /// Another instance renews these.
     others: Vec<ShardKey>,
+    /// Whether this process reads the bulletin.
+    reads: bool,
     /// Whether this process asks the ledger for the others, even if no server was superseded.
     asks: bool,
 }
@@ -93,7 +97,14 @@ fn begin_round(app: &App) -> RenewalRound {
             Rank::First | Rank::Other => {}
         }
     }
+    round.reads = !round.own.is_empty() || state.rounds.is_multiple_of(READ_EVERY) || !may_skip_bulletin(app);
     round
+}
+
+/// Whether this process misses nothing if it reads no bulletin in a round. The first workers for heartbeats go by the
+/// last one that a bulletin names.
+fn may_skip_bulletin(app: &App) -> bool {
+    app.arrivals.hears() && app.bulletins.are_fresh() && app.instances.rests_from_job("beat")
 }
 
 /// Those of the shards that this process still knows as reconciled.
@@ -159,9 +170,13 @@ async fn let_go(app: &App, shards: &[ShardKey]) -> bool {
     true
 }
 
-/// Reads the bulletin of this round, and lets go of those of `own` that the ledger has elsewhere. Returns the servers of
-/// this process from which others have taken over, by run id. `None` if the ledger did not answer in time.
-async fn ask(app: &App, own: &[ShardKey]) -> Option<HashSet<String>> {
+/// Reads the bulletin of this round, if there is one, and lets go of its own shards that the ledger has elsewhere. Returns
+/// the servers of this process from which others have taken over, by run id. `None` if the ledger did not answer in time.
+async fn ask(app: &App, round: &RenewalRound) -> Option<HashSet<String>> {
+    if !round.reads {
+        return Some(HashSet::new());
+    }
+    let own = &round.own;
     let (asked, known) = (Instant::now(), KnownShards::of(app, own));
     if let Ok(bulletin) = bulletin::read(app, own, run_ids(app), LET_GO_MAX).await {
         known.let_go(app, &bulletin.standings);
@@ -183,16 +198,16 @@ fn run_ids(app: &App) -> Vec<String> {
     run_ids.into_iter().map(str::to_owned).collect()
 }
 
-/// Asks the ledger for shards that others renew. It asks now and then for all, and in each round for those on a server
-/// from which another has taken over. So all instances of a superseded server notice at the same time. Without the
-/// superseded servers, the ledger has not answered in this round.
-async fn ask_for_others(app: &App, others: &[ShardKey], asks: bool, superseded: Option<HashSet<String>>) {
+/// Asks the ledger for shards that others renew. It asks now and then for all, and after each bulletin for those on a
+/// server from which another has taken over. So all instances of a superseded server notice at about the same time.
+/// Without the superseded servers, the ledger has not answered in this round.
+async fn ask_for_others(app: &App, round: &RenewalRound, superseded: Option<HashSet<String>>) {
     let answered = match superseded {
         Some(superseded) => {
-            let asked = if asks {
-                others.to_vec()
+            let asked = if round.asks {
+                round.others.clone()
             } else {
-                on_servers(app, others, &superseded)
+                on_servers(app, &round.others, &superseded)
             };
             asked.is_empty() || let_go(app, &asked).await
         }
@@ -216,17 +231,10 @@ fn on_servers(app: &App, shards: &[ShardKey], run_ids: &HashSet<String>) -> Vec<
 /// taken over. Fails with `Unavailable` when Redis does not answer: then nothing is sold.
 pub async fn renew(app: &App) -> Result<usize, Fault> {
     let began = Instant::now();
-    let RenewalRound {
-        own,
-        watched,
-        others,
-        asks,
-    } = begin_round(app);
+    let mut round = begin_round(app);
+    let watched = std::mem::take(&mut round.watched);
     // Side by side: a silent server of watched shards must not delay the others.
-    let (own, short) = tokio::join!(
-        Box::pin(renew_own(app, &own, &others, asks)),
-        Box::pin(renew_short(app, watched))
-    );
+    let (own, short) = tokio::join!(Box::pin(renew_own(app, &round)), Box::pin(renew_short(app, watched)));
     app.metrics.permit_round_duration.observe(began.elapsed());
     let mut totals = RunTotals::default();
     totals.note(own);
@@ -256,22 +264,21 @@ async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>) -> Result<us
     Box::pin(renew_all(app, &short)).await
 }
 
-/// Asks the ledger for this round, and renews the permits of its `own` shards, except those that the ledger has
-/// elsewhere.
-async fn renew_own(app: &App, own: &[ShardKey], others: &[ShardKey], asks: bool) -> Result<usize, Fault> {
+/// Asks the ledger for this round, and renews the permits of its own shards, except those that the ledger has elsewhere.
+async fn renew_own(app: &App, round: &RenewalRound) -> Result<usize, Fault> {
     // If the ledger did not answer last time, this round asks it while it renews: permits must not run out over the
     // wait. So once the ledger is back, a superseded server gets at most one more renewal.
     let was_silent = app.permits.state().is_ledger_silent;
     if was_silent {
         let asking = async {
-            let superseded = ask(app, own).await;
-            ask_for_others(app, others, asks, superseded).await;
+            let superseded = ask(app, round).await;
+            ask_for_others(app, round, superseded).await;
         };
-        return tokio::join!(Box::pin(asking), Box::pin(renew_all(app, own))).1;
+        return tokio::join!(Box::pin(asking), Box::pin(renew_all(app, &round.own))).1;
     }
-    let superseded = Box::pin(ask(app, own)).await;
-    let asking = ask_for_others(app, others, asks, superseded);
-    tokio::join!(Box::pin(asking), Box::pin(renew_all(app, own))).1
+    let superseded = Box::pin(ask(app, round)).await;
+    let asking = ask_for_others(app, round, superseded);
+    tokio::join!(Box::pin(asking), Box::pin(renew_all(app, &round.own))).1
 }
 
 async fn renew_all(app: &App, shards: &[ShardKey]) -> Result<usize, Fault> {

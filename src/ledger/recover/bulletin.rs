@@ -145,7 +145,8 @@ impl Ledger {
     }
 }
 
-/// Opens a connection. Its one statement is planned once, and not for each number of shards again.
+/// Opens a connection. Its one statement is planned once, and again after a change of a table or its statistics, but not
+/// for each number of shards.
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let mut connection = PgConnection::connect_with(options).await?;
     let limits = limits("1500ms", LOCK_MAX, "5s");

@@ -302,6 +302,40 @@ async fn two_instances_read_the_permits_and_all_others_learn_of_them_by_notes() 
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_that_renew_nothing_ask_the_ledger_in_every_second_round() {
+    const BULLETINS: &str = "select coalesce(sum(calls), 0)::int8 from pg_stat_statements \
+                             where query like '%\"superseded!\"%'";
+    let (postgres, redis) = (FreshPostgres::counting().await, fresh_redis());
+    let mut world = World::with(redis.server.url(), postgres.url()).await;
+    let extension = sqlx::raw_sql("create extension pg_stat_statements");
+    extension.execute(&world.pool).await.unwrap();
+    let _sale = world.sale(&Terms::of(1_000, SHARDS)).await;
+    let mut instances = Vec::new();
+    for _ in 0..5 {
+        instances.push(world.start("api").await);
+    }
+    world.end_keeper().await;
+    let clients: Vec<Client> = instances.iter().map(Instance::client).collect();
+    let counts = async || {
+        let rounds = shown_by(&clients, "flashsale_permit_round_duration_seconds_count ").await;
+        let bulletins = sqlx::query_scalar::<_, i64>(BULLETINS).fetch_one(&world.pool);
+        (rounds.iter().sum::<i64>(), bulletins.await.unwrap())
+    };
+    let mut before = counts().await;
+    within(PATIENCE, "four of five ask less often", async || {
+        let now = counts().await;
+        let (rounds, bulletins) = (now.0 - before.0, now.1 - before.1);
+        if rounds < 30 {
+            return false;
+        }
+        before = now;
+        // One asks in each round, and four in half of them.
+        bulletins * 4 < rounds * 3
+    })
+    .await;
+}
+
 fn note(id: Uuid) -> InstanceNote {
     InstanceNote {
         id,
