@@ -18,8 +18,6 @@ use std::time::Duration;
 const ROUNDS_MAX: u64 = 10;
 /// Worlds at the same time: they mostly wait.
 const LANES: usize = 4;
-/// Controls on one world.
-const CONTROLS_A_WORLD: usize = 3;
 /// How long a round waits for outcomes, and until nothing moves. With some bugs something always moves, and some outcomes
 /// are never known. The control has the same time, so a machine that needs longer fails the control too. Then the bugs of
 /// that control are played once more with the second time.
@@ -383,21 +381,12 @@ fn failures<'a>(bugs: &[&'a Bug], patience: Duration) -> Vec<(&'a Bug, String)> 
             Err(unseen) => failures.push((bug, unseen)),
         }
     }
-    controls.sort_by_key(|(control, _)| control.place.kind);
-    let worlds: Vec<_> = controls
-        .chunk_by(|(one, _), (other, _)| one.place.kind == other.place.kind)
-        .flat_map(|of_kind| of_kind.chunks(CONTROLS_A_WORLD))
-        .collect();
-    let broken = in_lanes(&worlds, async |controls| {
-        let kind = controls[0].0.place.kind;
-        let mut world = Box::pin(World::start(kind, INSTANCES, &sparing())).await;
-        let mut broken = Vec::new();
-        for (control, bugs) in *controls {
-            for failure in Box::pin(control.failures(&mut world, patience)).await {
-                broken.extend(bugs.iter().map(|bug| (*bug, failure.clone())));
-            }
-        }
-        broken
+    // Each in a world of its own: the same round has the same payments, which another world may have recorded.
+    let broken = in_lanes(&controls, async |(control, bugs)| {
+        let mut world = Box::pin(World::start(control.place.kind, INSTANCES, &sparing())).await;
+        let failures = Box::pin(control.failures(&mut world, patience)).await.into_iter();
+        let broken = failures.flat_map(|failure| bugs.iter().map(move |bug| (*bug, failure.clone())));
+        broken.collect::<Vec<_>>()
     });
     failures.extend(broken.concat());
     failures
