@@ -42,7 +42,10 @@ pub const CANARIES: [&str; 6] = [
 /// Settings of instances that run for a second or two, and many at a time. Postgres starts a process for each connection.
 /// With huge pages, each start would zero tens of megabytes.
 pub const SPARING: [(&str, &str); 2] = [
-    ("FLASHSALE_DATABASE_POOLS", r#"{"jobs": 3, "reports": 2, "upkeep": 2}"#),
+    (
+        "FLASHSALE_DATABASE_POOLS",
+        r#"{"shoppers": 4, "operators": 2, "payments": 2, "jobs": 3, "reports": 2, "upkeep": 2}"#,
+    ),
     ("MIMALLOC_ALLOW_THP", "0"),
 ];
 
