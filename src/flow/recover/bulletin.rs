@@ -1,6 +1,7 @@
 //! Bulletin: in each round of renewals, an instance asks the ledger one question. The answer has the standings of the
 //! shards that it renews, and says what has changed of all that each instance follows. That is read only then. An instance
-//! that renews nothing asks in every second round, while Postgres notifies it of changes.
+//! that renews nothing asks in every second round, while Postgres notifies it of changes. Then it asks more often whether
+//! Postgres still can.
 //!
 //! While no bulletin is fresh, each task asks the ledger by itself, as often as it must. A crash leaves nothing.
 
@@ -10,6 +11,7 @@ use crate::flow::{App, in_time, whole};
 use crate::ledger::recover::bulletin::{Bulletin, Question};
 use crate::stock::keys::ShardKey;
 use parking_lot::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -27,6 +29,8 @@ const REPORTED_MAX: Duration = Duration::from_secs(30);
 pub struct Bulletins {
     /// Nothing before the first, and after a question that the ledger did not answer.
     last: RwLock<Option<LastBulletin>>,
+    /// Whether this process asks in every second round alone.
+    are_rare: AtomicBool,
     lost: Notify,
 }
 
@@ -45,6 +49,16 @@ impl Bulletins {
     #[must_use]
     pub fn are_fresh(&self) -> bool {
         self.fresh(|_| ()).is_some()
+    }
+
+    /// Whether a bulletin of each round reports what has changed, also if Postgres cannot notify this process.
+    pub(in crate::flow) fn are_frequent(&self) -> bool {
+        self.are_fresh() && !self.are_rare.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether this process asks in every second round alone.
+    pub(super) fn note_rare(&self, are_rare: bool) {
+        self.are_rare.store(are_rare, Ordering::Relaxed);
     }
 
     /// How long the ledger took for the last answer, if that is fresh.

@@ -97,7 +97,9 @@ fn begin_round(app: &App) -> RenewalRound {
             Rank::First | Rank::Other => {}
         }
     }
-    round.reads = !round.own.is_empty() || state.rounds.is_multiple_of(READ_EVERY) || !may_skip_bulletin(app);
+    let are_rare = round.own.is_empty() && may_skip_bulletin(app);
+    app.bulletins.note_rare(are_rare);
+    round.reads = !are_rare || state.rounds.is_multiple_of(READ_EVERY);
     round
 }
 

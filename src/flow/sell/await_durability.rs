@@ -216,8 +216,8 @@ async fn hear(app: &App) {
             app.alert_feed.wanted.notify_one();
         }
     };
-    // Otherwise bulletins report what has changed.
-    let depends = || app.arrivals.are_awaited() || !app.bulletins.are_fresh();
+    // Otherwise the bulletin of each round reports what has changed.
+    let depends = || app.arrivals.are_awaited() || !app.bulletins.are_frequent();
     loop {
         if let Ok(mut news) = app.ledger.news().await {
             app.arrivals.hears.store(true, Ordering::Relaxed);

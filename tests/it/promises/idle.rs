@@ -72,12 +72,29 @@ async fn an_instance_asks_the_ledger_one_question_in_each_round_and_reads_nothin
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_bulletins_report_changes_the_connection_for_notifications_is_rarely_asked() {
     let (_servers, world) = counted().await;
+    // An instance that renews permits reads the bulletin in each round.
+    let _sale = world.sale(&Terms::of(80, 8)).await;
     let app = Arc::clone(&world.app);
     let watching = tokio::spawn(async move { flow::sell::await_durability::watch(&app).await });
     within(PATIENCE, "it is notified", async || world.app.arrivals.hears()).await;
     within(PATIENCE, "there are four rounds without the question", async || {
         let sent = sent_in(&world, 4).await;
         !sent.iter().any(|(query, _)| query.contains(LIVES))
+    })
+    .await;
+    watching.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_reads_few_bulletins_often_asks_whether_postgres_can_notify_it() {
+    let (_servers, world) = counted().await;
+    let app = Arc::clone(&world.app);
+    let watching = tokio::spawn(async move { flow::sell::await_durability::watch(&app).await });
+    // Without a permit to renew, five bulletins take it eight seconds. An instance that reads them all asks once in ten.
+    within(PATIENCE, "the connection is asked twice", async || {
+        let sent = sent_in(&world, 5).await;
+        let asked = sent.iter().filter(|(query, _)| query.contains(LIVES));
+        asked.map(|(_, calls)| calls).sum::<i64>() >= 2
     })
     .await;
     watching.abort();
