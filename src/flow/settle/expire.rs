@@ -13,6 +13,7 @@ use crate::flow::{App, RunTotals, rotate_start, whole};
 use crate::ledger::settle::order::DueShard;
 use crate::telemetry;
 use chrono::{DateTime, Utc};
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
@@ -24,8 +25,8 @@ const BATCH_MAX: i64 = 200;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
-/// How long a round goes back to shards with more to expire. Then the next round asks again which shards are due, so that
-/// a sale with many holds delays the holds of other sales no longer.
+/// After so long, a round ends with its next full batch. Then the next round asks again which shards are due, so that a
+/// sale with many holds delays the holds of other sales no longer, on however many shards they are.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// How long a run waits for deadlines, in milliseconds. The next run follows within a second of this one's start.
 const WATCH_MAX: Millis = 900;
@@ -133,14 +134,15 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Expiry
     let mut next = wait.map(|wait| read_at + Duration::from_millis(wait.unsigned_abs() + 1));
     shards.retain(|shard| shard.first <= due_of(shard));
     let began = Instant::now();
-    // One batch per shard and round, so that a shard with much to expire keeps no other from its turn. The random
-    // start does the same where a run has no time for all shards.
+    // One batch per shard and turn, so that a shard with much to expire keeps no other from its turn. The random start
+    // does the same where a round has no time for all shards.
     rotate_start(&mut shards);
-    while !shards.is_empty() && began.elapsed() < AGAIN_MAX {
+    shards = in_turns(shards);
+    'round: while !shards.is_empty() {
         let mut unfinished = Vec::new();
         for shard in shards {
             if began.elapsed() >= RUN_MAX {
-                return Ok(next.map(|next| ExpiryRound { now, next }));
+                break 'round;
             }
             let begun = Instant::now();
             let batch = expire_batch(app, &shard, due_of(&shard), now).await;
@@ -155,11 +157,27 @@ async fn expire_round(app: &App, totals: &mut RunTotals) -> Result<Option<Expiry
             if expired == BATCH_MAX {
                 unfinished.push(shard);
                 tokio::time::sleep(rest_after(took)).await;
+                if began.elapsed() >= AGAIN_MAX {
+                    break 'round;
+                }
             }
         }
         shards = unfinished;
     }
     Ok(next.map(|next| ExpiryRound { now, next }))
+}
+
+/// Orders shards so that each sale has a turn before any sale has another.
+fn in_turns(shards: Vec<DueShard>) -> Vec<DueShard> {
+    let mut turns: HashMap<SaleId, usize> = HashMap::new();
+    let numbered = shards.into_iter().map(|shard| {
+        let turn = turns.entry(shard.sale).or_default();
+        *turn += 1;
+        (*turn, shard)
+    });
+    let mut numbered: Vec<(usize, DueShard)> = numbered.collect();
+    numbered.sort_by_key(|(turn, _)| *turn);
+    numbered.into_iter().map(|(_, shard)| shard).collect()
 }
 
 async fn expire_batch(app: &App, shard: &DueShard, due: Millis, now: Millis) -> Result<usize, Fault> {
@@ -194,6 +212,21 @@ pub async fn lag(app: &App, sale: Option<SaleId>, now: DateTime<Utc>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn each_sale_has_a_turn_before_any_has_another() {
+        let due = |sale, shard| DueShard {
+            sale: SaleId(Uuid::from_u128(sale)),
+            shard,
+            window: 0,
+            first: 0,
+        };
+        let shards = vec![due(1, 0), due(1, 1), due(1, 2), due(2, 0), due(2, 1), due(3, 5)];
+        let turns = in_turns(shards).into_iter().map(|it| (it.sale.0.as_u128(), it.shard));
+        let expected = [(1, 0), (2, 0), (3, 5), (1, 1), (2, 1), (1, 2)];
+        assert_eq!(turns.collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn purchases_have_most_of_the_time_and_200_000_holds_wait_for_75_seconds_at_most() {
