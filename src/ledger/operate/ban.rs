@@ -27,12 +27,14 @@ struct Row {
 
 impl Row {
     fn into_ban(self) -> Result<Ban, Fault> {
+        let banned_by = BannedBy::from_name(&self.banned_by)
+            .ok_or_else(|| Fault::Bug(format!("in the ledger: banned by {}", self.banned_by)))?;
         Ok(Ban {
             user: word(&self.user_id)?,
             reason: self.reason,
-            banned_by: BannedBy::from_name(&self.banned_by)
-                .ok_or_else(|| Fault::Bug(format!("in the ledger: banned by {}", self.banned_by)))?,
-            operator: self.operator,
+            banned_by,
+            // An instance of a version without names leaves the one of the decision before.
+            operator: self.operator.filter(|_| banned_by == BannedBy::Operator),
             banned_at: self.banned_at,
             banned_until: self.banned_until,
             lifted_at: self.lifted_at,
@@ -238,4 +240,28 @@ async fn decided(mut tx: Tx, user: &UserId, row: Option<Row>) -> Result<Option<B
         .await?;
     commit(tx).await?;
     row.into_ban().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guards_ban_has_no_operator_though_the_decision_before_had_one() {
+        let by = |banned_by: &str| Row {
+            user_id: "bot".to_owned(),
+            reason: "a test".to_owned(),
+            banned_by: banned_by.to_owned(),
+            operator: Some("Ada".to_owned()),
+            banned_at: DateTime::UNIX_EPOCH,
+            banned_until: None,
+            lifted_at: None,
+            sessions_from: None,
+            revision: 2,
+            change: 1,
+        };
+        let operator = |banned_by: &str| by(banned_by).into_ban().unwrap().operator;
+        assert_eq!(operator("operator"), Some("Ada".to_owned()));
+        assert_eq!(operator("browsing"), None);
+    }
 }
