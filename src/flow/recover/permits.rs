@@ -176,7 +176,7 @@ impl Permits {
         last.fold(0, |sum: i64, last| sum.wrapping_add(last.epoch).wrapping_add(last.seq))
     }
 
-    /// Whether this process has let a shard sell so lately that the permit still holds.
+    /// Whether a process has let a shard sell so lately that the permit still holds, as far as this one knows.
     pub(in crate::flow) fn lets_sell(&self, shard: ShardKey) -> bool {
         self.state().held.get(&shard).is_some_and(Held::has_permit)
     }

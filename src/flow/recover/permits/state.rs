@@ -159,7 +159,8 @@ pub(in crate::flow::recover) struct Held {
     pub(in crate::flow::recover) epoch: i64,
     /// The server on which it was reconciled.
     pub(in crate::flow::recover) server: Server,
-    /// When the shard's current permit began, at the latest, as far as this process knows.
+    /// When the shard's current permit began, as far as this process knows. By another instance's note, this is up to two
+    /// seconds too late.
     pub(in crate::flow::recover) permitted: Instant,
     /// When this process last asked for a permit of the shard.
     pub(in crate::flow::recover) renewed: Instant,
