@@ -157,7 +157,8 @@ async fn an_operator_pauses_a_sale_while_shoppers_hold_every_connection_of_their
             .fetch_one(&mut watch)
             .await
             .unwrap()
-            == 12
+            // So many connections for shoppers has an instance of the tests.
+            == 4
     })
     .await;
     for verb in ["pause", "resume", "pause"] {
