@@ -50,6 +50,9 @@ const ASK_EVERY: u64 = 24;
 const READ_EVERY: u64 = 2;
 /// Up to so many shards, the ledger is asked for each of them. All shards of their sales cost it less than more of them.
 const SEARCHED_MAX: usize = 64;
+/// The age of a heartbeat from which each round asks for a newer one. Else all workers would store one of their own
+/// after three seconds.
+const BEAT_AGE_MAX: Duration = Duration::from_millis(2_200);
 /// How long an instance goes on with a shard that was not its to renew. By then a dead instance is off the list. It is
 /// also longer than a sale that is over must be unused before it rests. Else the last instance that does not rest would
 /// let permits lapse, and need the sale again, time after time.
@@ -104,9 +107,11 @@ fn begin_round(app: &App) -> RenewalRound {
 }
 
 /// Whether this process misses nothing if it reads no bulletin in a round. The first workers for heartbeats go by the
-/// last one that a bulletin names.
+/// last one that a bulletin names, and so do all others once it is old.
 fn may_skip_bulletin(app: &App) -> bool {
-    app.arrivals.hears() && app.bulletins.are_fresh() && app.instances.rests_from_job("beat")
+    let beat = app.bulletins.since_beat();
+    let rests = app.instances.rests_from_job("beat") && beat.is_some_and(|since| since < BEAT_AGE_MAX);
+    app.arrivals.hears() && rests
 }
 
 /// Those of the shards that this process still knows as reconciled.
