@@ -112,7 +112,7 @@ fn price(args: &Args, order_id: Uuid, known: Option<Value>) -> Result<(u64, Stri
     };
     let amount = args.amount.or_else(|| order["amount_minor"].as_u64());
     let currency = args.currency.as_deref().or_else(|| order["currency"].as_str());
-    let price = amount.zip(currency.map(str::to_owned));
+    let price = amount.zip(currency.map(str::to_ascii_uppercase));
     Ok(price.context("the order has no price: name it with --amount and --currency")?)
 }
 
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_price_that_is_given_needs_no_order() {
         let server = MockServer::answering(&[(200, "{}")]);
-        let given = price(&args(&server, &["--amount", "1", "--currency", "USD"]), ORDER, None).unwrap();
+        let given = price(&args(&server, &["--amount", "1", "--currency", "usd"]), ORDER, None).unwrap();
         assert_eq!(given, (1, "USD".to_owned()));
         assert_eq!(server.requests().len(), 0, "nothing to look up");
     }

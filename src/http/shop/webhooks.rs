@@ -91,7 +91,7 @@ struct PaymentMade {
     /// The amount in the currency's minor unit.
     #[schemars(range(min = 0, max = i64::MAX))]
     amount_minor: i64,
-    /// The currency, in ISO 4217: 1 to 16 bytes of UTF-8, no NUL.
+    /// The currency, in ISO 4217, in upper or lower case: 1 to 16 bytes of UTF-8, no NUL.
     #[schemars(length(min = 1, max = CURRENCY_MAX), regex(pattern = NO_NUL))]
     currency: String,
 }
@@ -185,7 +185,8 @@ impl PaymentEvent {
             webhook_id: webhook_id.to_owned(),
             order_id,
             amount_minor,
-            currency,
+            // Some providers write ISO 4217 in lower case.
+            currency: currency.to_ascii_uppercase(),
         })
     }
 }

@@ -880,7 +880,7 @@ async fn hostile_webhooks_are_refused_however_well_they_are_signed() {
     // Money is recorded for any named order.
     let braced = format!("{{{order}}}");
     for (name, of, currency, outcome) in [
-        ("eur", order.as_str(), "eur", "refund_due"),
+        ("usd", order.as_str(), "usd", "refund_due"),
         ("euro", &order, "EURO", "refund_due"),
         ("x", "x", "EUR", "unmatched"),
         ("braced", &braced, "EUR", "unmatched"),

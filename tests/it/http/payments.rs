@@ -110,6 +110,15 @@ async fn money_that_does_not_fit_its_order_is_owed_back_and_the_order_stays_paya
 }
 
 #[tokio::test]
+async fn a_currency_in_lower_case_pays_its_order() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let order = app.buy("ada", &id, "k", 1).await.ok(201).id();
+    assert_eq!(app.pay_with("pay_1", &order, 49_900, "eur").await, "applied");
+    assert_eq!(recorded(&app, "applied").await[0]["currency"], "EUR");
+}
+
+#[tokio::test]
 async fn money_for_a_cancelled_or_expired_order_is_owed_back_and_its_units_stay_free() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 5}))).await;
