@@ -186,6 +186,8 @@ metrics! {
         "Deliveries of the payment provider by outcome; refused and failed deliveries are not recorded";
     payment_duration: Timing = Timing::new(ANSWERS), "payment_duration" in Seconds,
         "Time from a payment's arrival to its answer";
+    payment_conflicts: Counter = Counter::default(), "payment_conflicts",
+        "Payments that came again with another order, amount or currency, of which only the first is recorded";
     guard_refusals: By<Counter> = counter("layer", Layer::NAMES), "guard_refusals",
         "Requests that the guards have refused, by layer";
     guard_shadow_refusals: By<Counter> = counter("layer", Layer::NAMES), "guard_shadow_refusals",

@@ -98,6 +98,16 @@ pub struct RecordedPayment {
     pub settled_reference: Option<String>,
 }
 
+impl RecordedPayment {
+    /// Whether a payment with the same id is this one again, with the same order and amount.
+    pub fn is_repeated_by(&self, payment: &Payment) -> bool {
+        self.order_id == payment.order_id
+            && self.amount_minor == payment.amount_minor
+            // Earlier versions recorded a currency as it came.
+            && self.currency.eq_ignore_ascii_case(&payment.currency)
+    }
+}
+
 /// The outcome of recording a refund.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refund {

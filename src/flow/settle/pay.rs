@@ -40,6 +40,33 @@ pub type PaymentGroups = Groups<u32, Payment, Result<Settlement, Fault>>;
 
 /// Records one payment. After a fault nothing is certain to be recorded: the provider must send the payment again.
 pub async fn pay(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
+    let outcome = record(app, payment).await?;
+    if outcome == PaymentOutcome::Duplicate {
+        report_conflict(app, payment).await?;
+    }
+    Ok(outcome)
+}
+
+/// Reports a duplicate that has another order or amount than the recorded payment: it may be other money.
+async fn report_conflict(app: &App, payment: &Payment) -> Result<(), Fault> {
+    let recorded = app.ledger.payment(&payment.payment_id).await?;
+    if let Some(recorded) = recorded.filter(|recorded| !recorded.is_repeated_by(payment)) {
+        app.metrics.payment_conflicts.inc();
+        tracing::warn!(
+            payment = payment.payment_id.as_str(),
+            order = payment.order_id.as_str(),
+            amount_minor = payment.amount_minor,
+            currency = payment.currency.as_str(),
+            recorded_order = recorded.order_id.as_str(),
+            recorded_amount_minor = recorded.amount_minor,
+            recorded_currency = recorded.currency.as_str(),
+            "a payment came again with another order, amount or currency; only the first is recorded"
+        );
+    }
+    Ok(())
+}
+
+async fn record(app: &App, payment: &Payment) -> Result<PaymentOutcome, Fault> {
     let deadline = Instant::now() + WAIT_MAX;
     if let Some(outcome) = settle_or_leave(app, payment).await? {
         return Ok(outcome);

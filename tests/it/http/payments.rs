@@ -54,6 +54,45 @@ async fn a_payment_is_applied_once_and_known_again() {
 }
 
 #[tokio::test]
+async fn a_payment_that_comes_again_for_another_order_or_amount_is_reported_to_operators() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({"shards": 1}))).await;
+    let first = app.buy("ada", &id, "k", 1).await.ok(201);
+    let second = app.buy("bob", &id, "k", 1).await.ok(201);
+    let conflicts = async || {
+        let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
+        let lines = metrics.lines();
+        let mut counts = lines.filter_map(|line| line.strip_prefix("flashsale_payment_conflicts_total "));
+        counts.next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(app.pay("pay_1", &first.body).await, "applied");
+    assert_eq!(app.pay("pay_1", &first.body).await, "duplicate");
+    assert_eq!(conflicts().await, 0, "the same payment again");
+    assert_eq!(app.pay("pay_1", &second.body).await, "duplicate");
+    assert_eq!(conflicts().await, 1, "another order");
+    let line = app.logged("a payment came again with another order").await;
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (
+            &line["level"],
+            &line["payment"],
+            &line["order"],
+            &line["recorded_order"]
+        ),
+        (&json!("WARN"), &json!("pay_1"), &json!(second.id()), &json!(first.id()))
+    );
+    assert_eq!(app.pay_with("pay_1", &first.id(), 1, "EUR").await, "duplicate");
+    assert_eq!(app.pay_with("pay_1", &first.id(), 49_900, "USD").await, "duplicate");
+    assert_eq!(conflicts().await, 3, "another amount, another currency");
+    // One whose order the ledger does not know.
+    assert_eq!(app.pay_with("pay_2", "none", 1, "EUR").await, "unmatched");
+    assert_eq!(app.pay_with("pay_2", "other", 1, "EUR").await, "duplicate");
+    assert_eq!(conflicts().await, 4);
+    assert_eq!(app.payments_recorded().await, 2);
+    assert_eq!(app.order("bob", &second.id()).await.text("state"), "reserved");
+}
+
+#[tokio::test]
 async fn every_payment_can_be_reached_page_by_page() {
     let app = TestApp::start_api_only().await;
     // Many of the same moment, too.

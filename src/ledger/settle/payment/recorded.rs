@@ -70,6 +70,13 @@ impl Ledger {
         rows.into_iter().map(Recorded::into_payment).collect()
     }
 
+    /// The recorded payment with this id, if there is one.
+    pub async fn payment(&self, payment_id: &str) -> Result<Option<RecordedPayment>, Fault> {
+        let row = select_payments!("payment_id = $1", payment_id);
+        let row = row.fetch_optional(&self.payments).await?;
+        row.map(Recorded::into_payment).transpose()
+    }
+
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
