@@ -301,10 +301,11 @@ impl Syntax {
             Value::Bool(true) => yes.to_owned(),
             Value::Bool(false) => no.to_owned(),
             Value::Number(number) => number.to_string(),
-            Value::String(text) => {
-                let variable = FROM_VARIABLES.iter().find(|it| it.0 == text.as_str());
-                variable.map_or_else(|| value.to_string(), |(_, name)| (self.variable)(name))
-            }
+            Value::String(text) => match FROM_VARIABLES.iter().find(|it| it.0 == text.as_str()) {
+                Some((_, name)) => (self.variable)(name),
+                // A part of the text may come from a variable.
+                None => self.text(&with_variables(text, |name| format!("${name}"))),
+            },
             Value::Array(all) => {
                 let all: Vec<String> = all.iter().map(|it| self.literal(it, indent + STEP)).collect();
                 listed(['[', ']'], &all, indent)

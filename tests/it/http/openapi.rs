@@ -468,6 +468,15 @@ async fn run_examples(language: &str) {
     variables.insert("TOKEN", token("bob"));
     variables.insert("ORDER_ID", id_of(&expect("buy", &variables)));
     assert_eq!(expect("tellPayment", &variables), json!({"outcome": "applied"}));
+    let paid = app
+        .get(Who::Operator, "/v1/admin/payments?outcome=applied")
+        .await
+        .ok(200);
+    let of_order = format!("pay_{}", variables["ORDER_ID"]);
+    assert_eq!(
+        paid.body["data"][0]["payment_id"], of_order,
+        "another order, another payment"
+    );
     // And another one, which is owed back.
     let paid_twice = app.pay_with("pay_2", &variables["ORDER_ID"], 2500, "EUR").await;
     assert_eq!(paid_twice, "refund_due");
