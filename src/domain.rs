@@ -6,6 +6,7 @@ pub mod fault;
 pub mod guard;
 pub mod ids;
 pub mod keyed_hash;
+pub mod mistake;
 mod names;
 pub mod operator;
 pub mod order;

@@ -15,11 +15,11 @@ use chrono::{DateTime, Utc};
 use event::Position;
 use payment::RecordedPayment;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// An order's state. It leaves `Reserved` once, and no other state is ever left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
     /// The order holds units for the shopper until the deadline.

@@ -1,6 +1,7 @@
 //! Parses bodies and queries. If one is wrong, the detail names the member or parameter, and what the OpenAPI schema
 //! requires of it.
 
+use crate::domain::mistake::{self, listed};
 use crate::http::openapi::schemas::{Schemas, elements};
 use crate::http::problem::Problem;
 use parking_lot::Mutex;
@@ -22,12 +23,23 @@ pub fn parse_json<T: DeserializeOwned + JsonSchema + 'static>(body: &[u8]) -> Re
     }
     serde_json::from_slice(body).map_err(|error| {
         if !error.is_data() {
-            return Problem::invalid(format!("the body is not JSON: {error}"));
+            return broken(&error);
         }
         // The second parse records the path of the error. A valid body does not pay for it.
         let mut again = serde_json::Deserializer::from_slice(body);
         refusal("the body", serde_path_to_error::deserialize::<_, T>(&mut again))
     })
+}
+
+/// The problem of a body that is not JSON, with the place.
+fn broken(error: &serde_json::Error) -> Problem {
+    let (line, column) = (error.line(), error.column());
+    if error.is_eof() {
+        return Problem::invalid(format!("the body ends in the middle, at line {line}, column {column}"));
+    }
+    let said = error.to_string();
+    let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
+    Problem::invalid(format!("the body is not JSON: {what}, at line {line}, column {column}"))
 }
 
 /// Parses a JSON value. The error is the text for the client.
@@ -62,17 +74,14 @@ fn refusal<T: JsonSchema + 'static, E: Display>(whole: &str, parsed: Result<T, E
 fn wrong<T: JsonSchema + 'static>(whole: &str, error: &Error<impl Display>) -> String {
     let said = error.inner().to_string();
     // For these two errors, the path names the object, not the member.
-    for (start, end) in [
-        ("missing field `", "is missing"),
-        ("duplicate field `", "is there twice"),
-    ] {
-        if let Some(name) = said.strip_prefix(start).and_then(|rest| rest.split('`').next()) {
-            let (at, dot) = match error.path() {
-                path if path.iter().len() == 0 => (String::new(), ""),
-                path => (path.to_string(), "."),
-            };
-            return format!("{at}{dot}{name} {end}");
-        }
+    if said.starts_with("missing field ") || said.starts_with("duplicate field ") {
+        let path = error.path();
+        let at = if path.iter().len() == 0 {
+            String::new()
+        } else {
+            path.to_string()
+        };
+        return mistake::plain(&at, &said);
     }
     let schema = schema_of::<T>();
     let (mut schema, mut at) = (&*schema, String::new());
@@ -172,14 +181,6 @@ fn range(schema: &Value, of: &str, before: &str, unit: &str) -> String {
         (Some(low), None) => format!(" of at least {low}{unit}"),
         (None, Some(high)) => format!(" of at most {high}{unit}"),
         (None, None) => String::new(),
-    }
-}
-
-fn listed(words: &[&str], last: &str) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [one] => (*one).to_owned(),
-        [others @ .., end] => format!("{} {last} {end}", others.join(", ")),
     }
 }
 
@@ -335,10 +336,23 @@ mod tests {
                 "invalid_request: the body must be JSON: an object with sale, quantity and lines, which may have ";
             assert!(said.starts_with(expected), "{body}: {said}");
         }
-        for body in ["{", "{\"sale\"}", "{\"sale\":}", "{sale: 1}"] {
+        for (body, expected) in [
+            ("{", "the body ends in the middle, at line 1, column 1"),
+            ("{\n\"sale\": \"x", "the body ends in the middle, at line 2, column "),
+            ("{\"sale\"}", "the body is not JSON: expected `:`, at line 1, column "),
+            (
+                "{\"sale\":}",
+                "the body is not JSON: expected value, at line 1, column ",
+            ),
+            (
+                "{sale: 1}",
+                "the body is not JSON: key must be a string, at line 1, column ",
+            ),
+        ] {
+            let said = of_body(body);
             assert!(
-                of_body(body).starts_with("invalid_request: the body is not JSON: "),
-                "{body}"
+                said.starts_with(&format!("invalid_request: {expected}")),
+                "{body}: {said}"
             );
         }
     }

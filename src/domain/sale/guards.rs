@@ -3,6 +3,7 @@
 
 mod stages;
 
+use crate::domain::mistake;
 use crate::domain::stage::Stage;
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -146,7 +147,8 @@ impl SaleGuards {
             }
             // Each value is parsed alone, so that the error names it.
             let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
-            serde_json::from_value::<Self>(alone).map_err(|error| WrongGuards(format!("{name}: {error}")))?;
+            serde_json::from_value::<Self>(alone)
+                .map_err(|error| WrongGuards(mistake::plain(&name, &error.to_string())))?;
             all.insert(name, value);
         }
         let guards: Self =
@@ -295,10 +297,13 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name_just_outside_its_bounds() {
         for (said, name) in [
-            (json!({"colour": 1}), "colour"),
-            (json!({"purchase_token": 1}), "purchase_token"),
-            (json!({"purchase_token": null}), "purchase_token"),
-            (json!({"challenge": "riddle", "purchase_token": true}), "challenge"),
+            (json!({"colour": 1}), "colour is unknown; known are purchase_token, "),
+            (json!({"purchase_token": 1}), "purchase_token must be true or false"),
+            (json!({"purchase_token": null}), "purchase_token must be true or false"),
+            (
+                json!({"challenge": "riddle", "purchase_token": true}),
+                "challenge must be none, proof_of_work or captcha",
+            ),
             (json!({"challenge": "captcha"}), "challenge needs"),
             (json!({"captcha_proof_cost": 1.5}), "captcha_proof_cost"),
             (json!({"holds_max": -1}), "holds_max"),

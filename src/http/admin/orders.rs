@@ -9,7 +9,7 @@ use crate::flow::settle::order;
 use crate::http::admin::bans::user;
 use crate::http::admin::payments;
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Operator, OrderPath, Query, accepts, parsed};
+use crate::http::extract::{Operator, OrderPath, Query, accepts};
 use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
 use crate::http::shop;
@@ -98,8 +98,8 @@ pub struct OrdersQuery {
     #[schemars(with = "Option<UserId>")]
     user: Option<String>,
     /// Lists only the orders in this state.
-    #[schemars(extend("enum" = OrderState::ALL))]
-    state: Option<String>,
+    #[schemars(with = "Option<String>", extend("enum" = OrderState::ALL))]
+    state: Option<OrderState>,
     /// Lists only the orders created at this moment or later.
     from: Option<DateTime<Utc>>,
     /// Lists only the orders created before this moment.
@@ -123,12 +123,11 @@ async fn list_orders(
         (None, Some(sale)) => OrdersOf::Sale(sale),
         (None, None) => return Err(Problem::invalid("give sale_id, user, or both")),
     };
-    let state: Option<OrderState> = query.state.as_deref().map(|text| parsed("state:", text)).transpose()?;
     // Postgres has no time long before the first order.
     let bound = |at: DateTime<Utc>| at.max(DateTime::<Utc>::UNIX_EPOCH);
     let wanted = WantedOrders {
         of,
-        state,
+        state: query.state,
         from: query.from.map(bound),
         before: query.to.map(bound).map(start_of),
     };

@@ -329,6 +329,12 @@ async fn a_query_is_taken_within_its_bounds_and_by_its_names() {
             "limit=0",
             "limit must be an integer from 1 to 100",
         ),
+        (
+            Who::Operator,
+            "/v1/admin/orders",
+            "user=ada&state=payed",
+            "state must be reserved, paid, cancelled, expired or revoked",
+        ),
         (Who::Shopper("ada"), "/v1/orders", "", "sale_id is missing"),
         (Who::Shopper("ada"), "/v1/orders", "sale_id=x", "sale_id: not a UUID"),
         (

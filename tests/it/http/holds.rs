@@ -70,7 +70,21 @@ async fn a_sale_that_says_nothing_is_guarded_as_the_instance_is_configured() {
         app.admin(&says, "").await.ok(200).body["guards"]["unpaid_cooldown_seconds"],
         60
     );
-    let wrong = sale_with(&json!({"guards": {"holds_max": -1}}));
-    let refused = app.try_create_sale(&wrong).await.no(400, "invalid_request");
-    assert!(refused.text("detail").contains("guards: holds_max"), "{}", refused.body);
+    for (guards, detail) in [
+        (
+            json!({"holds_max": -1}),
+            "guards: holds_max must be 0 to 100000, not -1",
+        ),
+        (
+            json!({"challenge": "pow"}),
+            "guards: challenge must be none, proof_of_work or captcha",
+        ),
+        (
+            json!({"waiting_room": "yes"}),
+            "guards: waiting_room must be true or false",
+        ),
+    ] {
+        let refused = app.try_create_sale(&sale_with(&json!({ "guards": guards }))).await;
+        assert_eq!(refused.no(400, "invalid_request").text("detail"), detail);
+    }
 }

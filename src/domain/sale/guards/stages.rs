@@ -1,6 +1,7 @@
 //! The stages of a sale's guards: another value for a part of the shoppers.
 
 use super::{ChallengeKind, SaleGuards, WrongGuards};
+use crate::domain::mistake;
 use crate::domain::stage::{Stage, merged};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -80,7 +81,8 @@ impl SaleStages {
                     )));
                 }
             };
-            stages = serde_json::from_value(all).map_err(|error| WrongGuards(format!("{name}: {error}")))?;
+            stages = serde_path_to_error::deserialize::<_, Self>(all)
+                .map_err(|error| WrongGuards(mistake::plain(&error.path().to_string(), &error.inner().to_string())))?;
         }
         stages.check(guards)?;
         Ok(stages)
@@ -166,7 +168,17 @@ mod tests {
             (
                 SaleGuards::default(),
                 json!({"waiting_room": {"percent": 1}}),
-                "waiting_room: missing",
+                "waiting_room.value is missing",
+            ),
+            (
+                SaleGuards::default(),
+                json!({"waiting_room": {"value": "yes", "percent": 1}}),
+                "waiting_room.value must be true or false",
+            ),
+            (
+                SaleGuards::default(),
+                json!({"waiting_room": {"value": true, "percent": 1, "shade": true}}),
+                "waiting_room.shade is unknown; known are value, percent and shadow",
             ),
             (
                 SaleGuards::default(),
