@@ -17,7 +17,7 @@ use actix_web::http::header::{
 };
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
-pub(super) use body::{BODY_MAX, SALE_BODY_MAX};
+pub(super) use body::{BODY_MAX, SALE_BODY_MAX, too_large};
 pub use body::{Body, Json};
 use chrono::{DateTime, Utc};
 use futures_util::future::{Ready, ready};
@@ -134,6 +134,9 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
+/// What a shopper's request lacks if its token is not valid.
+pub(super) const NO_TOKEN: &str = "the shopper's token is missing, wrong or expired";
+
 pub(super) fn unauthenticated(what: &str) -> Problem {
     Problem::new(
         Code::Unauthenticated,
@@ -185,8 +188,7 @@ fn session(request: &HttpRequest) -> Option<Session> {
 
 /// The same session, if the limit of its account admits the request.
 fn admitted(request: &HttpRequest) -> Result<Session, Problem> {
-    let session =
-        session(request).ok_or_else(|| unauthenticated("the shopper's token is missing, wrong or expired"))?;
+    let session = session(request).ok_or_else(|| unauthenticated(NO_TOKEN))?;
     gateway::admit_account(api(request)?, request, &session.user)?;
     Ok(session)
 }
@@ -208,14 +210,16 @@ fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
 
 from_head!(MaybeKey, |request: &HttpRequest| key(request).map(Self));
 
-from_head!(Key, |request: &HttpRequest| {
-    key(request)?.map(Self).ok_or_else(|| {
-        Problem::new(
-            Code::IdempotencyKeyMissing,
-            "send Idempotency-Key: a name for this request, the same on every retry",
-        )
-    })
-});
+from_head!(Key, |request: &HttpRequest| key(request)?
+    .map(Self)
+    .ok_or_else(key_missing));
+
+pub(super) fn key_missing() -> Problem {
+    Problem::new(
+        Code::IdempotencyKeyMissing,
+        "send Idempotency-Key: a name for this request, the same on every retry",
+    )
+}
 
 /// Parses the text of a member or a parameter, with whose name the detail begins.
 pub fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Problem> {

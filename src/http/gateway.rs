@@ -114,7 +114,8 @@ const fn answer(limit: Limit) -> (Layer, &'static str, Code, &'static str) {
     }
 }
 
-fn problem(refusal: Refusal) -> Problem {
+/// The problem of a request that a limit of the gate refuses.
+pub(super) fn problem(refusal: Refusal) -> Problem {
     let (.., code, detail) = answer(refusal.limit);
     Problem::wait(code, detail, refusal.wait)
 }

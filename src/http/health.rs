@@ -84,7 +84,7 @@ async fn readyz(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, Pr
             } else {
                 not_ready.cause.as_str()
             };
-            Err(Problem::new(Code::Unavailable, format!("not ready: {reason}")))
+            Err(Problem::not_ready(reason))
         }
     }
 }

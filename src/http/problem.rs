@@ -3,6 +3,8 @@
 
 use crate::domain::code::Code;
 use crate::domain::fault::Fault;
+use crate::domain::operator::keys::OperatorRole;
+use crate::domain::order::OrderState;
 use crate::domain::order::purchase::Refusal;
 use crate::domain::sale::SaleState;
 use crate::domain::time::{self, Millis, from_millis};
@@ -87,6 +89,57 @@ impl Problem {
     /// The request is wrong; the detail names the place.
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, detail)
+    }
+
+    /// The role of the operator's key lacks the action.
+    pub fn forbidden(role: OperatorRole, action: &str) -> Self {
+        let role = role.as_str();
+        Self::new(
+            Code::Forbidden,
+            format!("the role {role} of your key does not include {action}"),
+        )
+    }
+
+    pub fn challenge_required() -> Self {
+        Self::new(
+            Code::ChallengeRequired,
+            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, \
+             and not for another idempotency_key",
+        )
+    }
+
+    pub fn challenge_failed() -> Self {
+        Self::new(
+            Code::ChallengeFailed,
+            "the answer is wrong, and the challenge is used up; ask POST /v1/challenges for another",
+        )
+    }
+
+    pub fn order_not_cancellable(state: OrderState) -> Self {
+        Self::new(Code::OrderNotCancellable, format!("the order is {state}"))
+    }
+
+    /// An item has too few free units to take this many back.
+    pub fn too_few_free(sku: &str, free: i64, wanted: i64) -> Self {
+        Self::new(
+            Code::InsufficientStock,
+            format!("free units of {sku}: {free}; to be taken back: {wanted}"),
+        )
+    }
+
+    /// The key belongs to this other request of an operator.
+    pub fn key_reused(other: &str) -> Self {
+        Self::new(Code::IdempotencyKeyReused, format!("this key belongs to {other}"))
+    }
+
+    /// A sign-out without a session.
+    pub fn no_session() -> Self {
+        Self::invalid("there is no session: the operators' key needs no sign-out")
+    }
+
+    /// The instance cannot work.
+    pub fn not_ready(reason: &str) -> Self {
+        Self::new(Code::Unavailable, format!("not ready: {reason}"))
     }
 
     /// An operator's action that did not begin, because the audit log could not be written first.

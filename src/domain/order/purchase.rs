@@ -49,7 +49,8 @@ pub enum PurchaseOutcome {
 macro_rules! refusals {
     ($(
         $(#[doc = $doc:literal])+
-        $name:ident $({ $field:ident: $type:ty })? => $code:ident, $guard:expr, key $key:ident, $detail:literal;
+        $name:ident $({ $field:ident: $type:ty = $example:expr })? => $code:ident, $guard:expr, key $key:ident,
+            $detail:literal;
     )*) => {
         /// Why a purchase is refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +59,9 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// One of each, with defaults in place of their fields.
+            /// One of each, with examples in place of their fields.
             pub fn each() -> Vec<Self> {
-                vec![$(Self::$name $({ $field: <$type>::default() })?),*]
+                vec![$(Self::$name $({ $field: $example })?),*]
             }
 
             pub const fn code(&self) -> Code {
@@ -116,7 +117,7 @@ macro_rules! refusals {
 }
 
 // In the order of the checks. A test compares it with the script. `wait_ms` becomes `Retry-After`, `state` becomes
-// `sale_state`, `until` becomes `banned_until`.
+// `sale_state`, `until` becomes `banned_until`. A field has the value of the API document's example.
 refusals! {
     /// There is no such sale.
     SaleNotFound => NotFound, None, key unknown,
@@ -134,19 +135,19 @@ refusals! {
     ItemNotFound => NotFound, None, key free,
         "there is no such sku in this sale";
     /// An operator or a guard has banned the account. Without a time, the ban has no end.
-    Banned { until: Option<Millis> } => Banned, Some(Layer::Ban), key free,
+    Banned { until: Option<Millis> = Some(1_795_424_400_000) } => Banned, Some(Layer::Ban), key free,
         "this account may not buy";
     /// The shopper's window is full, and has room for a request after these milliseconds.
-    RateLimited { wait_ms: Millis } => RateLimited, Some(Layer::Window), key free,
+    RateLimited { wait_ms: Millis = 12_000 } => RateLimited, Some(Layer::Window), key free,
         "this shopper's window is full";
     /// The sale does not sell now.
-    NotOpen { state: SaleState } => SaleNotOpen, None, key free,
+    NotOpen { state: SaleState = SaleState::Paused } => SaleNotOpen, None, key free,
         "the sale is {state}";
     /// The account did not pay for its last holds, and may buy again after these milliseconds.
-    CoolingDown { wait_ms: Millis } => CoolingDown, Some(Layer::Cooldown), key free,
+    CoolingDown { wait_ms: Millis = 600_000 } => CoolingDown, Some(Layer::Cooldown), key free,
         "this account did not pay for its last orders";
     /// The shopper would have more units of this item than this limit.
-    LimitReached { limit: u32 } => PurchaseLimitReached, None, key free,
+    LimitReached { limit: u32 = 2 } => PurchaseLimitReached, None, key free,
         "one shopper may have {limit} of this item in this sale, unpaid orders among them";
     /// The account has the most unpaid holds that the sale allows.
     TooManyHolds => TooManyHolds, Some(Layer::Holds), key free,

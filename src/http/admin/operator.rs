@@ -43,6 +43,10 @@ pub const SECURE_SESSION_COOKIE: &str = "__Secure-flashsale_console";
 pub const REQUEST_TOKEN: &str = "X-Console-Token";
 /// The header in which a client with the operators' key may name the operator.
 pub const OPERATOR: &str = "X-Operator";
+/// What a request without a key and without a session lacks.
+pub(in crate::http) const NO_KEY: &str = "the operators' key is missing";
+/// Why an operator has to wait.
+pub(in crate::http) const TOO_MANY_REFUSED: &str = "too many refused actions of this operator";
 
 /// The operator who sent a request. Refuses with `unauthenticated` or `console_token_required`, or with `unavailable`
 /// if Postgres cannot say whether the session has ended.
@@ -66,7 +70,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         return Err(unauthenticated("the operators' key is wrong"));
     }
     let Some((secret, key)) = secret_of(api, request) else {
-        return Err(unauthenticated("the operators' key is missing"));
+        return Err(unauthenticated(NO_KEY));
     };
     if !request.method().is_safe() {
         // A repeated header counts as none.
@@ -74,10 +78,7 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         let given = given.unwrap_or_default().as_bytes();
         if !is_from_here(request) || !secret.is_request_token(key.text(), given) {
             note_refusal(api, request, Code::ConsoleTokenRequired);
-            return Err(Problem::new(
-                Code::ConsoleTokenRequired,
-                format!("send {REQUEST_TOKEN}: what GET {SESSION_PATH}/session answers to a page of this instance"),
-            ));
+            return Err(without_request_token());
         }
     }
     match find_session(api, secret, Arc::clone(&key)).await? {
@@ -93,6 +94,14 @@ pub async fn identify(request: &HttpRequest) -> Result<Operator, Problem> {
         }),
         None => Err(unauthenticated("the session has ended: sign in again. As a program")),
     }
+}
+
+/// A session's request comes without its request token, or from another origin.
+pub(in crate::http) fn without_request_token() -> Problem {
+    Problem::new(
+        Code::ConsoleTokenRequired,
+        format!("send {REQUEST_TOKEN}: what GET {SESSION_PATH}/session answers to a page of this instance"),
+    )
 }
 
 /// Whether a request has a key of the operators, for routes that only say more with it. Counts a wrong key.
@@ -259,20 +268,13 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
     } else if !is_stop && !address.is_some_and(|it| it.is_loopback()) {
         api.refused_actions
             .check(&actor)
-            .map_err(|wait| Problem::wait(Code::RateLimited, "too many refused actions of this operator", wait))?;
+            .map_err(|wait| Problem::wait(Code::RateLimited, TOO_MANY_REFUSED, wait))?;
     }
     let id = begin_action(&api, new.clone()).await?;
     if !is_allowed {
         api.refused_actions.count(actor);
         note(&api, id, Code::Forbidden.as_str(), None).await;
-        return Err(Problem::new(
-            Code::Forbidden,
-            format!(
-                "the role {} of your key does not include {}",
-                operator.role.as_str(),
-                new.action
-            ),
-        ));
+        return Err(Problem::forbidden(operator.role, &new.action));
     }
     if is_read {
         api.known_reads.note(&actor, &new);

@@ -183,10 +183,7 @@ async fn create_sale(
             (answer, sale)
         }
         CreateOutcome::KeyReused => {
-            return Err(Problem::new(
-                Code::IdempotencyKeyReused,
-                "this key belongs to a sale that was created with another body",
-            ));
+            return Err(Problem::key_reused("a sale that was created with another body"));
         }
     };
     answer.insert_header((LOCATION, format!("/v1/admin/sales/{}", sale.id)));

@@ -171,9 +171,7 @@ async fn show(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Prob
 async fn sign_out(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let operator = identify(&request).await.map_err(before_it_began)?;
     let Some(OpenSession { secret, key, .. }) = operator.session else {
-        return Err(Problem::invalid(
-            "there is no session: the operators' key needs no sign-out",
-        ));
+        return Err(Problem::no_session());
     };
     let new = NewAction {
         actor: operator.actor,

@@ -98,18 +98,18 @@ async fn restock(
     let outcome = api.for_operator(move |app| async move { restock::restock(&app, id, &key, &sku, quantity).await });
     match outcome.await? {
         RestockOutcome::Applied(sale) => Ok(HttpResponse::Ok().json(view(&api, (*sale).clone()).await)),
-        RestockOutcome::Insufficient { free } => Err(Problem::new(
+        RestockOutcome::Insufficient { free: Some(free) } if quantity < 0 => {
+            Err(Problem::too_few_free(&name, free, -quantity))
+        }
+        RestockOutcome::Insufficient { .. } => Err(Problem::new(
             Code::InsufficientStock,
-            match free {
-                _ if quantity > 0 => format!("{name} would have more than {STOCK_MAX} units"),
-                Some(free) => format!("free units of {name}: {free}; to be taken back: {}", -quantity),
-                None => format!("too few units of {name} are free to take {} back", -quantity),
+            if quantity > 0 {
+                format!("{name} would have more than {STOCK_MAX} units")
+            } else {
+                format!("too few units of {name} are free to take {} back", -quantity)
             },
         )),
-        RestockOutcome::KeyReused => Err(Problem::new(
-            Code::IdempotencyKeyReused,
-            "this key belongs to another restock",
-        )),
+        RestockOutcome::KeyReused => Err(Problem::key_reused("another restock")),
         RestockOutcome::NotLoaded(state) => Err(Problem::invalid_transition(state)),
         RestockOutcome::SaleNotFound => Err(Problem::not_found("such sale")),
         RestockOutcome::ItemNotFound => Err(Problem::not_found("such sku in this sale")),

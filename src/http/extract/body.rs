@@ -57,7 +57,7 @@ fn body_max(request: &HttpRequest) -> usize {
     if is_sale { SALE_BODY_MAX } else { BODY_MAX }
 }
 
-fn too_large(most: usize) -> Problem {
+pub(in crate::http) fn too_large(most: usize) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("this body has at most {most} bytes"))
 }
 

@@ -1,8 +1,10 @@
 //! The description of one route: its request, and everything that it may answer.
 
+mod problems;
+
 use crate::domain::code::Code;
 use crate::http::extract::REPLAYED;
-use crate::http::problem::{PROBLEM_JSON, Problem};
+use crate::http::problem::PROBLEM_JSON;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -240,7 +242,7 @@ impl Operation {
         let problems = self
             .problems()
             .into_iter()
-            .map(|(status, codes)| (status.to_string(), problem(status, &codes)));
+            .map(|(status, codes)| (status.to_string(), self.problem(status, &codes)));
         let mut said = json!({
             "operationId": self.id,
             "tags": [self.group.name()],
@@ -260,6 +262,34 @@ impl Operation {
                 "schema": body.schema, "example": body.example}}});
         }
         said
+    }
+
+    /// The OpenAPI response for the problems of one status.
+    fn problem(&self, status: u16, codes: &[Code]) -> Value {
+        let meanings: Vec<String> = codes
+            .iter()
+            .map(|code| format!("`{}`: {}.", code.as_str(), code.title()))
+            .collect();
+        let headers: &[Header] = match status {
+            401 => &[Header::AUTHENTICATE],
+            429 | 503 => &[Header::RETRY_AFTER],
+            _ => &[],
+        };
+        let examples = codes.iter().map(|code| {
+            let value = serde_json::to_value(self.example(*code).body());
+            (code.as_str().to_owned(), json!({"value": value.unwrap_or_default()}))
+        });
+        json!({
+            "description": meanings.join(" "),
+            "headers": refer(headers),
+            "content": {PROBLEM_JSON: {
+                "schema": {
+                    "$ref": "#/components/schemas/Problem",
+                    "properties": {"status": {"const": status}, "code": {"enum": codes}},
+                },
+                "examples": examples.collect::<Map<_, _>>(),
+            }},
+        })
     }
 }
 
@@ -289,32 +319,4 @@ impl DescribedAnswer {
         }
         said
     }
-}
-
-/// The OpenAPI response for the problems of one status.
-fn problem(status: u16, codes: &[Code]) -> Value {
-    let meanings: Vec<String> = codes
-        .iter()
-        .map(|code| format!("`{}`: {}.", code.as_str(), code.title()))
-        .collect();
-    let headers: &[Header] = match status {
-        401 => &[Header::AUTHENTICATE],
-        429 | 503 => &[Header::RETRY_AFTER],
-        _ => &[],
-    };
-    let examples = codes.iter().map(|code| {
-        let value = serde_json::to_value(Problem::new(*code, code.title()).body());
-        (code.as_str().to_owned(), json!({"value": value.unwrap_or_default()}))
-    });
-    json!({
-        "description": meanings.join(" "),
-        "headers": refer(headers),
-        "content": {PROBLEM_JSON: {
-            "schema": {
-                "$ref": "#/components/schemas/Problem",
-                "properties": {"status": {"const": status}, "code": {"enum": codes}},
-            },
-            "examples": examples.collect::<Map<_, _>>(),
-        }},
-    })
 }

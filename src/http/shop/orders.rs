@@ -258,9 +258,7 @@ async fn cancel(api: Data<Api>, Shopper(user): Shopper, OrderPath(id): OrderPath
     let outcome = api.for_shopper(|app| async move { flow::settle::cancel::cancel(&app, id, &user).await });
     match outcome.await? {
         CancelOutcome::Cancelled(order) => Ok(HttpResponse::Ok().json(order)),
-        CancelOutcome::NotCancellable(state) => {
-            Err(Problem::new(Code::OrderNotCancellable, format!("the order is {state}")))
-        }
+        CancelOutcome::NotCancellable(state) => Err(Problem::order_not_cancellable(state)),
         CancelOutcome::NotFound => Err(Problem::not_found("such order")),
     }
 }

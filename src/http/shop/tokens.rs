@@ -88,15 +88,8 @@ async fn issue_token(
     });
     let problem = match found(solving.await?, "such sale")? {
         Solving::Solved => None,
-        Solving::Wrong => Some(Problem::new(
-            Code::ChallengeFailed,
-            "the answer is wrong, and the challenge is used up; ask POST /v1/challenges for another",
-        )),
-        Solving::Unknown | Solving::Used => Some(Problem::new(
-            Code::ChallengeRequired,
-            "send challenge: one that POST /v1/challenges gave this shopper for this sale within five minutes, solved, \
-             and not for another idempotency_key",
-        )),
+        Solving::Wrong => Some(Problem::challenge_failed()),
+        Solving::Unknown | Solving::Used => Some(Problem::challenge_required()),
     };
     if let Some(problem) = problem {
         counts::refused_by_guard(&api, Some(id), Layer::Challenge);

@@ -1,7 +1,7 @@
 //! The document that describes the API, and the page that shows it. The test client checks each answer of every test
 //! against the document.
 
-use crate::support::app::{TestApp, Who, sale, sale_with, token};
+use crate::support::app::{Answer, TestApp, Who, sale, sale_with, token};
 use crate::support::document::{DOCUMENT, operations, validator};
 use flashsale::domain::code::Code;
 use flashsale::http::ROUTES;
@@ -221,6 +221,49 @@ fn examples_are_as_their_schemas_say() {
         }
     }
     assert!(count > 200, "{count}");
+}
+
+#[tokio::test]
+async fn the_examples_of_problems_are_as_the_answers() {
+    let problems = |operation: &Value| -> BTreeMap<String, Value> {
+        let answers = operation["responses"].as_object().unwrap().values();
+        let examples = answers.filter_map(|it| it.pointer("/content/application~1problem+json/examples"));
+        let examples = examples.flat_map(|it| it.as_object().unwrap());
+        examples.map(|(code, it)| (code.clone(), it["value"].clone())).collect()
+    };
+    let mut by_operation = BTreeMap::new();
+    for (method, path, operation) in operations() {
+        let problems = problems(operation);
+        for (code, problem) in &problems {
+            assert_ne!(problem["detail"], problem["title"], "{method} {path}: {code}");
+        }
+        by_operation.insert(operation["operationId"].as_str().unwrap(), problems);
+    }
+    let buy = &by_operation["buy"];
+    let (banned, until) = (&buy["banned"], json!("2026-11-23T09:00:00.000Z"));
+    assert_eq!(
+        (&banned["banned_until"], &banned["key_has_order"]),
+        (&until, &json!(false))
+    );
+    let banned = &by_operation["askWaitingRoom"]["banned"];
+    assert_eq!((&banned["banned_until"], banned.get("key_has_order")), (&until, None));
+    let app = TestApp::shared_api_only().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1, "per_user_limit": 2})))
+        .await;
+    let path = format!("/v1/sales/{id}/orders");
+    let is = |answer: Answer, status: u16, code: &str| assert_eq!(answer.no(status, code).body, buy[code]);
+    let nobody = app.request(Method::POST, Who::Nobody, &path);
+    is(app.send(nobody).await, 401, "unauthenticated");
+    let keyless = app.request(Method::POST, Who::Shopper("ada"), &path);
+    is(app.send(keyless).await, 400, "idempotency_key_missing");
+    is(app.buy("ada", NO_ID, "k", 1).await, 404, "not_found");
+    is(app.buy("ada", &id, "k", 3).await, 409, "purchase_limit_reached");
+    is(app.buy("ada", &id, "k", 2).await, 409, "sold_out");
+    let broken = app.buying("ada", &id, "k").header("Content-Type", "application/json");
+    is(app.send(broken.body("{\"sku\":")).await, 400, "invalid_request");
+    app.operate(&id, "pause").await.ok(200);
+    is(app.buy("ada", &id, "k", 1).await, 409, "sale_not_open");
 }
 
 /// Every member that a schema of the document names, with those that it is in.
