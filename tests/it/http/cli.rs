@@ -241,6 +241,21 @@ async fn what_a_draft_cannot_do_is_said_by_the_name_of_a_command() {
 }
 
 #[tokio::test]
+async fn units_that_are_added_to_a_closed_sale_are_warned_of() {
+    let app = TestApp::shared_api_only().await;
+    let id = app.load_sale(&sale()).await;
+    let restock = |quantity: &str, said: &str, is_warned: bool| {
+        let ran = app.run(&["sale", "restock", &id, "phone", quantity]).ended(0);
+        assert_eq!(ran.stdout, format!("phone: {said}\n"));
+        assert_eq!(ran.stderr.contains("warning: the sale is closed"), is_warned, "{ran:?}");
+    };
+    restock("5", "added 5", false);
+    app.operate(&id, "close").await.ok(200);
+    restock("5", "added 5", true);
+    restock("-5", "taken back 5", false);
+}
+
+#[tokio::test]
 async fn sales_are_listed_and_shown() {
     let app = TestApp::start_api_only().await;
     let empty = app.run(&["sale", "list", "--json"]).ended(0).json();

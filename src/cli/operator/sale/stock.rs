@@ -105,6 +105,11 @@ pub(super) fn restock(
     let outcome = client.send("POST", &path, &[("idempotency-key", key)], &request);
     drop(answered);
     let body = outcome.map_err(|error| not_restocked(client, id, error, &again))?.body;
+    if quantity > 0 && body["state"] == SaleState::Closed.as_str() {
+        stderr::line(
+            "flashsale: warning: the sale is closed, so nobody can buy these units; a negative number takes them back",
+        );
+    }
     let verb = if quantity < 0 { "taken back" } else { "added" };
     show(&body, form, |_: Value| {
         format!("{}: {verb} {}\n", output::one_line(sku), quantity.unsigned_abs())
