@@ -22,11 +22,12 @@ pub fn chapters() -> Vec<Chapter> {
             "Format",
             vec![format!(
                 "Requests and answers are JSON in UTF-8. Times are RFC 3339; those of answers are in UTC with \
-                 milliseconds. Money is an integer in the currency's minor unit. Write an integer as `4`, not `4.0` or \
-                 `4e0`. Ids are UUIDs in lower case. Unknown fields of a body are refused. A body has at most \
-                 {BODY_MAX} bytes, or {SALE_BODY_MAX} if it creates or changes a sale. Answers may get further fields \
-                 in later versions: ignore those that you do not know. `HEAD` is answered like `GET`, except for \
-                 endless streams. Other methods get 405 `method_not_allowed` with `Allow`."
+                 milliseconds, except `at` of the live stream: Unix milliseconds. Money is an integer in the \
+                 currency's minor unit. Write an integer as `4`, not `4.0` or `4e0`. Ids are UUIDs in lower case. \
+                 Unknown fields of a body are refused. A body has at most {BODY_MAX} bytes, or {SALE_BODY_MAX} if it \
+                 creates or changes a sale. Answers may get further fields in later versions: ignore those that you \
+                 do not know. `HEAD` is answered like `GET`, except for endless streams. Other methods get 405 \
+                 `method_not_allowed` with `Allow`."
             )],
         ),
         (

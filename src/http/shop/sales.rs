@@ -32,10 +32,11 @@ pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/sales/{id}", handler!(show), |it| {
         it.of_shoppers(Who::Visitor, "showSale", "Show a sale")
             .says(
-                "Caches may keep the answer to a request without a token for a second. `server_time` is the clock that \
-                 decides: use it for a countdown. An item is `low` if a tenth of its stock, rounded up, or less is \
-                 free, and `sold_out` if nothing is. Then `on_hold` is whether unpaid orders hold units. The first of \
-                 them may come back at `next_release_at`, or before.",
+                "A draft, which lists leave out, is shown to anybody with its id. Caches may keep the answer to a \
+                 request without a token for a second. `server_time` is the clock that decides: use it for a \
+                 countdown. An item is `low` if a tenth of its stock, rounded up, or less is free, and `sold_out` if \
+                 nothing is. Then `on_hold` is whether unpaid orders hold units. The first of them may come back at \
+                 `next_release_at`, or before.",
             )
             .answers::<PublicSale>(200, "The sale.", example())
     }),

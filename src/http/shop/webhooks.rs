@@ -49,7 +49,8 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/webhooks/payments", handle
         )
         .reads::<PaymentEvent>(
             json!({"type": "payment.succeeded", "timestamp": "2026-11-22T09:01:00Z", "data": {
-                "payment_id": format!("pay_{ORDER_ID}"), "order_id": ORDER_ID, "amount_minor": 2500, "currency": "EUR"}}),
+                "payment_id": format!("pay_{ORDER_ID}"), "order_id": ORDER_ID, "amount_minor": 2500,
+                "currency": "EUR"}}),
         )
         .answers::<PaymentAnswer>(200, "Recorded.", json!({"outcome": "applied"}))
 })];
