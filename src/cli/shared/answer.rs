@@ -5,6 +5,7 @@ use super::output::{self, Table};
 use crate::cli::Failure;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{NewSale, SaleState};
+use crate::domain::shop::currency;
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -124,7 +125,7 @@ pub fn cell(of: &Value, member: &str) -> String {
 }
 
 fn money(minor: Option<i64>, currency: &Value) -> Option<String> {
-    Some(human::money(minor?, currency.as_str()?))
+    Some(currency::money(minor?, currency.as_str()?))
 }
 
 /// The members of an object in words, such as `sku phone, quantity 5`; a dash if there are none.

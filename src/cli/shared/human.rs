@@ -1,17 +1,7 @@
-//! Money and times as people read them on a terminal. `--json` prints both as the API has them.
+//! Times as people read them on a terminal. `--json` prints them as the API has them.
 
-use crate::domain::shop::currency;
 use chrono::{DateTime, Local, Offset as _, TimeZone, Utc};
 use std::fmt::Display;
-
-/// An amount in the currency's minor unit, such as `499.00 EUR`.
-pub fn money(minor: impl Into<i128>, currency: &str) -> String {
-    let minor: i128 = minor.into();
-    let sign = if minor < 0 { "-" } else { "" };
-    let (whole, fraction) = currency::parts(minor.unsigned_abs(), currency);
-    let point = if fraction.is_empty() { "" } else { "." };
-    format!("{sign}{whole}{point}{fraction} {currency}")
-}
 
 /// An instant in the time zone of the terminal, such as `2026-11-27 21:00:05 +01:00`.
 pub fn instant(at: DateTime<Utc>) -> String {
@@ -37,22 +27,6 @@ fn written<Z: TimeZone<Offset: Display>>(at: &DateTime<Z>) -> String {
 mod tests {
     use super::*;
     use chrono::FixedOffset;
-
-    #[test]
-    fn an_amount_has_the_digits_of_its_currency() {
-        let amounts: [(i128, &str, &str); 7] = [
-            (49_900, "EUR", "499.00 EUR"),
-            (5, "EUR", "0.05 EUR"),
-            (0, "USD", "0.00 USD"),
-            (-1_050, "USD", "-10.50 USD"),
-            (49_900, "JPY", "49900 JPY"),
-            (49_900, "KWD", "49.900 KWD"),
-            (u64::MAX.into(), "EUR", "184467440737095516.15 EUR"),
-        ];
-        for (minor, currency, shown) in amounts {
-            assert_eq!(money(minor, currency), shown);
-        }
-    }
 
     #[test]
     fn a_time_names_its_zone() {

@@ -4,10 +4,11 @@ use super::token;
 use crate::cli::Failure;
 use crate::cli::shared::client::{ApiArgs, Client};
 use crate::cli::shared::order_ref::{Lists, OPERATORS, OrderRef, SHOPPERS};
-use crate::cli::shared::{answer, human, output, setting};
+use crate::cli::shared::{answer, output, setting};
 use crate::config::{JWT_SECRET, WEBHOOK_SECRET};
 use crate::domain::order::payment::PaymentOutcome;
 use crate::domain::order::webhook;
+use crate::domain::shop::currency;
 use crate::domain::time;
 use crate::http::shop::webhooks::PaymentAnswer;
 use anyhow::Context as _;
@@ -159,8 +160,8 @@ fn why_due(order: &Value, payment: &Payment) -> Option<String> {
     if (amount, currency) != (payment.amount_minor, payment.currency.as_str()) {
         return Some(format!(
             "the order costs {} and {} were paid",
-            output::one_line(&human::money(amount, currency)),
-            output::one_line(&human::money(payment.amount_minor, &payment.currency))
+            output::one_line(&currency::money(amount, currency)),
+            output::one_line(&currency::money(payment.amount_minor, &payment.currency))
         ));
     }
     match order["state"].as_str()? {

@@ -22,6 +22,15 @@ pub fn parts(minor: u128, currency: &str) -> (String, String) {
     (whole, fraction)
 }
 
+/// An amount in the currency's minor unit as people write it, such as `499.00 EUR`.
+pub fn money(minor: impl Into<i128>, currency: &str) -> String {
+    let minor: i128 = minor.into();
+    let sign = if minor < 0 { "-" } else { "" };
+    let (whole, fraction) = parts(minor.unsigned_abs(), currency);
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{fraction} {currency}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +69,22 @@ mod tests {
             (0, "EUR", "0", "00"),
         ] {
             assert_eq!(parts(minor, currency), (whole.to_owned(), fraction.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_amount_has_the_digits_of_its_currency() {
+        let amounts: [(i128, &str, &str); 7] = [
+            (49_900, "EUR", "499.00 EUR"),
+            (5, "EUR", "0.05 EUR"),
+            (0, "USD", "0.00 USD"),
+            (-1_050, "USD", "-10.50 USD"),
+            (49_900, "JPY", "49900 JPY"),
+            (49_900, "KWD", "49.900 KWD"),
+            (u64::MAX.into(), "EUR", "184467440737095516.15 EUR"),
+        ];
+        for (minor, currency, shown) in amounts {
+            assert_eq!(money(minor, currency), shown);
         }
     }
 }

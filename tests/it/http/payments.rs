@@ -142,7 +142,9 @@ async fn money_that_does_not_fit_its_order_is_owed_back_and_the_order_stays_paya
         assert_eq!(app.pay_with(payment, &order.id(), amount, currency).await, "refund_due");
     }
     assert_eq!(app.order("ada", &order.id()).await.text("state"), "reserved");
-    assert_eq!(recorded(&app, "refund_due").await.len(), 5);
+    let owed = recorded(&app, "refund_due").await;
+    let names_price = |it: &Value| it["reason"] == "the order costs 499.00 EUR";
+    assert!(owed.len() == 5 && owed.iter().all(names_price), "{owed:?}");
     assert_eq!(app.pay("right", &order.body).await, "applied");
     app.wait_for_units(&id, [9, 0, 1]).await;
     app.assert_balanced(&id).await;

@@ -7,6 +7,7 @@ use crate::cli::shared::human;
 use crate::cli::shared::output::Table;
 use crate::domain::sale::NewSale;
 use crate::domain::sale::guards::SaleGuards;
+use crate::domain::shop::currency;
 use std::fmt::Write as _;
 
 /// Prints a sale in detail, with its version, and then the `next` command for it.
@@ -78,7 +79,7 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     for item in sold {
         items.row([
             item.sku.to_string(),
-            human::money(item.price_minor, &item.currency),
+            currency::money(item.price_minor, &item.currency),
             item.stock.to_string(),
             item.per_user_limit.to_string(),
             item.name.clone(),

@@ -6,6 +6,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::payment::{Payment, PaymentOutcome};
 use crate::domain::order::{Order, OrderState};
+use crate::domain::shop::currency;
 use crate::ledger::settle::order::select_orders;
 use crate::ledger::{Tx, step, unless_locked, unsigned};
 use std::collections::HashMap;
@@ -107,7 +108,10 @@ fn refund_reason(of: &LockedOrder, payment: &Payment) -> Option<String> {
     match order.state {
         OrderState::Paid if is_its_price && !of.is_paid_for => None,
         OrderState::Reserved if is_its_price || bugs::has("any amount pays an order") => None,
-        OrderState::Reserved => Some(format!("the order costs {} {}", order.amount_minor, order.currency)),
+        OrderState::Reserved => {
+            let price = currency::money(order.amount_minor, &order.currency);
+            Some(format!("the order costs {price}"))
+        }
         other => Some(format!("the order was {other} already")),
     }
 }
