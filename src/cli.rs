@@ -8,12 +8,16 @@ pub mod shell;
 pub mod shopper;
 
 use crate::config::{Config, ConfigError, Secret};
+use crate::domain::code::Code;
 use crate::ledger::ConnectError;
 use crate::stderr;
 use crate::telemetry::{self, Export, Telemetry};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use instance::{config, healthcheck, migrate, serve, up};
 use operator::{actions, alerts, audit, ban, dead_letters, guards, inspect, orders, rebuild, refunds, sale};
+use serde_json::Value;
+use shared::output;
 use shell::{complete_words, completions, man};
 use shopper::{buy, pay, token};
 use std::fmt::Display;
@@ -99,6 +103,13 @@ pub enum Failure {
     /// Bad usage or configuration: exit code 2. The text is one line and names the variable or the file.
     #[error("{0}")]
     Usage(String),
+    /// The API refuses: exit code 2 if the request is wrong, else 1.
+    #[error("{text}")]
+    Refused {
+        text: String,
+        /// The API's answer, which `--json` prints; null if another server answered something else.
+        problem: Box<Value>,
+    },
     /// A fault: exit code 1.
     #[error("{0:#}")]
     Fault(#[source] anyhow::Error),
@@ -109,9 +120,14 @@ impl Failure {
     #[must_use]
     pub fn report(self, program: &str) -> ExitCode {
         stderr::line(format_args!("{program}: {self}"));
+        ExitCode::from(self.exit_code())
+    }
+
+    fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => ExitCode::from(2),
-            Self::No(_) | Self::Fault(_) => ExitCode::FAILURE,
+            Self::Usage(_) => 2,
+            Self::Refused { problem, .. } if problem["code"] == Code::InvalidRequest.as_str() => 2,
+            Self::No(_) | Self::Refused { .. } | Self::Fault(_) => 1,
         }
     }
 }
@@ -163,9 +179,36 @@ fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|wrong| format!("it {wrong}"))
 }
 
+/// Whether `--json` is among the arguments of the subcommand.
+fn has_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, inner)) => has_json(inner),
+        None => matches
+            .try_get_one::<bool>("json")
+            .is_ok_and(|json| json == Some(&true)),
+    }
+}
+
+/// The error of a wrong command line, for a person who reads it. An unknown option is hardly meant as a value.
+fn without_tip(mut error: clap::Error) -> clap::Error {
+    let is_option =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.starts_with("--"));
+    if is_option && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
+
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let matches = command()
+        .try_get_matches()
+        .unwrap_or_else(|error| without_tip(error).exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit());
+    let outcome = match cli.command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Config(args) => config::run(&args),
@@ -191,6 +234,15 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report("flashsale"),
+        Err(failure) => {
+            if let Failure::Refused { problem, .. } = &failure
+                && problem.is_object()
+                && has_json(&matches)
+            {
+                // On one line, as the entries of a stream before it. The failure is reported also without a reader.
+                let _unread = output::print(&format!("{problem}\n"));
+            }
+            failure.report("flashsale")
+        }
     }
 }

@@ -160,7 +160,7 @@ mod tests {
             (401, r#"{"code":"unauthenticated","detail":"no"}"#),
         ]);
         let ended = follow(&server.client(), false, Duration::ZERO);
-        assert!(matches!(ended, Err(Failure::No(line)) if line.starts_with("unauthenticated")));
+        assert!(matches!(ended, Err(Failure::Refused { text, .. }) if text.starts_with("unauthenticated")));
         let asked: Vec<Option<String>> = server
             .requests()
             .iter()
@@ -178,7 +178,7 @@ mod tests {
         let server = MockServer::answering(&[(503, "")]);
         assert!(matches!(
             follow(&server.client(), false, Duration::ZERO),
-            Err(Failure::No(_))
+            Err(Failure::Refused { .. })
         ));
     }
 }

@@ -1,6 +1,7 @@
 //! `flashsale inspect`: decodes a sale's keys in Redis, for an operator who searches for a fault.
 
 use crate::cli::Failure;
+use crate::cli::shared::client::SEE_SALES;
 use crate::cli::shared::sale_ref::SaleRef;
 use crate::cli::shared::{output, setting};
 use crate::config::{self, DATABASE_URL, REDIS_URL, Settings};
@@ -48,7 +49,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .iter()
                 .map(serde_json::to_value)
                 .collect::<serde_json::Result<Vec<_>>>();
-            part.of(sales.map_err(anyhow::Error::from)?, "see `flashsale sale list`")?
+            part.of(sales.map_err(anyhow::Error::from)?, SEE_SALES)?
         }
     });
     let user = args.user.as_ref().map(|user| user.parse()).transpose();

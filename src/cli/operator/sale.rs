@@ -13,7 +13,7 @@ mod watch;
 
 use crate::cli::Failure;
 use crate::cli::shared::answer::{Form, ShownSale, show};
-use crate::cli::shared::client::{ApiArgs, Client, sale_path};
+use crate::cli::shared::client::{ApiArgs, Client, PAUSE, sale_path};
 use crate::cli::shared::output::Table;
 use crate::cli::shared::sale_ref::{LATEST, SaleRef};
 use crate::cli::shared::{human, pages};
@@ -22,7 +22,7 @@ use crate::domain::sale::Transition;
 use amend::{Amended, amend};
 use clap::ColorChoice;
 use describe::show_sale;
-use draft::{RETRY, change, create, delete};
+use draft::{change, create, delete};
 use message::{MessageTexts, message};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -284,7 +284,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
     match action {
         Action::Create { file, key } => {
             let key = key.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
-            create(client, file, &key, RETRY, form)
+            create(&client.clone().patient(PAUSE), file, &key, form)
         }
         Action::Change { sale, file, if_version } => change(client, &id(sale)?, file, if_version.as_deref(), form),
         Action::List { search } => list(client, search.as_deref(), form),

@@ -117,7 +117,9 @@ pub fn cell(of: &Value, member: &str) -> String {
         Some(value) => value,
     };
     let shown = match value {
-        Value::String(time) if member.ends_with("_at") || member.ends_with("_until") => human::moment(time),
+        Value::String(time) if member.ends_with("_at") => human::moment(time),
+        // A shard has the end of a ban in whole seconds, rounded up, and its refusals name that one.
+        Value::String(time) if member.ends_with("_until") => human::end(time),
         Value::Number(minor) if member.ends_with("_minor") => money(minor.as_i64(), &of["currency"]),
         _ => None,
     };

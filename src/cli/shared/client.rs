@@ -6,17 +6,20 @@ mod args;
 mod error;
 
 use crate::cli::Failure;
+use crate::cli::shared::duration;
 use crate::config::ADMIN_KEY;
+use crate::domain::code::Code;
 use crate::domain::deployment::host::is_this_machine;
 use crate::domain::operator::console::OperatorName;
 use crate::stderr;
-pub use advice::retry_with;
+pub use advice::{SEE_SALES, retry_with};
 pub use args::ApiArgs;
 pub use error::CallError;
 use error::refusal;
 use serde_json::Value;
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::TlsConfig;
@@ -30,10 +33,16 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(45);
 /// More than any answer of the API has. A wrong address may answer without end.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How many attempts a request with an idempotency key gets.
-const TRIES: usize = 3;
-/// The longest wait between two attempts.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
+/// How often a patient client repeats a request.
+const REPEATS_MAX: usize = 5;
+/// The least wait of a patient client: the server may work on a lost request for two seconds more.
+pub const PAUSE: Duration = Duration::from_secs(3);
+/// The longest `Retry-After` that a patient client waits for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+/// The most that is added to a wait at random, as a share of it, so that clients do not all come at once.
+const SPREAD: f64 = 0.05;
+/// Why a request cannot be sent.
+const UNSENDABLE: &str = "FLASHSALE_ADMIN_KEY, the token or a header has a character that HTTP cannot carry: check it";
 
 /// The content type of bodies and of most answers.
 const JSON: &str = "application/json";
@@ -57,6 +66,8 @@ pub struct Client {
     proof: Option<&'static str>,
     /// The operator's name.
     name: Option<OperatorName>,
+    /// The least wait before a request is repeated, if this client is patient.
+    pause: Option<Duration>,
 }
 
 impl Client {
@@ -66,6 +77,10 @@ impl Client {
         let uri: Uri = base.parse().map_err(|error| bad_url(url, &format!("{error}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
             return Err(bad_url(url, "write it as http://127.0.0.1:8080"));
+        }
+        let is_sendable = |bearer: &String| bearer.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !bearer.as_ref().is_none_or(is_sendable) {
+            return Err(Failure::Usage(UNSENDABLE.to_owned()));
         }
         // A proxy can read plain HTTP. HTTPS it only forwards, but then the server must prove that it is the right one.
         let is_direct =
@@ -88,6 +103,7 @@ impl Client {
             bearer,
             proof: None,
             name: None,
+            pause: None,
         })
     }
 
@@ -105,9 +121,45 @@ impl Client {
         Self { name, ..self }
     }
 
+    /// Repeats each request that may succeed later, with this wait in between, or the server's `Retry-After` if that is
+    /// longer. It is for requests that change nothing more when they are repeated.
+    #[must_use]
+    pub fn patient(self, pause: Duration) -> Self {
+        Self {
+            pause: Some(pause),
+            ..self
+        }
+    }
+
+    /// Sends a request; a patient client repeats it. A cooldown may last for hours, so it is not waited for.
+    fn patiently(&self, send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, CallError> {
+        let (mut repeats, mut said) = (0..REPEATS_MAX, String::new());
+        loop {
+            let error = match send() {
+                Err(error) if error.may_pass() && error.code() != Code::CoolingDown.as_str() => error,
+                outcome => return outcome,
+            };
+            let wait = self.pause.map(|pause| error.retry_after().unwrap_or(pause).max(pause));
+            let wait = wait.filter(|wait| *wait <= RETRY_AFTER_MAX && repeats.next().is_some());
+            let Some(wait) = wait else { return Err(error) };
+            let trouble = error.to_string();
+            if trouble != said {
+                stderr::line(format_args!(
+                    "flashsale: {trouble}; trying again every {}, {} times at most",
+                    duration::text(wait),
+                    repeats.len() + 1
+                ));
+                said = trouble;
+            }
+            thread::sleep(wait + wait.mul_f64(rand::random::<f64>() * SPREAD));
+        }
+    }
+
     pub fn get(&self, path: &str) -> Result<Answer, CallError> {
-        let request = self.request("GET", path, JSON).body(());
-        self.settle(request.map(|request| self.agent.run(request)))
+        self.patiently(|| {
+            let request = self.request("GET", path, JSON).body(());
+            self.settle(request.map(|request| self.agent.run(request)))
+        })
     }
 
     /// Posts `body`, which is JSON or empty.
@@ -115,32 +167,18 @@ impl Client {
         self.send("POST", path, &[], body)
     }
 
-    /// Posts a request that its key makes safe to repeat. While the outcome is unknown, the request is repeated, with
-    /// up to [`TRIES`] attempts. The wait before each is the server's `Retry-After`, else `pause`.
-    pub fn post_once(&self, path: &str, key: &str, body: &str, pause: Duration) -> Result<Answer, CallError> {
-        let mut tries = 1..TRIES;
-        loop {
-            match self.send("POST", path, &[("idempotency-key", key)], body) {
-                Err(error) if error.may_pass() && tries.next().is_some() => {
-                    let pause = error.retry_after().unwrap_or(pause).min(RETRY_AFTER_MAX);
-                    stderr::line(format_args!("flashsale: {error}; trying again with the same key"));
-                    std::thread::sleep(pause);
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
     /// Sends `body`, which is JSON or empty, with further headers.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer, CallError> {
-        let mut request = self.request(method, path, JSON);
-        if !body.is_empty() {
-            request = request.header("content-type", JSON);
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.settle(request.body(body).map(|request| self.agent.run(request)))
+        self.patiently(|| {
+            let mut request = self.request(method, path, JSON);
+            if !body.is_empty() {
+                request = request.header("content-type", JSON);
+            }
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            self.settle(request.body(body).map(|request| self.agent.run(request)))
+        })
     }
 
     /// Opens the stream of server-sent events at `path`. With `after`, it starts after the event with that id.
@@ -196,12 +234,10 @@ impl Client {
         &self,
         outcome: Result<Result<Response<ureq::Body>, ureq::Error>, ureq::http::Error>,
     ) -> Result<Answer, CallError> {
-        let outcome = outcome.map_err(|_unsendable| {
-            CallError::NoAnswer("the key, token or header has a character that HTTP cannot carry: check it".to_owned())
-        })?;
+        let outcome = outcome.map_err(|_unsendable| CallError::NoAnswer(UNSENDABLE.to_owned()))?;
         let mut response = outcome.map_err(|error| self.no_answer(&error))?;
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
-        let retry_after = header("retry-after");
+        let retry_after = header("retry-after").and_then(|seconds| Some(Duration::from_secs(seconds.parse().ok()?)));
         let etag = header("etag");
         let status = response.status().as_u16();
         let bytes = response
@@ -211,7 +247,8 @@ impl Client {
             .read_to_vec()
             .map_err(|error| self.no_answer(&error))?;
         if !(200..300).contains(&status) {
-            let mut refusal = refusal(status, retry_after, self.advice(status), &bytes);
+            let mut refusal = refusal(status, retry_after, &bytes);
+            refusal.advice = self.advice(&refusal);
             // An operator has set a variable, and no header, which the API names.
             if status == 401 && self.proof == Some(ADMIN_KEY) {
                 let advice = refusal.advice.take().unwrap_or_default();
@@ -301,7 +338,7 @@ mod tests {
         assert!(!error.may_pass());
         let failure = Failure::from(error);
         assert!(
-            matches!(&failure, Failure::No(line) if line == "invalid_transition: a draft cannot open"),
+            matches!(&failure, Failure::Refused { text, .. } if text == "invalid_transition: a draft cannot open"),
             "{failure}"
         );
     }
@@ -334,6 +371,29 @@ mod tests {
                 ),
                 "{url}"
             );
+        }
+        for key in ["é", "key\n"] {
+            let keyed = Client::new(TlsConfig::default(), "http://x", Some(key.to_owned()), REQUEST_LIMIT);
+            assert!(
+                matches!(keyed, Err(Failure::Usage(said)) if said.contains("FLASHSALE_ADMIN_KEY")),
+                "{key:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_patient_client_repeats_what_may_pass_and_no_cooldown() {
+        let cooling = r#"{"code":"cooling_down","detail":"later"}"#;
+        for (answers, requests) in [
+            (&[(503, ""), (200, "{}")][..], 2),
+            (&[(503, "")], 1 + REPEATS_MAX),
+            (&[(429, cooling)], 1),
+            (&[(404, "")], 1),
+        ] {
+            let server = MockServer::answering(answers);
+            let client = server.client().patient(Duration::ZERO);
+            assert_eq!(client.get("/").is_ok(), requests == 2, "{answers:?}");
+            assert_eq!(server.requests().len(), requests, "{answers:?}");
         }
     }
 }

@@ -46,6 +46,33 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(milliseconds))
 }
 
+/// Reads a length of at least a second.
+pub fn parse_lasting(text: &str) -> Result<Duration, String> {
+    let length = parse(text)?;
+    let lasts = length >= Duration::from_secs(1);
+    lasts
+        .then_some(length)
+        .ok_or_else(|| "it would end at once: write at least 1s".to_owned())
+}
+
+/// A length in its two largest units, such as `1 h 30 min`; less than a second is left out.
+pub fn text(length: Duration) -> String {
+    let (mut left, mut parts) = (u128::from(length.as_secs()) * 1000, Vec::new());
+    for (milliseconds, words) in UNITS {
+        let count = left / u128::from(milliseconds);
+        left %= u128::from(milliseconds);
+        if count > 0 {
+            let unit = words.split(' ').next().unwrap_or_default();
+            parts.push(format!("{count} {unit}"));
+        }
+    }
+    parts.truncate(2);
+    if parts.is_empty() {
+        return "0 s".to_owned();
+    }
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +104,22 @@ mod tests {
         }
         assert_eq!(parse("36600d"), Ok(Duration::from_millis(MILLISECONDS_MAX)));
         assert!(parse("1w").unwrap_err().contains("15m"));
+        assert!(parse_lasting("999ms").is_err() && parse_lasting("0").is_err());
+        assert_eq!(parse_lasting("1s"), Ok(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_length_is_written_as_it_can_be_read() {
+        for (seconds, shown) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (3_600, "1 h"),
+            (5_430, "1 h 30 min"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(text(Duration::from_secs(seconds)), shown);
+        }
+        assert_eq!(parse(&text(Duration::from_secs(5_400))), Ok(Duration::from_secs(5_400)));
     }
 }

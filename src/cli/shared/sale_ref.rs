@@ -1,7 +1,7 @@
 //! A sale's id as operators type it: whole, a prefix of it, or `@latest`.
 
 use super::answer::{Column, read, table};
-use super::client::Client;
+use super::client::{Client, SEE_SALES};
 use super::pages;
 use crate::cli::Failure;
 use serde_json::Value;
@@ -61,7 +61,7 @@ impl FromStr for SaleRef {
         prefix(text).map(Self::Prefix).ok_or_else(|| {
             format!(
                 "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, its first characters, at least \
-                 four, or {LATEST}: see `flashsale sale list`"
+                 four, or {LATEST}: {SEE_SALES}"
             )
         })
     }
@@ -70,7 +70,7 @@ impl FromStr for SaleRef {
 impl SaleRef {
     /// The whole id. A prefix costs a list of all sales.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
-        self.among(client, "/v1/admin/sales", "see `flashsale sale list`")
+        self.among(client, "/v1/admin/sales", SEE_SALES)
     }
 
     /// The whole id of a sale in the list at `path`; `advice` says where to find ids.

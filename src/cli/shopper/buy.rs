@@ -8,32 +8,24 @@ mod offer;
 use super::token;
 use crate::cli::Failure;
 use crate::cli::shared::answer::{cell, show};
-use crate::cli::shared::client::{Answer, ApiArgs, CallError, Client, retry_with};
+use crate::cli::shared::client::{Answer, ApiArgs, CallError, Client, PAUSE, retry_with};
 use crate::cli::shared::sale_ref::SaleRef;
 use crate::cli::shared::{number, output, setting};
 use crate::config::JWT_SECRET;
 use crate::domain::code::Code;
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::order::purchase::QUANTITY_MAX;
+use crate::domain::sale::SaleState;
 use crate::stderr;
 use anyhow::Context as _;
 use chrono::Utc;
 use offer::{items, list, newest_open, only_sku};
 use serde_json::{Value, json};
-use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How long an answer is waited for: the server answers within two seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// The least wait before a request is repeated: the server may work on a lost purchase for two seconds more.
-const RETRY: Duration = Duration::from_secs(3);
-/// The most milliseconds that are added to a wait at random, so that clients do not all come at once.
-const SPREAD_MS: u64 = 200;
-/// The longest `Retry-After` that the command waits for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// How often one request is repeated. A restart of the server takes less.
-const REPEATS_MAX: usize = 20;
 /// How many guards are passed for one purchase: an admission may end while a proof is computed.
 const GUARDS_MAX: usize = 5;
 /// The longest wait in the waiting room, in all.
@@ -85,9 +77,10 @@ fn key(text: &str) -> Result<IdempotencyKey, String> {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let token = token::issue(&setting::jwt_secret()?, &args.user, TOKEN_TTL, Utc::now())?;
-    let shopper = args.api.client_within(Some(token), ANSWER_MAX)?.proven_by(JWT_SECRET);
+    let shopper = args.api.client_within(Some(token), ANSWER_MAX)?;
+    let shopper = shopper.proven_by(JWT_SECRET).patient(PAUSE);
     // Reads with a token count as page views, of which a shopper may not have too many.
-    let reader = args.api.client(None)?;
+    let reader = args.api.client(None)?.patient(PAUSE);
     let sale = match &args.sale {
         SaleRef::Latest => newest_open(&reader)?,
         named => named.among(&reader, SALES, "shoppers see no such sale")?,
@@ -120,14 +113,32 @@ struct Wish {
 impl Wish {
     /// A failure after which only the key shows whether there is an order.
     fn unknown(&self, error: CallError) -> Failure {
-        match error {
-            CallError::Refused(refusal) if refusal.is_key_free => Failure::No(refusal.to_string()),
-            CallError::Refused(refusal) if refusal.code == Code::IdempotencyKeyReused.as_str() => Failure::No(
+        let text = match &error {
+            CallError::Refused(refusal) if refusal.problem["key_has_order"] == false => error.to_string(),
+            _ if error.code() == Code::IdempotencyKeyReused.as_str() => {
                 "this key has an order of another item or quantity: ask for the original one, or use a new key"
-                    .to_owned(),
-            ),
-            CallError::Refused(refusal) => Failure::No(format!("{refusal}; {}", retry_with(&self.key))),
-            CallError::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {}", retry_with(&self.key))),
+                    .to_owned()
+            }
+            _ => format!("{error}; {}", retry_with(&self.key)),
+        };
+        error.failure(text)
+    }
+
+    /// How a sale in the state that a refusal names comes to sell.
+    fn next_step(&self, reader: &Client, problem: &Value) -> Option<String> {
+        let sale = self.sale;
+        let state: SaleState = problem["sale_state"].as_str()?.parse().ok()?;
+        match state {
+            SaleState::Draft => Some(format!("an operator publishes it with `flashsale sale preload {sale}`")),
+            SaleState::Scheduled => {
+                let shown = reader.get(&format!("{SALES}/{sale}")).ok()?.body;
+                Some(format!(
+                    "it starts at {}, or when an operator runs `flashsale sale open {sale}`",
+                    cell(&shown, "starts_at")
+                ))
+            }
+            SaleState::Paused => Some(format!("an operator resumes it with `flashsale sale resume {sale}`")),
+            SaleState::Open | SaleState::Closed => None,
         }
     }
 
@@ -148,39 +159,28 @@ impl Wish {
                 .iter()
                 .filter_map(|(name, proof)| Some((*name, (*proof)?)))
                 .collect();
-            let error = match patiently(|| shopper.send("POST", &path, &headers, &body)) {
+            let mut error = match shopper.send("POST", &path, &headers, &body) {
                 Ok(answer) => return bought(answer),
                 Err(error) => error,
             };
+            if let CallError::Refused(refusal) = &mut error
+                && refusal.code == Code::SaleNotOpen.as_str()
+            {
+                refusal.advice = self.next_step(reader, &refusal.problem);
+            }
             match error.code() {
                 _ if passed == GUARDS_MAX => return Err(self.unknown(error)),
                 "admission_required" => admission = Some(self.admission(shopper, until)?),
                 "purchase_token_required" => token = Some(self.token(shopper)?),
                 "not_found" => {
                     let items = list(&items(reader, self.sale)?);
-                    return Err(Failure::No(format!("{error}; the sale's items: {items}")));
+                    let text = format!("{error}; the sale's items: {items}");
+                    return Err(error.failure(text));
                 }
                 _ => return Err(self.unknown(error)),
             }
             passed += 1;
         }
-    }
-}
-
-/// Sends a request until it has an answer. A request that is repeated changes nothing more.
-fn patiently(send: impl Fn() -> Result<Answer, CallError>) -> Result<Answer, CallError> {
-    let mut repeats = 0..REPEATS_MAX;
-    loop {
-        let error = match send() {
-            Err(error) if error.may_pass() && error.code() != Code::CoolingDown.as_str() => error,
-            outcome => return outcome,
-        };
-        let wait = error.retry_after().unwrap_or(RETRY).max(RETRY);
-        if wait > RETRY_AFTER_MAX || repeats.next().is_none() {
-            return Err(error);
-        }
-        stderr::line(format_args!("flashsale: {error}; trying again"));
-        thread::sleep(wait + Duration::from_millis(rand::random_range(0..SPREAD_MS)));
     }
 }
 
@@ -221,6 +221,7 @@ fn describe(order: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::shared::human;
     use crate::cli::shared::mock_server::MockServer;
 
     const ORDER: &str = r#"{"id":"o","state":"reserved","quantity":1,"sku":"phone","amount_minor":499,"currency":"EUR",
@@ -288,7 +289,7 @@ mod tests {
         let again = refused("admission_required");
         let rounds: Vec<(u16, &str)> = [(403, again.as_str()), admitted].repeat(GUARDS_MAX + 1);
         let (outcome, asked) = buy(&rounds);
-        assert!(matches!(outcome, Err(Failure::No(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(Failure::Refused { .. })), "{outcome:?}");
         assert_eq!(asked.len(), 2 * GUARDS_MAX + 1, "no guard is passed in vain");
     }
 
@@ -300,6 +301,30 @@ mod tests {
         assert!(!prints_key(409, &refused("sold_out")));
         let reused = r#"{"code":"idempotency_key_reused","detail":"it belongs to another request"}"#;
         assert!(!prints_key(422, reused));
+    }
+
+    #[test]
+    fn a_sale_that_is_not_open_says_how_it_comes_to_sell() {
+        let starts_at = "2026-11-27T20:00:00.000Z";
+        let sale = json!({"starts_at": starts_at}).to_string();
+        for (state, part) in [
+            ("draft", "`flashsale sale preload 0"),
+            ("scheduled", human::moment(starts_at).unwrap().as_str()),
+            ("scheduled", "`flashsale sale open 0"),
+            ("paused", "`flashsale sale resume 0"),
+            ("closed", "sale_not_open: why"),
+        ] {
+            let refused =
+                json!({"code": "sale_not_open", "detail": "why", "sale_state": state, "key_has_order": false});
+            let said = buy(&[(409, &refused.to_string()), (200, &sale)])
+                .0
+                .unwrap_err()
+                .to_string();
+            assert!(
+                said.starts_with("sale_not_open: why") && said.contains(part),
+                "{part}: {said}"
+            );
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::describe::show_sale;
 use super::file;
 use crate::cli::Failure;
 use crate::cli::shared::answer::Form;
-use crate::cli::shared::client::{CallError, Client, sale_path};
+use crate::cli::shared::client::{Client, sale_path};
 use crate::cli::shared::number;
 use crate::domain::sale::guards::ADMISSIONS_MAX;
 use crate::stderr;
@@ -49,10 +49,7 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
 pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
     let amended = client.send("PATCH", &sale_path(id, ""), &[], &json!(terms).to_string());
     let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
-    let amended = amended.map_err(|error| match error.in_words("PUT", &draft) {
-        CallError::Refused(refusal) if refusal.code == "invalid_request" => Failure::Usage(refusal.to_string()),
-        error => error.into(),
-    })?;
+    let amended = amended.map_err(|error| error.in_words("PUT", &draft))?;
     // A stage may give a part of the shoppers a waiting room.
     let has_room = ["guards", "staged_guards"].into_iter().any(|set| {
         let room = &amended.body[set]["waiting_room"];
@@ -102,6 +99,6 @@ mod tests {
         let refused = r#"{"code":"invalid_request","detail":"name must have 1 to 200 characters"}"#;
         let server = MockServer::answering(&[(400, refused)]);
         let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
-        assert!(matches!(failure, Failure::Usage(_)), "{failure}");
+        assert_eq!(failure.exit_code(), 2, "{failure}");
     }
 }

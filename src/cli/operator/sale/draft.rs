@@ -12,22 +12,15 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
 use uuid::Uuid;
 
-/// The wait before the next attempt to create a sale.
-pub(super) const RETRY: Duration = Duration::from_secs(1);
-
-pub(super) fn create(client: &Client, file: &Path, key: &str, retry: Duration, form: Form) -> Result<(), Failure> {
+pub(super) fn create(client: &Client, file: &Path, key: &str, form: Form) -> Result<(), Failure> {
     let file = file::read(file, time_of(key).unwrap_or_else(Utc::now))?;
-    let created = client.post_once("/v1/admin/sales", key, &file.body, retry);
+    let created = client.send("POST", "/v1/admin/sales", &[("idempotency-key", key)], &file.body);
     let created = match created {
-        Err(CallError::Refused(refusal))
-            if refusal.code == "idempotency_key_reused" && file.is_relative && time_of(key).is_none() =>
-        {
-            return Err(Failure::No(format!(
-                "{refusal}; the file has relative times: use a printed key or absolute times"
-            )));
+        Err(error) if error.code() == "idempotency_key_reused" && file.is_relative && time_of(key).is_none() => {
+            let text = format!("{error}; the file has relative times: use a printed key or absolute times");
+            return Err(error.failure(text));
         }
         created => accepted(created, &file, &retry_with(key))?,
     };
@@ -48,9 +41,12 @@ fn warn_of_passed_end(answer: &Answer) -> Result<(), Failure> {
 
 /// The answer to a sale file. A refusal of the file names its line.
 fn accepted(answer: Result<Answer, CallError>, file: &SaleFile, advice: &str) -> Result<Answer, Failure> {
-    answer.map_err(|error| match error {
-        CallError::Refused(refusal) if refusal.code == "invalid_request" => file.refused(&refusal.detail),
-        error => error.with_advice(advice),
+    answer.map_err(|error| match &error {
+        CallError::Refused(refusal) if refusal.code == "invalid_request" => {
+            let text = file.refused(&refusal.detail);
+            error.failure(text)
+        }
+        _ => error.with_advice(advice),
     })
 }
 
@@ -106,6 +102,7 @@ mod tests {
     use crate::cli::operator::sale::tests::{ID, draft};
     use crate::cli::shared::mock_server::MockServer;
     use std::path::PathBuf;
+    use std::time::Duration;
 
     fn example() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("sale.example.toml")
@@ -122,7 +119,8 @@ mod tests {
         let sale = draft().to_string();
         let made = (201, sale.as_str());
         let server = MockServer::answering(&[(503, ""), (502, "<html>"), made]);
-        create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap();
+        let patient = server.client().patient(Duration::ZERO);
+        create(&patient, &example(), "key-1", Form::Text).unwrap();
         let requests = server.requests();
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| *request == requests[0]), "{requests:#?}");
@@ -130,26 +128,21 @@ mod tests {
         // A repeated command with the printed key sends the same body: its times count from the time in the key.
         let printed = Uuid::now_v7().to_string();
         let server = MockServer::answering(&[made]);
-        create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
+        create(&server.client(), &example(), &printed, Form::Text).unwrap();
         let first = server.requests();
         std::thread::sleep(Duration::from_millis(2));
         let server = MockServer::answering(&[made]);
-        create(&server.client(), &example(), &printed, Duration::ZERO, Form::Text).unwrap();
+        create(&server.client(), &example(), &printed, Form::Text).unwrap();
         assert_eq!(server.requests()[0].lines().last(), first[0].lines().last());
         // The attempts end, and the error says how to retry.
         let server = MockServer::answering(&[(503, "")]);
-        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap_err();
+        let failure = create(&server.client(), &example(), "key-1", Form::Text).unwrap_err();
         assert!(failure.to_string().contains("with --key 'key-1'"), "{failure}");
-        assert_eq!(server.requests().len(), 3);
-        // A permanent refusal is not repeated.
         let server =
             MockServer::answering(&[(400, r#"{"code":"invalid_request","detail":"shards must be 1 to 256"}"#)]);
-        let failure = create(&server.client(), &example(), "key-1", Duration::ZERO, Form::Text).unwrap_err();
-        assert!(
-            matches!(&failure, Failure::Usage(line) if line.contains("sale.example.toml:")),
-            "{failure}"
-        );
-        assert_eq!(server.requests().len(), 1);
+        let failure = create(&server.client(), &example(), "key-1", Form::Text).unwrap_err();
+        assert!(failure.to_string().contains("sale.example.toml:"), "{failure}");
+        assert_eq!(failure.exit_code(), 2);
     }
 
     #[test]

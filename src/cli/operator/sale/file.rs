@@ -26,13 +26,13 @@ pub struct SaleFile {
 }
 
 impl SaleFile {
-    /// The failure for a refusal by the server with this `detail`, with the line of the file that it is about.
-    pub fn refused(&self, detail: &str) -> Failure {
+    /// The text of a refusal by the server with this `detail`, with the line of the file that it is about.
+    pub fn refused(&self, detail: &str) -> String {
         let (name, detail) = (&self.name, one_line(detail));
-        Failure::Usage(match line_of(&self.text, &detail) {
+        match line_of(&self.text, &detail) {
             Some(line) => format!("{name}:{line}: {detail}"),
             None => format!("{name}: {detail}"),
-        })
+        }
     }
 }
 
@@ -329,10 +329,10 @@ per_user_limit = 1
             is_relative: false,
         };
         assert_eq!(
-            file.refused("shards must\nbe 1 to 256").to_string(),
+            file.refused("shards must\nbe 1 to 256"),
             "launch.toml:1: shards must be 1 to 256"
         );
-        assert_eq!(file.refused("no").to_string(), "launch.toml: no");
+        assert_eq!(file.refused("no"), "launch.toml: no");
     }
 
     #[test]

@@ -129,7 +129,8 @@ fn not_restocked(client: &Client, id: &Uuid, error: CallError, again: &str) -> F
     if free.is_empty() {
         return error.with_advice(again);
     }
-    Failure::No(format!("{error}; free units: {}", output::one_line(&free.join(", "))))
+    let text = format!("{error}; free units: {}", output::one_line(&free.join(", ")));
+    error.failure(text)
 }
 
 #[cfg(test)]
@@ -164,7 +165,10 @@ mod tests {
         }
         let server = MockServer::answering(&[(404, r#"{"code":"not_found","detail":"there is no such sale"}"#)]);
         let failure = restock(&server.client(), &ID, "phone", 5, "k", Form::Text).unwrap_err();
-        assert_eq!(failure.to_string(), "not_found: there is no such sale");
+        assert_eq!(
+            failure.to_string(),
+            "not_found: there is no such sale; see `flashsale sale list`"
+        );
         assert!(units("many").is_err_and(|said| said.contains("50 or -20")) && units("0").is_err());
         assert_eq!(units("-20"), Ok(-20));
     }

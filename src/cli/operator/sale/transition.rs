@@ -26,7 +26,8 @@ fn not_possible(client: &Client, id: &Uuid, error: CallError) -> Failure {
     if possible.is_empty() {
         return error.into();
     }
-    Failure::No(format!("{error}; possible now: {}", possible.join(", ")))
+    let text = format!("{error}; possible now: {}", possible.join(", "));
+    error.failure(text)
 }
 
 #[cfg(test)]

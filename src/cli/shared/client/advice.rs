@@ -1,42 +1,64 @@
 //! Advice for a person at a terminal whose request failed: which address or setting may be wrong, and how to retry.
 
+use super::error::Refusal;
 use super::{CallError, Client};
 use crate::cli::shared::output::one_line;
 use crate::cli::shared::setting;
+use crate::config::JWT_SECRET;
+
+/// Where to find the ids of sales.
+pub const SEE_SALES: &str = "see `flashsale sale list`";
 
 impl Client {
     pub(super) fn no_answer(&self, error: &ureq::Error) -> CallError {
         let base = &self.base;
+        let reason = match error {
+            ureq::Error::Io(io) => one_line(&io.to_string()),
+            other => one_line(&other.to_string()),
+        };
+        let is_unknown_host = matches!(error, ureq::Error::HostNotFound) || reason.contains("failed to lookup address");
         CallError::NoAnswer(match error {
             ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
                 format!("no server at {base}: start one with `flashsale up`, or name another with --url")
             }
-            ureq::Error::HostNotFound => format!("no host of that name at {base}: name another with --url"),
+            _ if is_unknown_host => format!("no host of that name at {base}: name another with --url"),
             ureq::Error::Timeout(_) => format!(
                 "no answer from {base} in time: the server may have carried out the request, check before repeating it"
             ),
-            other => {
-                let reason = one_line(&other.to_string());
-                format!(
-                    "no answer from {base}: {reason}; {}",
-                    self.advice_without_answer(&reason)
-                )
+            _ if reason.contains("InvalidContentType") => {
+                format!("the port at {base} does not speak HTTPS: write http://")
             }
+            _ => format!(
+                "no answer from {base}: {reason}; {}",
+                self.advice_without_answer(&reason)
+            ),
         })
     }
 
-    /// Which setting may be wrong if the server answers with this status.
-    pub(super) fn advice(&self, status: u16) -> Option<String> {
+    /// Which setting may be wrong if the server refuses so, or what to do next.
+    pub(super) fn advice(&self, refusal: &Refusal) -> Option<String> {
         let path = self.base.split_once("://")?.1.split_once('/').map(|(_host, path)| path);
-        match (status, self.proof, path) {
-            (401, Some(proof), _) => Some(format!(
-                "{proof} is not the one of the server at {}: {}",
-                self.base,
-                setting::EXPORT
-            )),
+        match (refusal.status, self.proof, path) {
+            (401, Some(proof), _) => {
+                let other = format!(
+                    "{proof} is not the one of the server at {}: {}",
+                    self.base,
+                    setting::EXPORT
+                );
+                // A token has its time in whole seconds, and the server knows the end of the sessions more exactly.
+                Some(if proof == JWT_SECRET {
+                    format!(
+                        "if the account's sessions were ended a moment ago, wait a second; else the token has expired, \
+                         or {other}"
+                    )
+                } else {
+                    other
+                })
+            }
             (404, _, Some(path)) => Some(format!(
                 "--url or FLASHSALE_URL has the path /{path}: leave it out, unless a proxy serves the API there"
             )),
+            (404, _, None) if refusal.detail == "there is no such sale" => Some(SEE_SALES.to_owned()),
             _ => None,
         }
     }
@@ -68,12 +90,13 @@ mod tests {
     use super::retry_with;
     use crate::cli::shared::client::tests::client;
     use crate::cli::shared::mock_server::MockServer;
-    use crate::config::ADMIN_KEY;
+    use crate::config::{ADMIN_KEY, JWT_SECRET};
 
     #[test]
     fn a_wrong_key_is_named_and_so_is_a_path_that_does_not_belong() {
         let body = r#"{"code":"unauthenticated","detail":"the key is wrong"}"#;
-        let server = MockServer::answering(&[(401, body), (401, body), (404, r#"{"code":"not_found","detail":"d"}"#)]);
+        let missing = r#"{"code":"not_found","detail":"there is no such sale"}"#;
+        let server = MockServer::answering(&[(401, body), (401, body), (404, missing)]);
         let stranger = client(server.url()).get("/").unwrap_err().to_string();
         assert_eq!(stranger, "unauthenticated: the key is wrong");
         let operator = client(server.url()).proven_by(ADMIN_KEY);
@@ -86,7 +109,16 @@ mod tests {
         assert!(line.starts_with(&named) && !line.contains('\n'), "{line}");
 
         let line = operator.get("/").unwrap_err().to_string();
-        assert_eq!(line, "not_found: d");
+        assert_eq!(line, "not_found: there is no such sale; see `flashsale sale list`");
+        let shopper = client(MockServer::answering(&[(401, body)]).url()).proven_by(JWT_SECRET);
+        let line = shopper.get("/").unwrap_err().to_string();
+        for part in [
+            "wait a second",
+            "has expired",
+            "or FLASHSALE_JWT_SECRET is not the one of",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
         for address in ["/console", "/v1/"] {
             let client = client(&format!("{}{address}", server.url()));
             let line = client.get("/").unwrap_err().to_string();

@@ -41,7 +41,7 @@ pub struct ApiArgs {
     /// login name.
     #[arg(long = "as", value_name = "NAME", global = true, help_heading = GLOBAL)]
     operator: Option<String>,
-    /// Print JSON: the server's answer, or all entries of a list as one array.
+    /// Print JSON: the server's answer, also one that refuses, or all entries of a list as one array.
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Print ids alone, one a line; nothing if the answer has none. Views and reports ignore it.

@@ -2,6 +2,7 @@
 
 use crate::cli::Failure;
 use crate::cli::shared::output::one_line;
+use crate::cli::shared::{duration, human};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -13,22 +14,27 @@ pub struct Refusal {
     pub code: String,
     /// The reason, for people.
     pub detail: String,
-    /// Seconds to wait before the next attempt.
-    pub retry_after: Option<String>,
-    /// Which setting may be wrong.
+    /// The wait before the next attempt.
+    pub retry_after: Option<Duration>,
+    /// Which setting may be wrong, or what to do next.
     pub advice: Option<String>,
-    /// Whether it refuses a purchase whose key certainly has no order.
-    pub is_key_free: bool,
+    /// The problem as the API sent it; null if another server answered something else.
+    pub problem: Box<Value>,
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", one_line(&self.code), one_line(&self.detail))?;
+        // The API's detail may end with the wait, too, in seconds alone.
+        let wait = self.retry_after.map(|wait| wait.as_secs());
+        let in_seconds = wait.map(|seconds| format!("; try again in {seconds} s"));
+        let detail = self.detail.strip_suffix(in_seconds.unwrap_or_default().as_str());
+        let detail = one_line(detail.unwrap_or(&self.detail));
+        write!(f, "{}: {}", one_line(&self.code), human::with_times(&detail))?;
         if let Some(advice) = &self.advice {
             write!(f, "; {}", one_line(advice))?;
         }
-        match &self.retry_after {
-            Some(seconds) => write!(f, " (try again in {} s)", one_line(seconds)),
+        match self.retry_after {
+            Some(wait) => write!(f, " (try again in {})", duration::text(wait)),
             None => Ok(()),
         }
     }
@@ -65,7 +71,7 @@ impl CallError {
     /// The wait that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Refused(refusal) => Some(Duration::from_secs(refusal.retry_after.as_ref()?.parse().ok()?)),
+            Self::Refused(refusal) => refusal.retry_after,
             Self::NoAnswer(_) => None,
         }
     }
@@ -85,27 +91,32 @@ impl CallError {
 
     /// This error as a failure. If the same request may succeed later, the text ends with `advice`.
     pub fn with_advice(self, advice: &str) -> Failure {
-        if !self.may_pass() {
-            return self.into();
-        }
+        let text = if self.may_pass() {
+            format!("{self}; {advice}")
+        } else {
+            self.to_string()
+        };
+        self.failure(text)
+    }
+
+    /// This error as a failure with this text.
+    pub fn failure(self, text: String) -> Failure {
         match self {
-            Self::Refused(refusal) => Failure::No(format!("{refusal}; {advice}")),
-            Self::NoAnswer(message) => Failure::Fault(anyhow::anyhow!("{message}; {advice}")),
+            Self::Refused(Refusal { problem, .. }) => Failure::Refused { text, problem },
+            Self::NoAnswer(_) => Failure::Fault(anyhow::Error::msg(text)),
         }
     }
 }
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        match error {
-            CallError::Refused(refusal) => Self::No(refusal.to_string()),
-            CallError::NoAnswer(message) => Self::Fault(anyhow::Error::msg(message)),
-        }
+        let text = error.to_string();
+        error.failure(text)
     }
 }
 
 /// The refusal in an answer. If the body has no detail, its first characters stand for it.
-pub(super) fn refusal(status: u16, retry_after: Option<String>, advice: Option<String>, bytes: &[u8]) -> Refusal {
+pub(super) fn refusal(status: u16, retry_after: Option<Duration>, bytes: &[u8]) -> Refusal {
     let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |name: &str| problem.get(name).and_then(Value::as_str).map(str::to_owned);
     let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| {
@@ -119,7 +130,50 @@ pub(super) fn refusal(status: u16, retry_after: Option<String>, advice: Option<S
         code: text("code").unwrap_or_else(|| format!("HTTP {status}")),
         detail,
         retry_after,
-        advice,
-        is_key_free: problem["key_has_order"] == false,
+        advice: None,
+        problem: Box::new(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_wait_is_said_once_and_times_as_people_write_them() {
+        let until = "2026-11-28T23:45:41.000Z";
+        for (detail, wait, shown) in [
+            (
+                "the window is full; try again in 60 s".to_owned(),
+                Some(60),
+                "c: the window is full (try again in 1 min)".to_owned(),
+            ),
+            (
+                "nothing was reserved".to_owned(),
+                Some(1),
+                "c: nothing was reserved (try again in 1 s)".to_owned(),
+            ),
+            (
+                format!("you may not buy before {until}"),
+                None,
+                format!("c: you may not buy before {}", human::moment(until).unwrap()),
+            ),
+        ] {
+            let body = json!({"code": "c", "detail": detail}).to_string();
+            let refusal = refusal(429, wait.map(Duration::from_secs), body.as_bytes());
+            assert_eq!(refusal.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_wrong_is_bad_usage_and_its_problem_is_kept() {
+        for (code, exit_code) in [("invalid_request", 2), ("not_found", 1)] {
+            let problem = json!({"code": code, "detail": "d"});
+            let error = CallError::Refused(refusal(400, None, problem.to_string().as_bytes()));
+            let failure = Failure::from(error);
+            assert_eq!(failure.exit_code(), exit_code);
+            assert!(matches!(failure, Failure::Refused { problem: kept, .. } if *kept == problem));
+        }
     }
 }

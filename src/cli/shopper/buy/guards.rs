@@ -1,9 +1,10 @@
 //! The guards of a sale, as a shopper passes them: the waiting room, the challenge and the purchase token.
 
-use super::{SALES, Wish, member, patiently};
+use super::{SALES, Wish, member};
 use crate::cli::Failure;
 use crate::cli::shared::answer::read;
 use crate::cli::shared::client::{CallError, Client, retry_with};
+use crate::cli::shared::duration;
 use crate::stderr;
 use altcha::{SolveChallengeOptions, solve_challenge};
 use anyhow::Context as _;
@@ -69,7 +70,7 @@ impl Wish {
     fn proof(&self, shopper: &Client) -> Result<Value, Failure> {
         let by_hand = "the sale asks for a captcha, which needs a person: buy on the sale's page";
         let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
-        let posed = match patiently(|| shopper.post("/v1/challenges", &request)) {
+        let posed = match shopper.post("/v1/challenges", &request) {
             Err(error) if error.code() == "not_found" => return Err(Failure::No(by_hand.to_owned())),
             posed => posed?.body,
         };
@@ -88,8 +89,8 @@ impl Wish {
     }
 
     fn post(&self, shopper: &Client, what: &str, body: &Value) -> Result<Value, CallError> {
-        let (path, body) = (format!("{SALES}/{}/{what}", self.sale), body.to_string());
-        Ok(patiently(|| shopper.post(&path, &body))?.body)
+        let path = format!("{SALES}/{}/{what}", self.sale);
+        Ok(shopper.post(&path, &body.to_string())?.body)
     }
 }
 
@@ -100,6 +101,7 @@ fn describe_place(place: &Value) -> String {
         (Some(position), Some(waiting)) => format!("place {position} of {waiting} in the waiting room"),
         _ => "in the waiting room".to_owned(),
     };
-    let wait = number("estimated_wait_seconds").map(|seconds| format!(", about {seconds} s"));
+    let wait = number("estimated_wait_seconds").map(Duration::from_secs);
+    let wait = wait.map(|wait| format!(", about {}", duration::text(wait)));
     at + &wait.unwrap_or_default()
 }
