@@ -179,16 +179,21 @@ macro_rules! from_head {
     };
 }
 
-/// The session of a token, if it is valid and no ban has ended it.
-fn session(request: &HttpRequest) -> Option<Session> {
+/// The session of a valid token, and whether a ban has ended it.
+fn session(request: &HttpRequest) -> Option<(Session, bool)> {
     let api = api(request).ok()?;
     let session = api.tokens.session(bearer(request.headers())?)?;
-    (!api.app.bans.have_ended(&session.user, session.issued_at)).then_some(session)
+    let has_ended = api.app.bans.have_ended(&session.user, session.issued_at);
+    Some((session, has_ended))
 }
 
-/// The same session, if the limit of its account admits the request.
+/// The session, if it has not ended and the limit of its account admits the request.
 fn admitted(request: &HttpRequest) -> Result<Session, Problem> {
-    let session = session(request).ok_or_else(|| unauthenticated(NO_TOKEN))?;
+    let session = match session(request) {
+        Some((session, false)) => session,
+        Some((_, true)) => return Err(unauthenticated("the token is of a session that was ended")),
+        None => return Err(unauthenticated(NO_TOKEN)),
+    };
     gateway::admit_account(api(request)?, request, &session.user)?;
     Ok(session)
 }
@@ -198,9 +203,10 @@ from_head!(Session, admitted);
 from_head!(Shopper, |request: &HttpRequest| admitted(request)
     .map(|it| Self(it.user)));
 
-from_head!(Browser, |request: &HttpRequest| Ok(Browser(
-    session(request).map(|session| Shopper(session.user))
-)));
+from_head!(Browser, |request: &HttpRequest| {
+    let lasting = session(request).filter(|(_, has_ended)| !has_ended);
+    Ok(Browser(lasting.map(|(session, _)| Shopper(session.user))))
+});
 
 fn key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let key = single_of(request.headers(), &KEY_NAME, IDEMPOTENCY_KEY)?;

@@ -49,7 +49,7 @@ enum Verb {
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// How long the ban lasts, such as 30m, 24h or 7d; default: until it is lifted.
-        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse_lasting, allow_hyphen_values = true)]
         lasts: Option<Duration>,
         /// Refuse all tokens of the account that were issued before now.
         #[arg(long)]

@@ -79,17 +79,9 @@ fn servers(args: &Args) -> Result<(String, RedisCertificates, String), Failure> 
             setting::url_of_up(dir, "database_url")?,
         ));
     }
-    let settings = Settings::load()?;
-    let required = |name: &str| {
-        settings.get(name).map(str::to_owned).ok_or_else(|| {
-            Failure::Usage(format!(
-                "{name} is not set: set it, or name the folder of a `flashsale up` with --data"
-            ))
-        })
-    };
     Ok((
-        required(REDIS_URL)?,
-        config::redis_certificates(&settings)?.expose().clone(),
-        required(DATABASE_URL)?,
+        setting::url_of_server(REDIS_URL)?,
+        config::redis_certificates(&Settings::load()?)?.expose().clone(),
+        setting::url_of_server(DATABASE_URL)?,
     ))
 }

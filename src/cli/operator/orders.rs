@@ -67,10 +67,10 @@ Examples:
         #[arg(long, value_name = "STATE", value_parser = state())]
         state: Option<OrderState>,
         /// Only orders created at this time or later, such as 2026-11-22T09:00:00Z.
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
         from: Option<DateTime<Utc>>,
         /// Only orders created before this time.
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
         to: Option<DateTime<Utc>>,
         /// Print CSV for a spreadsheet: the orders at one moment, without payments.
         #[arg(long)]
@@ -155,9 +155,17 @@ fn payments(order: &Value) -> &[Value] {
     order["payments"].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// The ids of an order's payments. Money that does not pay it is marked.
 fn payment_ids(order: &Value, member: &str) -> Option<String> {
-    let ids: Vec<String> = payments(order).iter().map(|it| cell(it, "payment_id")).collect();
-    (member == "payments").then(|| listed(&ids))
+    let marked = |payment: &Value| {
+        let id = cell(payment, "payment_id");
+        match (payment["outcome"] == "refund_due", payment["settled_at"].is_null()) {
+            (false, _) => id,
+            (true, true) => format!("{id} (refund due)"),
+            (true, false) => format!("{id} (refunded)"),
+        }
+    };
+    (member == "payments").then(|| listed(&payments(order).iter().map(marked).collect::<Vec<_>>()))
 }
 
 fn describe(order: &Value) -> String {
@@ -206,7 +214,8 @@ mod tests {
         let order = json!({"id": "o", "state": "expired", "user": "a\u{1b}da", "paid_at": null, "amount_minor": 49_900,
             "currency": "EUR", "payments": [
             {"payment_id": "pay\n1", "outcome": "refund_due", "reason": "the order was expired already"},
-            {"payment_id": "pay2"}]});
+            {"payment_id": "pay2", "outcome": "applied"},
+            {"payment_id": "pay3", "outcome": "refund_due", "settled_at": "2026-11-22T09:00:00.000Z"}]});
         let shown = describe(&order);
         for part in [
             "user          a da\n",
@@ -223,7 +232,7 @@ mod tests {
             .skip(1)
             .map(|row| row.rsplit("  ").next().unwrap())
             .collect();
-        assert_eq!(ends, ["pay 1, pay2", "-"], "{listed}");
+        assert_eq!(ends, ["pay 1 (refund due), pay2, pay3 (refunded)", "-"], "{listed}");
         assert!(describe(&json!({})).ends_with("no payment was matched with it\n"));
     }
 }

@@ -33,6 +33,14 @@ pub fn database_url() -> Result<String, Failure> {
     or_else(DATABASE_URL, "name the database, as postgres://…")
 }
 
+/// The URL of a server, for a command that may find it in a data folder, too.
+pub fn url_of_server(name: &str) -> Result<String, Failure> {
+    or_else(
+        name,
+        "set it, or name the folder of a running `flashsale up` with --data",
+    )
+}
+
 fn or_else(name: &str, advice: &str) -> Result<String, Failure> {
     let found = Settings::load()?.get(name).map(str::to_owned);
     found.ok_or_else(|| Failure::Usage(format!("{name} is not set: {advice}")))

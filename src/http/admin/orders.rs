@@ -123,6 +123,9 @@ async fn list_orders(
         (None, Some(sale)) => OrdersOf::Sale(sale),
         (None, None) => return Err(Problem::invalid("give sale_id, user, or both")),
     };
+    if query.from.zip(query.to).is_some_and(|(from, to)| from > to) {
+        return Err(Problem::invalid("from must not be later than to"));
+    }
     // Postgres has no time long before the first order.
     let bound = |at: DateTime<Utc>| at.max(DateTime::<Utc>::UNIX_EPOCH);
     let wanted = WantedOrders {

@@ -256,7 +256,8 @@ async fn ended_sessions_are_over_everywhere_within_a_second_and_a_new_one_may_be
     })
     .await;
     for client in [&*app, &*other] {
-        client.get(Who::Bearer(&old), &path).await.no(401, "unauthenticated");
+        let refused = client.get(Who::Bearer(&old), &path).await.no(401, "unauthenticated");
+        assert!(refused.text("detail").contains("session that was ended"), "{refused:?}");
         // A token without an issue time counts as older than any.
         client.get(Who::Shopper("ada"), &path).await.no(401, "unauthenticated");
         client

@@ -306,6 +306,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
         "sale_id=7".to_owned(),
         "user=ada&sort=time".to_owned(),
         "user=ada&from=yesterday".to_owned(),
+        "user=ada&from=2026-11-20T09:00:09Z&to=2026-11-20T09:00:03Z".to_owned(),
     ];
     for query in wrong {
         list(&query).await.no(400, "invalid_request");

@@ -29,11 +29,11 @@ pub(super) struct Amended {
     #[serde(skip_serializing_if = "Option::is_none")]
     image_url: Option<String>,
     /// A later start, as 2026-11-28T09:00:00Z or +2h.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     starts_at: Option<DateTime<Utc>>,
     /// A later end, as 2026-11-28T20:00:00Z or +48h.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     ends_at: Option<DateTime<Utc>>,
     /// How many shoppers the waiting room admits a second.
@@ -87,7 +87,12 @@ mod tests {
             json!({"starts_at": "2026-11-28T09:00:00Z"})
         );
         assert_eq!(json!(terms(&["--image-url", ""]).unwrap()), json!({"image_url": ""}));
-        for wrong in [&["--ends-at", "tomorrow"][..], &["--ends-at", "2026-11-28"], &[]] {
+        for wrong in [
+            &["--ends-at", "tomorrow"][..],
+            &["--ends-at", "2026-11-28"],
+            &["--ends-at", "-1h"],
+            &[],
+        ] {
             assert!(terms(wrong).is_err(), "{wrong:?}");
         }
         let a_draft = r#"{"code":"invalid_transition","detail":"the sale is a draft: replace it with PUT"}"#;

@@ -6,6 +6,7 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::Form;
 use crate::cli::shared::progress::Progress;
 use crate::cli::shared::{output, setting};
+use crate::config::DATABASE_URL;
 use crate::domain::ids::SaleId;
 use crate::ledger::operate::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::server;
@@ -17,7 +18,10 @@ use std::path::Path;
 
 /// The URL of Postgres: of the `flashsale up` with this data folder, else of the settings.
 fn database_url(data: Option<&Path>) -> Result<String, Failure> {
-    data.map_or_else(setting::database_url, |dir| setting::url_of_up(dir, "database_url"))
+    match data {
+        Some(dir) => setting::url_of_up(dir, "database_url"),
+        None => setting::url_of_server(DATABASE_URL),
+    }
 }
 
 /// Writes a sale into a new file, and deletes it from Postgres.
