@@ -218,7 +218,7 @@ impl From<sqlx::Error> for Unrestored {
 
 async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unrestored> {
     let mut lines = Lines(BufReader::new(file));
-    let head: Head = lines.json("an archive of a sale")?;
+    let head: Head = lines.json("this is not an archive of a sale, or a damaged one")?;
     if head.flashsale_archive != FORMAT {
         return Err(Unrestored::File(format!(
             "the archive has format {}, and this version reads format {FORMAT}",
@@ -233,7 +233,7 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
     }
     let mut rows = 0;
     for (table, _) in TABLES {
-        let head: TableHead = lines.json("the name of a table")?;
+        let head: TableHead = lines.json("the archive is damaged: a table has no name")?;
         let known = columns(&mut tx, table).await?;
         if head.table != table || head.columns.iter().any(|column| !known.contains(column)) {
             return Err(Unrestored::File(format!(
@@ -266,7 +266,7 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
         copied.send(chunk.as_slice()).await?;
         rows += copied.finish().await?;
     }
-    let foot: Foot = lines.json("the number of its rows")?;
+    let foot: Foot = lines.json("the archive is damaged: it has no number of rows at its end")?;
     if foot.rows != rows {
         return Err(Unrestored::File(format!(
             "the archive should have {} rows and has {rows}",
@@ -296,8 +296,9 @@ impl Lines {
         }
     }
 
-    fn json<T: for<'a> Deserialize<'a>>(&mut self, what: &str) -> Result<T, Unrestored> {
+    /// The JSON of the next line, or `wrong`.
+    fn json<T: for<'a> Deserialize<'a>>(&mut self, wrong: &str) -> Result<T, Unrestored> {
         let line = self.next().map_err(Unrestored::File)?;
-        serde_json::from_slice(&line).map_err(|error| Unrestored::File(format!("the file lacks {what}: {error}")))
+        serde_json::from_slice(&line).map_err(|_no_json| Unrestored::File(wrong.to_owned()))
     }
 }

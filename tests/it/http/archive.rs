@@ -88,7 +88,10 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     for (broken, why) in [
         (whole[..=foot].to_vec(), "not whole"),
         (whole[..whole.len() / 2].to_vec(), "not whole"),
-        (b"{\"some\": \"file\"}\n".to_vec(), "an archive of a sale"),
+        (
+            b"{\"some\": \"file\"}\n".to_vec(),
+            "not an archive of a sale, or a damaged one\n",
+        ),
     ] {
         let file = folder.path().join("broken");
         fs::write(&file, broken).unwrap();

@@ -438,7 +438,11 @@ async fn something_missing_is_exit_code_1_and_a_wrong_file_is_2() {
         (format!("{guards}-1"), 17, "guards: holds_max must be 0 to"),
         (format!("{guards}100001"), 17, "guards: holds_max must be 0 to"),
         (format!("{guards}1"), 16, "guards: challenge needs purchase_token"),
-        (format!("{guards}1\ncolour = 1"), 18, "guards: colour: "),
+        (
+            format!("{guards}1\ncolour = 1"),
+            18,
+            "guards: colour is unknown; known are ",
+        ),
     ] {
         std::fs::write(&file, &text).unwrap();
         let ran = app.run(&["sale", "create", file.to_str().unwrap()]).ended(2);
@@ -496,7 +500,7 @@ async fn an_address_that_is_nearly_right_gets_a_hint() {
         (format!("{}/console", app.url), "has the path /console: leave it out"),
         (
             app.url.replace("http://", "https://"),
-            "if that port does not speak HTTPS, write http://",
+            "does not speak HTTPS: write http://",
         ),
     ] {
         let ran = app.run(&["sale", "list", "--url", &address]).ended(1);
