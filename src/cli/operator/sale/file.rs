@@ -94,7 +94,7 @@ fn parse(text: &str, now: DateTime<Utc>) -> Result<String, (usize, String)> {
         let line = line_at(text, error.span().map_or(0, |span| span.start));
         match refused(text) {
             Some(detail) => (line_of(text, &detail).unwrap_or(line), detail),
-            None => (line, error.message().replace('\n', " ")),
+            None => (line, no_toml(text, &error)),
         }
     };
     let sale: SaleRequest<Spanned<toml::Value>> = toml::from_str(text).map_err(wrong)?;
@@ -113,6 +113,30 @@ fn parse(text: &str, now: DateTime<Utc>) -> Result<String, (usize, String)> {
     body.insert("starts_at".to_owned(), time::format(&starts_at).into());
     body.insert("ends_at".to_owned(), time::format(&ends_at).into());
     Ok(Value::Object(body).to_string())
+}
+
+/// What the parser says of a word without quotes. It takes the first letter for the beginning of `true`, `nan` and such.
+const BARE_WORDS: [&str; 4] = [
+    "string values must be quoted",
+    "invalid boolean",
+    "invalid float, expected `inf`",
+    "invalid float, expected `nan`",
+];
+
+/// What is wrong with a file that is no TOML.
+fn no_toml(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    if BARE_WORDS.iter().any(|start| message.starts_with(start)) {
+        return "write a text in quotes, as \"T-shirt\", and true or false without".to_owned();
+    }
+    let span = error.span().unwrap_or_default();
+    let key = text.get(span.clone()).map(one_line);
+    let is_table = text.get(..span.start).is_some_and(|before| before.ends_with('['));
+    match (key, message.starts_with("duplicate key")) {
+        (Some(key), true) if is_table => format!("[{key}] is there twice: write [[{key}]] above each one in a list"),
+        (Some(key), true) => format!("{key} is there twice"),
+        _ => message.replace('\n', " "),
+    }
 }
 
 /// What the API says of a file that is TOML but no sale.
@@ -288,6 +312,16 @@ per_user_limit = 1
                 "items[0].price_minor must be an integer",
             ),
             ("stock = 5", "stock = ", 10, ""),
+            ("\"phone\"", "TSHIRT", 6, "write a text in quotes"),
+            ("\"phone\"", "phone", 6, "write a text in quotes"),
+            ("\"phone\"", "nokia", 6, "write a text in quotes"),
+            ("stock = 5", "sku = \"pad\"", 10, "sku is there twice"),
+            (
+                "per_user_limit = 1",
+                "[guards]\n[guards]",
+                12,
+                "[guards] is there twice: write [[guards]]",
+            ),
             ("ends_at", "end_at", 3, "end_at is unknown; known are "),
             ("stock = 5", "", 5, "items[0].stock is missing"),
             ("per_user_limit = 1", "", 5, "items[0].per_user_limit is missing"),
