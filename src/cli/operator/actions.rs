@@ -1,12 +1,15 @@
 //! `flashsale actions`: the audit log of operators' actions.
 
 use crate::cli::Failure;
-use crate::cli::shared::answer::{Column, show_list, words};
+use crate::cli::shared::answer::{Column, cell, listed, show_list, text};
 use crate::cli::shared::client::ApiArgs;
 use crate::cli::shared::sale_ref::SaleRef;
-use crate::cli::shared::{number, pages};
+use crate::cli::shared::{number, output, pages};
+use console::truncate_str;
 use serde_json::Value;
 
+/// The most columns of a terminal that an action's parameters take.
+const DETAIL_WIDTH: usize = 100;
 /// The most actions on one result page of the server.
 const PAGE: u32 = 100;
 const COLUMNS: [Column; 9] = [
@@ -24,7 +27,7 @@ const COLUMNS: [Column; 9] = [
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lists what operators did at the console, by command or over the API, newest first. The server keeps ninety days, or
-FLASHSALE_RETENTION_AUDIT_LOG_DAYS.
+FLASHSALE_RETENTION_AUDIT_LOG_DAYS. The table has a request's main parts, --json all that the server keeps of it.
 Operators choose their own names, and the server does not check them. An action without an outcome is under way, or its
 outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
 
@@ -59,9 +62,41 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     show_list(actions, args.api.form(), &COLUMNS, detail)
 }
 
-/// The parameters of an action in words.
+/// The parameters of an action in a few words; `--json` has all of them.
 fn detail(action: &Value, member: &str) -> Option<String> {
-    (member == "detail").then(|| words(action.get(member)))
+    // A guard that is null goes back to what is configured.
+    let none = if action["action"] == "guards.change" {
+        "configured"
+    } else {
+        "none"
+    };
+    let shown = (member == "detail").then(|| brief(&action[member], none))?;
+    Some(truncate_str(&output::one_line(&shown), DETAIL_WIDTH, "…").into_owned())
+}
+
+/// The members of an object, such as `sku phone, quantity 5`. Null is shown as `none`.
+fn brief(object: &Value, none: &str) -> String {
+    let members = object.as_object().into_iter().flatten();
+    // An amount names its currency.
+    let members = members.filter(|(name, _)| *name != "currency");
+    let words = members.map(|(name, value)| {
+        let shown = match value {
+            Value::Null => none.to_owned(),
+            Value::Object(_) => format!("({})", brief(value, none)),
+            Value::Array(entries) => entries.iter().map(entry).collect::<Vec<_>>().join("; "),
+            _ => cell(object, name),
+        };
+        format!("{} {shown}", name.trim_end_matches("_minor"))
+    });
+    listed(&words.collect::<Vec<_>>())
+}
+
+/// An entry of a list: an item of a sale by its SKU and its price.
+fn entry(entry: &Value) -> String {
+    match entry["sku"].as_str() {
+        Some(sku) => format!("{sku} {}", cell(entry, "price_minor")),
+        None => text(entry),
+    }
 }
 
 #[cfg(test)]
@@ -86,5 +121,26 @@ mod tests {
             .map(|row| row.rsplit("  ").next().unwrap())
             .collect();
         assert_eq!(ends, ["sku phone, quantity 5", "-"], "{shown}");
+    }
+
+    #[test]
+    fn a_long_request_is_short_and_readable() {
+        let detail =
+            |action: &str, request: Value| detail(&json!({"action": action, "detail": request}), "detail").unwrap();
+        let item = json!({"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 10});
+        let created = detail("sales.create", json!({"name": "Launch", "items": [&item]}));
+        assert_eq!(created, "name Launch, items phone 499.00 EUR");
+        let many = detail("sales.create", json!({"name": "Launch", "items": vec![item; 20]}));
+        assert!(
+            many.starts_with("name Launch, items phone 499.00 EUR; phone "),
+            "{many}"
+        );
+        assert_eq!((many.chars().count(), many.ends_with('…')), (DETAIL_WIDTH, true));
+        let stage = json!({"value": 7, "percent": 10});
+        assert_eq!(
+            detail("guards.change", json!({"address_rate": null, "shared_rate": stage})),
+            "address_rate configured, shared_rate (value 7, percent 10)"
+        );
+        assert_eq!(detail("bans.create", json!({"until": null})), "until none");
     }
 }
