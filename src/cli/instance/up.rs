@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(log) = args.log(&settings) {
         settings.set(config::LOG, log.to_owned(), "--verbose".to_owned());
     }
-    let folder = DataFolder::open(&args.data)?;
+    let mut folder = DataFolder::open(&args.data)?;
     let given = fill_in_secrets(&folder.dir, &mut settings)?;
     let ignored = ignored_variables(&settings);
     // Checked with placeholder URLs first, so that a wrong setting is reported before any server starts.
@@ -97,6 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             folder.dir.display()
         );
     }
+    folder.keep();
     let servers = Servers::start(&folder.dir)?;
     settings.set_servers(servers.redis.url(), servers.database_url.clone());
     let config = Config::from_settings(&settings)?;

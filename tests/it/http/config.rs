@@ -602,14 +602,21 @@ async fn a_port_that_is_taken_is_named() {
     assert!(ran.stderr.contains(&taken), "{ran:?}");
     // Also before `up` makes databases that nobody uses.
     let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let up = ["up", "--data", data.to_str().unwrap(), "--listen", &taken];
-    let ran = Ran::of(program(&BTreeMap::new(), &up).output().unwrap()).ended(1);
-    assert!(
-        line(&ran).contains(&taken) && line(&ran).contains("--listen"),
-        "{ran:?}"
-    );
-    assert!(!data.join("redis").exists() && !data.join("postgres").exists());
+    let (made, own) = (folder.path().join("made"), folder.path().join("own"));
+    fs::create_dir(&own).unwrap();
+    for (listen, code) in [(taken.as_str(), 1), ("nonsense", 2)] {
+        for data in [made.join("data"), own.clone()] {
+            let up = ["up", "--data", data.to_str().unwrap(), "--listen", listen];
+            let ran = Ran::of(program(&BTreeMap::new(), &up).output().unwrap()).ended(code);
+            assert!(
+                line(&ran).contains(listen) && line(&ran).contains("--listen"),
+                "{ran:?}"
+            );
+            assert!(!line(&ran).contains("os error"), "{ran:?}");
+        }
+        // It leaves nothing that it has made.
+        assert!(!made.exists() && fs::read_dir(&own).unwrap().next().is_none());
+    }
     // A worker does not listen.
     drop(Instance::start(&environment, "worker"));
 }

@@ -1,9 +1,10 @@
 //! The folder of an instance: its data, its logs and its secrets.
 
 use crate::cli::Failure;
-use crate::embedded::{self, Identity};
+use crate::embedded::{self, Identity, secrets};
 use anyhow::Context as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The file with the addresses and process ids of a running instance.
@@ -17,7 +18,21 @@ pub(super) struct DataFolder {
     is_first_start: bool,
     /// Whether the folder had files before any instance used it.
     has_other_files: bool,
+    /// Goes before the lock, so that no other process is in the folder by then.
+    made: Made,
     _lock: fs::File,
+}
+
+/// The files and folders that a start has made, the innermost first. They are removed with it.
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // A folder in which there is something else stays.
+            let _kept = fs::remove_file(path).or_else(|_folder| fs::remove_dir(path));
+        }
+    }
 }
 
 impl DataFolder {
@@ -28,9 +43,19 @@ impl DataFolder {
                 data.display()
             )));
         }
+        let above = data.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let mut folders: Vec<PathBuf> = above.map(Path::to_owned).collect();
+        folders.retain(|folder| is_missing(folder));
         let dir = embedded::open_folder(data)?;
-        let has_other_files = !dir.join("lock").exists() && has_files(&dir)?;
-        let lock = embedded::lock(&dir.join("lock"))?;
+        let lock_file = dir.join("lock");
+        let has_lock_file = lock_file.exists();
+        let has_other_files = !has_lock_file && has_files(&dir)?;
+        let lock = embedded::lock(&lock_file)?;
+        let mut made = Vec::new();
+        made.extend((!has_lock_file).then_some(lock_file));
+        made.extend(Some(secrets::path(&dir)).filter(|file| is_missing(file)));
+        made.extend(folders);
+        let made = Made(made);
         let is_first_start = !dir.join("postgres").exists();
         let identity = Identity::of(&dir)?;
         if let Some(identity) = identity {
@@ -43,8 +68,14 @@ impl DataFolder {
             identity,
             is_first_start,
             has_other_files,
+            made,
             _lock: lock,
         })
+    }
+
+    /// Keeps the folder, also if the start fails from here on.
+    pub(super) fn keep(&mut self) {
+        self.made.0.clear();
     }
 
     /// Warns of other files in the folder, and of a user that other programs share.
@@ -74,6 +105,10 @@ impl DataFolder {
     }
 }
 
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
 /// Whether a folder has files, apart from the one that file systems keep there.
 fn has_files(dir: &Path) -> anyhow::Result<bool> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
@@ -82,7 +117,7 @@ fn has_files(dir: &Path) -> anyhow::Result<bool> {
 
 pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
