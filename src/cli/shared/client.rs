@@ -78,8 +78,8 @@ impl Client {
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
             return Err(bad_url(url, "write it as http://127.0.0.1:8080"));
         }
-        let is_sendable = |bearer: &String| bearer.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if !bearer.as_ref().is_none_or(is_sendable) {
+        let is_foreign = |byte: u8| !(b' '..=b'~').contains(&byte);
+        if bearer.as_ref().is_some_and(|bearer| bearer.bytes().any(is_foreign)) {
             return Err(Failure::Usage(UNSENDABLE.to_owned()));
         }
         // A proxy can read plain HTTP. HTTPS it only forwards, but then the server must prove that it is the right one.

@@ -161,6 +161,8 @@ async fn a_shopper_buys_by_a_command_through_the_guards_of_the_sale() {
     );
     let refused = app.run(&["buy", &open, "pad", "--user", "bob"]).ended(1);
     assert!(refused.stderr.contains("the sale's items: "), "{refused:?}");
+    let refused = app.run(&["buy", &open, "pad", "--user", "bob", "--json"]).ended(1);
+    assert_eq!(refused.json()["key_has_order"], false);
     app.run(&["pay", order]).ended(0);
 
     let guards = json!({"waiting_room": true, "purchase_token": true, "challenge": "proof_of_work", "proof_cost": 10});
@@ -409,7 +411,23 @@ async fn something_missing_is_exit_code_1_and_a_wrong_file_is_2() {
         &["pay", &stranger],
     ] {
         let ran = app.run(args).ended(1);
-        assert!(ran.stderr.contains("not_found"), "{ran:?}");
+        assert!(ran.stderr.contains("not_found") && ran.stdout.is_empty(), "{ran:?}");
+        let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+        assert_eq!(app.run(&args).ended(1).json()["code"], "not_found");
+    }
+    let shown = app.run(&["sale", "show", &stranger]).ended(1);
+    assert!(
+        shown
+            .stderr
+            .ends_with("there is no such sale; see `flashsale sale list`\n"),
+        "{shown:?}"
+    );
+    for args in [
+        &["sale", "list", "--search", ""][..],
+        &["ban", "add", "ada", "--reason", ""],
+    ] {
+        let ran = app.run(args).ended(2);
+        assert!(ran.stderr.contains("invalid_request"), "{ran:?}");
     }
     let unmatched = app
         .run(&["pay", &stranger, "--amount", "1", "--currency", "EUR"])

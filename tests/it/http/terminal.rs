@@ -97,6 +97,31 @@ fn options_of_every_command_stand_apart_and_are_in_no_usage() {
 }
 
 #[test]
+fn a_wrong_value_or_option_is_refused_without_a_misleading_tip() {
+    let ban = |option, value| ["ban", "add", "ada", "--reason", "r", option, value];
+    for (args, said) in [
+        (&ban("--for", "-1h")[..], "\"-1h\" is not a duration"),
+        (&ban("--for", "0s"), "at least 1s"),
+        (&ban("--until", "1h"), "unexpected argument '--until'"),
+        (&["token", "--user", "ada", "--ttl", "-1h"], "\"-1h\" is not a duration"),
+        (
+            &["orders", "list", "--user", "ada", "--from", "-1h"],
+            "must be a time such as",
+        ),
+        (
+            &["sale", "create", "--file", "sale.toml"],
+            "unexpected argument '--file'",
+        ),
+    ] {
+        let refused = run(args).ended(2);
+        assert!(
+            refused.stderr.contains(said) && !refused.stderr.contains("as a value"),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
 fn completions_are_scripts_that_their_shells_can_read() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).ended(0).stdout;

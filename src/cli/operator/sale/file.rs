@@ -115,7 +115,7 @@ fn parse(text: &str, now: DateTime<Utc>) -> Result<String, (usize, String)> {
     Ok(Value::Object(body).to_string())
 }
 
-/// What the parser says of a word without quotes. It takes the first letter for the beginning of `true`, `nan` and such.
+/// What the parser says of a word without quotes. A first letter of t, f, i or n makes it expect a word of its own.
 const BARE_WORDS: [&str; 4] = [
     "string values must be quoted",
     "invalid boolean",
