@@ -14,6 +14,9 @@ import { say } from './language.js';
 const LISTED_MAX = 20;
 // A price in cents where the currency was meant is a hundredth of it.
 const SLIP = 100;
+// An end so many days ahead looks like a wrong month or year.
+const FAR_DAYS = 90;
+const DAY_MS = 86_400_000;
 
 const keyOf = ({ sku, currency }) => `${currency} ${sku}`;
 
@@ -55,7 +58,8 @@ function marksOf(item, sale, earlier) {
 
 /** @type {(item: Item, marks: string[]) => HTMLElement} */
 function itemLine({ sku, name, price_minor: price, currency, stock, per_user_limit: limit }, marks) {
-    const text = say('contractItem', { n: stock, name, sku, price: money(price, currency), limit });
+    const most = say('limitNote', { n: limit });
+    const text = say('contractItem', { n: stock, name, sku, price: money(price, currency), limit: most });
     const notes = marks.map((mark) => element('p', { class: 'warning' }, mark));
     return element('li', {}, element('b', {}, text), ...notes);
 }
@@ -67,7 +71,9 @@ export async function contractOf(sale) {
     const listed = marked.sort((a, b) => b.marks.length - a.marks.length).slice(0, LISTED_MAX);
     const further = sale.items.length - listed.length;
     const [from, to] = [sale.starts_at, sale.ends_at].map(moment);
-    const startsAtOnce = Date.parse(sale.starts_at) <= (now() ?? Date.now());
+    const present = now() ?? Date.now();
+    const startsAtOnce = Date.parse(sale.starts_at) <= present;
+    const daysToEnd = Math.floor((Date.parse(sale.ends_at) - present) / DAY_MS);
     return element(
         'div',
         { class: 'list', id: 'contract' },
@@ -75,6 +81,7 @@ export async function contractOf(sale) {
         ...(further > 0 ? [element('p', {}, say('contractFurther', { n: further }))] : []),
         ...(earlier === null ? [word('p', 'contractUncompared', { class: 'warning' })] : []),
         element('p', {}, startsAtOnce ? say('contractNow', { to }) : say('contractTimes', { from, to })),
+        ...(daysToEnd >= FAR_DAYS ? [element('p', { class: 'warning' }, say('markFarEnd', { n: daysToEnd }))] : []),
         element('p', {}, say('contractPay', { time: durationText(SECOND * sale.payment_window_seconds) })),
         element('p', {}, `${say('theGuards')}${say('colon')}${guardsText(sale.guards)}`),
         word('p', 'about_preload'),

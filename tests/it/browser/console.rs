@@ -160,7 +160,10 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     // The question is the contract. Cancelling it changes nothing.
     window.click("#do-preload").await;
     window
-        .sees("#contract", "120 × Aurora headphones (phone) at €499.00, 2 each")
+        .sees(
+            "#contract",
+            "120 × Aurora headphones (phone) at €499.00. At most 2 per person",
+        )
         .await;
     window.sees("#contract", "Time to pay: 15 min.").await;
     window.misses("#contract .warning").await;

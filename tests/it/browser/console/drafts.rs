@@ -1,10 +1,10 @@
 //! What operators type: terms of a sale, guards and prices, which neither a slip nor a lost answer loses.
 
 use super::{RESTOCK, RESTOCKED, RESULT, STATE, STREAM};
-use crate::support::app::{ADMIN_KEY, TestApp, Who, sale, sale_with};
+use crate::support::app::{ADMIN_KEY, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::Window;
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
@@ -17,16 +17,20 @@ async fn publishing_asks_with_the_terms_as_they_are_and_marks_what_looks_like_a_
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{draft}")).await;
     window.sees(STATE, "Draft").await;
-    // Another operator has changed the draft, and has typed cents for euros.
-    let slip = sale_with(&json!({"price_minor": 499, "per_user_limit": 10}));
+    // Another operator has changed the draft, and has typed cents for euros, and a wrong year.
+    let next_year = rfc3339(Utc::now() + TimeDelta::days(400));
+    let slip = sale_with(&json!({"price_minor": 499, "per_user_limit": 10, "ends_at": next_year}));
     let request = app.request(Method::PUT, Who::Operator, &format!("/v1/admin/sales/{draft}"));
     app.send(request.json(&slip)).await.ok(200);
     window.click("#do-preload").await;
-    window.sees("#contract", "10 × A phone (phone) at €4.99, 10 each").await;
+    window
+        .sees("#contract", "10 × A phone (phone) at €4.99. At most 10 per person")
+        .await;
     window.sees("#contract", "It sells at once, until").await;
     for mark in ["it cost €499.00 or more", "One shopper may take all units"] {
         window.sees("#contract li", mark).await;
     }
+    window.sees("#contract > .warning", "The end is 399 days ahead.").await;
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     assert_eq!(app.admin(&draft, "").await.ok(200).body["state"], "draft");
