@@ -1,7 +1,7 @@
 // Form fields: a label, a hint and an error text.
 
 import { durationOf, durationText } from './console-duration.js';
-import { grouped, minorOf, priceText, wholeOf } from './console-price.js';
+import { grouped, minorOf, priceText, strangeSign, wholeOf } from './console-price.js';
 import { word } from './console-table.js';
 import { element, setAttribute } from './dom.js';
 import { say } from './language.js';
@@ -48,6 +48,10 @@ const KINDS = {
         return { value: number };
     },
     price({ min, max, currency }, text) {
+        const sign = strangeSign(text, currency());
+        if (sign !== '') {
+            return { wrong: say('wrongSign', { sign, currency: currency() }) };
+        }
         const minor = minorOf(text, currency());
         if (minor === null || minor < min || minor > max) {
             const [example, large, most] = [49_900, 129_900, max].map((price) => grouped(priceText(price, currency())));

@@ -58,10 +58,27 @@ async fn prices_are_typed_as_people_write_them() {
         ("1.299,00", "€1,299.00"),
         ("10,000", "€10,000.00"),
         ("12,50", "€12.50"),
+        ("€499", "€499.00"),
+        ("12.50 EUR", "€12.50"),
+        ("1\u{2009}299,00 €", "€1,299.00"),
     ] {
         window.types("item-0-price_minor", typed).await;
         window.sees(".item", &format!("Price: {shown}")).await;
     }
+    // The sign of another currency is named: the price itself is right.
+    for (typed, sign) in [("$499", "$"), ("499 JPY", "JPY")] {
+        window.types("item-0-price_minor", typed).await;
+        window.click("form .actions button").await;
+        let wrong = format!("“{sign}” is not EUR, the currency of this item.");
+        window.sees("#item-0-price_minor-wrong", &wrong).await;
+    }
+    // Wide, and of two countries.
+    window.types("item-0-price_minor", "￥88").await;
+    for (currency, shown) in [("JPY", "¥88 (88 in the API)"), ("CNY", "CN¥88.00 (8800 in the API)")] {
+        window.types("item-0-currency", currency).await;
+        window.sees(".item", &format!("Price: {shown}")).await;
+    }
+    window.types("item-0-currency", "EUR").await;
     // With three digits behind the point, it may be 1.299 or 1299.
     window.types("item-0-price_minor", "1,299").await;
     window.types("item-0-currency", "KWD").await;
