@@ -107,6 +107,16 @@ pub struct OwnedOrder {
     pub payments: Vec<RecordedPayment>,
 }
 
+/// A payment as operators list it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ListedPayment {
+    /// The payment.
+    #[serde(flatten)]
+    pub payment: RecordedPayment,
+    /// The order that the payment names, as it is now; null if there is none.
+    pub order: Option<Order>,
+}
+
 /// An order's place among others by time, oldest first.
 pub type OrderPlace = (DateTime<Utc>, OrderId);
 

@@ -4,6 +4,7 @@ import { call } from './console-api.js';
 import { readBadges } from './console-badges.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
+import { saleLink } from './console-names.js';
 import { orderLink } from './console-orders.js';
 import { code, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
@@ -18,6 +19,22 @@ const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
 const OWED = ['refund_due', 'unmatched'];
 const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
 const REFERENCE_MAX = 200;
+
+/** Why money is owed back, or else what became of it. @param {ListedPayment} payment */
+function whyOf({ amount_minor: amount, currency, outcome, reason, order }) {
+    if (!reason) {
+        return say(`payment_${outcome}`);
+    }
+    const words = [];
+    if (order && order.state !== 'reserved') {
+        words.push(say('orderIs', { state: say(`ostate_${order.state}`) }));
+    }
+    if (order && (order.amount_minor !== amount || order.currency !== currency)) {
+        words.push(say('orderCosts', { amount: money(order.amount_minor, order.currency) }));
+    }
+    // An instance of an earlier version does not say the order.
+    return words.length > 0 ? words.join(say('comma')) : english(reason);
+}
 
 export function moneyView(view) {
     const wanted = new URLSearchParams(location.search).get('outcome') ?? '';
@@ -40,19 +57,20 @@ export function moneyView(view) {
     const typed = begunIn('flashsale.references');
     const table = listTable({
         caption: 'money',
-        columns: ['when', 'amount', 'order', 'payment', 'why', 'paidBack', 'action'],
+        columns: ['when', 'amount', 'order', 'ofSale', 'payment', 'why', 'paidBack', 'action'],
         path() {
             const which = OWED.includes(outcome.select.value) ? SETTLED[settled.select.value] : '';
             return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}`;
         },
         idOf: (entry) => entry.payment_id,
-        /** @param {RecordedPayment} entry */
+        /** @param {ListedPayment} entry */
         row: (entry) => [
             timeCell(entry.received_at),
             element('span', { class: 'whole' }, money(entry.amount_minor, entry.currency)),
             orderLink(entry.order_id),
+            entry.order ? saleLink(entry.order.sale_id) : '',
             code(entry.payment_id),
-            entry.reason ? english(entry.reason) : say(`payment_${entry.outcome}`),
+            whyOf(entry),
             entry.settled_at
                 ? element('span', {}, timeCell(entry.settled_at), ' ', code(entry.settled_reference))
                 : '',

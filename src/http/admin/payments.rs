@@ -1,6 +1,7 @@
 //! Money that is owed back.
 
 use crate::domain::code::Code;
+use crate::domain::order::ListedPayment;
 use crate::domain::order::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow::settle::pay;
@@ -9,6 +10,7 @@ use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::{Json, Operator, Query, parsed};
 use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
+use crate::http::shop;
 use crate::http::shop::webhooks::{NAME_MAX, NO_NUL, check_text};
 use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;
@@ -19,13 +21,15 @@ use serde_json::{Value, json};
 
 pub const ROUTES: &[Endpoint] = &[
     Endpoint::get("/v1/admin/payments", handler!(list_payments), |it| {
+        let mut listed = example(false);
+        listed["order"] = shop::orders::example("expired");
         it.of_operators("listPayments", "List payments by what became of them")
             .says(
-                "Newest first. `refund_due` is money to pay back, with the reason; `settled=false` leaves out \
-                 payments that were paid back.",
+                "Newest first, each with its order. `refund_due` is money to pay back, with the reason; \
+                 `settled=false` leaves out payments that were paid back.",
             )
             .query::<PaymentsQuery>(&[("outcome", "refund_due".into()), ("settled", false.into())])
-            .answers_page::<RecordedPayment>("A page of payments.", example(false))
+            .answers_page::<ListedPayment>("A page of payments.", listed)
     }),
     Endpoint::post("/v1/admin/payments/settle", handler!(settle_payment), |it| {
         it.of_operators("settlePayment", "Say that money was paid back")

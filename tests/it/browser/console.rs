@@ -687,6 +687,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.sees("#view h1", "Money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.sees("#view tbody", "€0.01").await;
+    window.sees("#view tbody", "the order costs €499.00").await;
     // A cancelled dialog does nothing, and neither does an empty reference.
     let settle = "#view tbody button";
     window.click(settle).await;

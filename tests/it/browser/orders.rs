@@ -113,10 +113,16 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
     assert_eq!(window.run(&rows, &[]).await, 1);
     // From money that is owed back to its order.
     window.goto("/console/money").await;
-    window.sees("[aria-labelledby=table-money] tbody", "pay_2").await;
-    window
-        .click("[aria-labelledby=table-money] tbody td:nth-child(3) a")
-        .await;
+    let money = "[aria-labelledby=table-money] tbody";
+    for text in ["pay_2", "A sale", "the order is revoked"] {
+        window.sees(money, text).await;
+    }
+    window.change_language("zh-CN").await;
+    window.sees(money, "订单已撤回").await;
+    window.misses(&format!("{money} [lang=en]")).await;
+    window.change_language("en").await;
+    window.sees(money, "the order is revoked").await;
+    window.click(&format!("{money} td:nth-child(3) a")).await;
     window.sees(ORDERS, "bob").await;
     window.holds("find-order", &revoked).await;
     // A shopper who claims to have paid.
