@@ -10,7 +10,7 @@ import { code, listsOf, listTable, needs, rowButton, word } from './console-tabl
 import { timeCell } from './console-time.js';
 import { announce, element, setText } from './dom.js';
 import { plainly, say } from './language.js';
-import { english, write } from './problem.js';
+import { write } from './problem.js';
 
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
@@ -20,6 +20,16 @@ const BANS = '/v1/admin/bans';
 // How many guard warnings and bans the page of a sale shows.
 const ALERTS_BESIDE = 5;
 const BANS_BESIDE = 10;
+
+// The API's sentence about page views, which is English.
+const VIEWS = /^more than (\d+) page views within a minute$/;
+
+// What a guard has noticed. Another sentence, of a newer instance, stays as it is.
+/** @type {(alert: Pick<ListedAlert, 'kind' | 'detail'>) => string} */
+function warningText({ kind, detail }) {
+    const n = VIEWS.exec(detail)?.[1];
+    return `${say(`alert_${kind}`)}${say('colon')}${n ? say('viewsAbove', { n }) : detail}`;
+}
 
 // The latest guard warnings, each with a ban button. `ban(alert, button)` handles the button.
 function alertsTable(limit, ban) {
@@ -31,8 +41,7 @@ function alertsTable(limit, ban) {
         /** @param {ListedAlert} entry */
         row(entry) {
             const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
-            const what = element('span', {}, `${say(`alert_${entry.kind}`)}${say('colon')}`, english(entry.detail));
-            return [timeCell(entry.raised_at), code(entry.user), what, needs('run', button)];
+            return [timeCell(entry.raised_at), code(entry.user), warningText(entry), needs('run', button)];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -111,10 +120,10 @@ function actionsOn(result, after) {
         });
     }
 
-    async function ban({ user, kind, detail }, button) {
+    async function ban({ user, ...warning }, button) {
         const { each, nodes, body: bodyOf } = banFields('alert-ban');
         const fields = Object.entries(each);
-        setTexts(fields, begun.get(user) ?? { reason: `${say(`alert_${kind}`)}${say('colon')}${detail}` });
+        setTexts(fields, begun.get(user) ?? { reason: warningText(warning) });
         const node = element('div', { class: 'list' }, ...nodes);
         node.addEventListener('input', () => begun.set(user, textsIn(fields)));
         const body = await sure(say('sureBan', { user }), say('aboutBan'), say('ban'), {

@@ -169,6 +169,9 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     let window = Window::open(&app).await;
     window.open_console("/console/accounts").await;
     window.sees(ALERTS, &bot).await;
+    window.change_language("zh-CN").await;
+    window.sees(ALERTS, "浏览过于频繁：一分钟内浏览页面超过 1 次").await;
+    window.change_language("en").await;
     // All that is missing shows at once.
     window.click("form.panel button").await;
     window
