@@ -9,7 +9,7 @@ import { begunIn, CONFIGURED, fieldOf, groupOf, localTime } from './console-fiel
 import { GUARDS, valueText } from './console-guards.js';
 import { itemLabel, messageLabel } from './console-names.js';
 import { stageFields, stageOf, stageTexts } from './console-stages.js';
-import { ITEM_TERMS, TERMS } from './console-terms.js';
+import { ITEM_TERMS, ruleOf, TERMS } from './console-terms.js';
 import { element } from './dom.js';
 import { LANGUAGES, say } from './language.js';
 
@@ -69,7 +69,8 @@ export function changesOf(id, path, result, done) {
                 // The API's own text begins with the member, of an item after the item's place.
                 const place = /^(?:items\[\d+\]\.)?(\w+)/.exec(answer.body.detail)?.[1] ?? '';
                 const isTime = answer.code === 'invalid_transition' && TIMES.includes(place);
-                return { ...(isTime ? { text: say('mustBeLater') } : wordsOf(answer)), place };
+                const rule = answer.code === 'invalid_request' ? ruleOf(place) : isTime ? say('mustBeLater') : '';
+                return { ...(rule ? { text: rule } : wordsOf(answer)), place };
             } else {
                 result.bad(answer);
             }

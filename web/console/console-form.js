@@ -10,7 +10,7 @@ import { CONFIGURED, fieldOf, localTime, setTexts, textsIn } from './console-fie
 import { GUARDS as GUARDS_OF_SALE, valueText } from './console-guards.js';
 import { minorOf, priceText } from './console-price.js';
 import { button, word } from './console-table.js';
-import { ITEM_TERMS, TERMS, termOf } from './console-terms.js';
+import { ITEM_TERMS, ruleOf, TERMS, termOf } from './console-terms.js';
 import { announce, element, setAttribute, setChildren, setPressable, setText, show } from './dom.js';
 import { money } from './format.js';
 import { say } from './language.js';
@@ -20,20 +20,6 @@ import { ofTab, readOfTab } from './storage.js';
 const HOUR_MS = 3_600_000;
 // The most items that the API takes. They fit into one request, however long their names are.
 const ITEMS_MAX = 1000;
-// Fields with rules that the API checks. The page explains the rule in its own words.
-const JUDGED = [
-    'name',
-    'description',
-    'image_url',
-    'starts_at',
-    'ends_at',
-    'durability',
-    'sku',
-    'currency',
-    'group',
-    'option',
-    'challenge',
-];
 // Delay before reading a draft again after a failure.
 const AGAIN_MS = 3000;
 
@@ -328,8 +314,7 @@ export function formView(view, id) {
         const place = placeOf(detail);
         const [number, name = ''] = place.split('.');
         const field = fields.get(place) ?? items[Number(number)]?.own.get(name);
-        const last = place.split('.').at(-1) ?? '';
-        field?.complain(JUDGED.includes(last) ? say(`must_${last}`) : words);
+        field?.complain(ruleOf(place.split('.').at(-1)) || words);
         write(wrong, field ? '' : words);
         if (!errors.update()) {
             wrong.focus();

@@ -40,6 +40,24 @@ export const ITEM_TERMS = [
     { name: 'image_url', label: 'picture', kind: 'text', max: 2000, hint: 'pictureHint', mayLack: true, isExact: true, isWide: true },
 ];
 
+// Terms with rules that the API checks. The page explains the rule in its own words.
+const JUDGED = [
+    'name',
+    'description',
+    'image_url',
+    'starts_at',
+    'ends_at',
+    'durability',
+    'sku',
+    'currency',
+    'group',
+    'option',
+    'challenge',
+];
+
+/** The rule of a term in words; empty where the API explains it. @param {string} [name] */
+export const ruleOf = (name = '') => (JUDGED.includes(name) ? say(`must_${name}`) : '');
+
 /** The value of a term, whose name may have parts. @param {{ name: string }} term @param {any} sale */
 export const termOf = ({ name }, sale) => name.split('.').reduce((inner, part) => inner?.[part], sale);
 

@@ -195,7 +195,9 @@ async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again
     window.holds("amend-description", "Warm things.\n").await;
     window.types("amend-image_url", "winter.jpg").await;
     window.click("dialog .strong").await;
-    window.sees("#amend-image_url-wrong", "image_url must").await;
+    window
+        .sees("#amend-image_url-wrong", "An https address, or a path")
+        .await;
     window.types("amend-image_url", "/winter.jpg").await;
     window.click("dialog .strong").await;
     window.misses("dialog").await;
@@ -247,7 +249,9 @@ async fn one_item_of_a_sale_that_sells_gets_other_texts_and_loses_them_again() {
     window.sees("#item-description-wrong", "Nothing is changed").await;
     window.types("item-image_url", "case.jpg").await;
     window.click("dialog .strong").await;
-    window.sees("#item-image_url-wrong", "image_url must").await;
+    window
+        .sees("#item-image_url-wrong", "An https address, or a path")
+        .await;
     assert_eq!(
         window.run("return document.activeElement.id", &[]).await,
         "item-image_url"
