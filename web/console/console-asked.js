@@ -55,6 +55,12 @@ function ofLimit(name) {
 const MEMBERS = {
     ...Object.fromEntries(LIMITS.map((name) => [name, ofLimit(name)])),
     ...Object.fromEntries(TERMS.map((term) => [term.name, [term.label, (value) => termText(term, value)]])),
+    id: ['orderToFind'],
+    sale_id: ['sale'],
+    state: ['ofState', (value) => termText({ kind: 'choice', prefix: 'ostate' }, value)],
+    from: ['fromTime', timeText],
+    to: ['toTime', timeText],
+    settled: ['lettersThatAre', (value) => say(String(value) === 'true' ? 'letters_yes' : 'letters_no')],
     sku: ['sku'],
     quantity: ['restockQuantity'],
     user: ['account'],

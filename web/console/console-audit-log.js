@@ -1,7 +1,7 @@
 // The audit log: who did what, when, from which address, and the outcome. Below it, who is signed in.
 
 import { requestText } from './console-asked.js';
-import { nameOfOperator, saleLink } from './console-names.js';
+import { isId, nameOfOperator, saleLink } from './console-names.js';
 import { sessionsPart } from './console-sessions.js';
 import { listsOf, listTable, word } from './console-table.js';
 import { timeCell } from './console-time.js';
@@ -16,6 +16,21 @@ function actionName(action) {
     const key = `action_${action.replaceAll(/[.-]/g, '_')}`;
     const words = say(key);
     return words === key ? action : words;
+}
+
+// An export of orders shows more than a page of them, so it is an action of its own.
+/** @param {Action} entry */
+const isExport = ({ action, detail }) => action === 'orders.read' && detail.accept === 'text/csv';
+
+// The sale of an action: that of its path, or the one whose orders were read.
+/** @param {Action} entry */
+const saleOf = ({ sale_id: sale, detail }) => sale ?? (isId(detail.sale_id) ? String(detail.sale_id) : null);
+
+// What was asked for, without what other columns say.
+/** @param {Action} entry */
+function askedOf(entry) {
+    const elsewhere = [isExport(entry) ? 'accept' : '', saleOf(entry) ? 'sale_id' : ''];
+    return Object.fromEntries(Object.entries(entry.detail).filter(([member]) => !elsewhere.includes(member)));
 }
 
 // The actor: the name that the operator gave, then the kind of actor and the session that the server recorded.
@@ -41,6 +56,7 @@ export function auditLogTable(sale, heard = () => {}) {
         /** @param {Action} entry */
         row(entry) {
             const outcome = entry.outcome ?? 'unknown';
+            const ofSale = saleOf(entry);
             const tone = { done: 'is-available', unknown: 'is-low' }[outcome] ?? '';
             const isKnown = ['done', 'unknown'].includes(outcome);
             const isWrongKey = entry.action === 'session.create' && outcome === 'unauthenticated';
@@ -50,9 +66,9 @@ export function auditLogTable(sale, heard = () => {}) {
                 timeCell(entry.begun_at),
                 whoDid(entry),
                 entry.address ? element('span', { class: 'address' }, entry.address) : '',
-                actionName(entry.action),
-                ...(sale ? [] : [entry.sale_id ? saleLink(entry.sale_id) : '']),
-                element('span', { class: 'small' }, requestText(entry.detail)),
+                actionName(isExport(entry) ? 'orders.export' : entry.action),
+                ...(sale ? [] : [ofSale ? saleLink(ofSale) : '']),
+                element('span', { class: 'small' }, requestText(askedOf(entry))),
                 element('span', { class: `pill ${isKnown ? tone : 'is-long'}`, title: outcome }, said),
             ];
         },

@@ -16,6 +16,11 @@ let waiting = [];
 let timer;
 let readAt = -Infinity;
 
+const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** Whether a text may be the id of a sale or an order. @param {unknown} text */
+export const isId = (text) => ID.test(String(text));
+
 /** An item in one line, for a choice or a title. @param {Pick<Item, 'sku' | 'name'>} item */
 export const itemLabel = ({ sku, name }) => `${sku} · ${plainly(name)}`;
 

@@ -5,7 +5,7 @@ import { onSubmit, resultLine } from './console-dialog.js';
 import { saveTable } from './console-download.js';
 import { errorSummary } from './console-errors.js';
 import { choiceOf, fieldOf, localTime } from './console-fields.js';
-import { itemName, saleLink } from './console-names.js';
+import { isId, itemName, saleLink } from './console-names.js';
 import { button, code, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { copy, mayCopy } from './copy.js';
@@ -16,14 +16,13 @@ import { write } from './problem.js';
 
 const EVERY_MS = 10_000;
 const STATES = ['reserved', 'paid', 'cancelled', 'expired', 'revoked'];
-const ORDER = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const ORDERS = '/v1/admin/orders';
 
 const TONES = { revoked: 'is-bad', paid: 'is-available' };
 
 // Links to an order. A payment provider may send text that is no order number; it gets no link.
 export function orderLink(id) {
-    if (!ORDER.test(id)) {
+    if (!isId(id)) {
         return code(id);
     }
     return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(shortNumber(id)));
@@ -122,7 +121,7 @@ export function ordersView(view) {
             errors.update();
             return;
         }
-        if (id && !ORDER.test(id)) {
+        if (id && !isId(id)) {
             complain(say('wrongOrder'));
             order.control.focus();
             return;

@@ -549,6 +549,15 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     app.send(stranger.json(&json!({"key": "not the key of operators"})))
         .await
         .no(401, "unauthenticated");
+    let orders = format!("/v1/admin/orders?sale_id={id}&state=paid&from=2026-02-01T00:00:00Z");
+    let export = app
+        .request(Method::GET, Who::Operator, &orders)
+        .header("Accept", "text/csv");
+    assert_eq!(export.send().await.unwrap().status(), 200);
+    let order = uuid::Uuid::new_v4().to_string();
+    app.get(Who::Operator, &format!("/v1/admin/orders/{order}"))
+        .await
+        .no(404, "not_found");
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     let on = "a purchase token is asked for, it is given out for a captcha, \
@@ -580,8 +589,23 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
         "此类封禁的时长：1 天 12 小时",
         "未登录",
         "被拒绝：密钥错误",
+        &format!("订单编号：{order}"),
     ] {
         window.sees("#view tbody", text).await;
+    }
+    // An export says so, and which sale it is about.
+    let exports =
+        "return [...document.querySelectorAll('#view tbody tr')].filter((it) => it.textContent.includes('导出订单'))
+        .map((it) => [it.querySelector('a').getAttribute('href'), it.querySelector('.small').textContent])";
+    let exports = window.run(exports, &[]).await;
+    assert_eq!(exports[0][0], format!("/console/sales/{id}"));
+    let asked = exports[0][1].as_str().unwrap();
+    assert!(
+        asked.contains("订单状态：已付款") && asked.contains("从：2026年"),
+        "{asked}"
+    );
+    for raw in ["accept", "csv", "sale_id", "from"] {
+        assert!(!asked.contains(raw), "{raw}: {asked}");
     }
     window.close().await;
 }
