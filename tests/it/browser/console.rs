@@ -1004,7 +1004,10 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     let large = json!({"name": "双十一", "shards": 16, "stock": 200});
     let id = app.load_sale(&sale_with(&large)).await;
     for user in 0..40 {
-        app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
+        let order = app.buy(&format!("u{user}"), &id, "k", 3).await.ok(201);
+        if user < 10 {
+            assert_eq!(app.pay(&order.id(), &order.body).await, "applied");
+        }
     }
     let telephone = Appearance {
         width: 360,
@@ -1018,12 +1021,17 @@ async fn the_console_fits_a_telephone_in_the_dark_and_speaks_chinese() {
     window.fill("#key", ADMIN_KEY).await;
     window.press(Key::Enter).await;
     window.sees(STATE, "进行中").await;
-    window.sees(".unit .numbers", "占用 120").await;
+    window.sees(".unit .numbers", "占用 90").await;
     let width = "return document.documentElement.scrollWidth";
     assert!(window.run(width, &[]).await.as_u64().unwrap() <= 360);
+    // An amount is not broken over lines.
+    window.sees(".unit .large", "€14,970.00").await;
+    let broken =
+        "return [...document.querySelectorAll('.large dd:nth-of-type(1)')].filter((it) => it.offsetHeight > 40).length";
+    assert_eq!(window.run(broken, &[]).await, 0);
     window.change_language("en").await;
     window.sees(STATE, "Open").await;
-    window.sees(".unit .numbers", "120 held").await;
+    window.sees(".unit .numbers", "90 held").await;
     window.sees("#do-pause", "Pause").await;
     window.picture("console-telephone.png").await;
     window.close().await;
