@@ -14,6 +14,7 @@ import { clockTime, money, momentExact } from './format.js';
 import { apart, plainly, say } from './language.js';
 
 const RANGES = ['whole', 'minute', 'hour', 'chosen'];
+const ITEM_COLUMNS = ['name', 'sku', 'sold', 'held', 'restockQuantity', 'taken', 'soldOutAfter'];
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 // Points are joined over one step that has none.
@@ -30,8 +31,10 @@ function soldOutText(seconds) {
     return seconds < 60 ? say('secondsExact', { n: Math.round(seconds * 100) / 100 }) : clockTime(Math.round(seconds));
 }
 
-/** @type {(cells: (Node | string)[]) => HTMLElement} */
-const rowOf = (cells) => element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
+// A row, whose cells show the headings of `columns` on a telephone.
+/** @type {(cells: (Node | string)[], columns?: string[]) => HTMLElement} */
+const rowOf = (cells, columns = []) =>
+    element('tr', {}, ...cells.map((cell, at) => element('td', columns[at] ? { 'data-label': say(columns[at]) } : {}, cell)));
 
 // A list of shares, each with a bar, under a title and the sentence that explains it.
 function barsOf(title, hint) {
@@ -70,7 +73,7 @@ export function reportView(view, id) {
     const times = element('p', { class: 'muted small', id: 'report-times' });
     const result = resultLine();
     const orders = tilesOf();
-    const items = wideTableOf('reportItems', ['name', 'sku', 'sold', 'held', 'restockQuantity', 'taken', 'soldOutAfter']);
+    const items = wideTableOf('reportItems', ITEM_COLUMNS);
     const stopped = element('ul', { class: 'legend' });
     const attempts = barsOf('byAttempts', 'byAttemptsHint');
     const firstSeen = barsOf('byFirstSeen', 'byFirstSeenHint');
@@ -89,7 +92,7 @@ export function reportView(view, id) {
         { class: 'list', id: 'report-whole' },
         orders.node,
         word('h2', 'theItems'),
-        items.wide,
+        element('div', { class: 'cards' }, items.wide),
         word('h2', 'guardsRefused'),
         stopped,
         word('h2', 'fairness'),
@@ -198,15 +201,18 @@ export function reportView(view, id) {
         setChildren(
             items.body,
             report.items.map((item) =>
-                rowOf([
-                    element('bdi', {}, plainly(item.name)),
-                    code(item.sku),
-                    `${item.sold} (${percent(item.sold, item.total)})`,
-                    String(item.held),
-                    String(item.total),
-                    element('span', { class: 'whole' }, money(item.money_minor, item.currency)),
-                    soldOutText(item.sold_out_after_seconds),
-                ]),
+                rowOf(
+                    [
+                        element('bdi', {}, plainly(item.name)),
+                        code(item.sku),
+                        `${item.sold} (${percent(item.sold, item.total)})`,
+                        String(item.held),
+                        String(item.total),
+                        element('span', { class: 'whole' }, money(item.money_minor, item.currency)),
+                        soldOutText(item.sold_out_after_seconds),
+                    ],
+                    ITEM_COLUMNS,
+                ),
             ),
         );
         stopped.replaceChildren(...stoppedEntries(report.stopped, report.would_stop));

@@ -2,7 +2,7 @@
 
 use crate::support::app::{Client, TestApp, rfc3339, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::Window;
+use crate::support::window::{TELEPHONE, Window};
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 
@@ -81,9 +81,18 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
     window.sees("#report-course", "There were no purchases").await;
     choose(&window, "whole").await;
     window.sees(ANSWERS, "75 %").await;
+    // On a telephone no column of the items is out of sight.
+    window.appear(TELEPHONE).await;
+    let hidden = "const wide = document.querySelector('[aria-labelledby=table-reportItems]');
+        return wide.scrollWidth - wide.clientWidth";
+    assert_eq!(window.run(hidden, &[]).await, 0);
+    let label = "const cell = document.querySelector('[aria-labelledby=table-reportItems] td:nth-child(6)');
+        return getComputedStyle(cell, '::before').content === 'none' ? '' : cell.dataset.label";
+    assert_eq!(window.run(label, &[]).await, "Taken");
     window.change_language("zh-CN").await;
     window.sees("#view h1", "报告").await;
     window.sees(ANSWERS, "售罄").await;
+    assert_eq!(window.run(label, &[]).await, "已收款");
     window.close().await;
 }
 
