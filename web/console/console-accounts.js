@@ -244,6 +244,8 @@ export function accountsView(view) {
         result.good(words);
         bans.read();
     });
+    // A search and a ban are of another account.
+    [one.node, form].forEach((it) => it.addEventListener('submit', result.clear));
     view.append(
         word('h1', 'accounts'),
         result.node,

@@ -108,6 +108,10 @@ export function wordsOf(answer, unknown = 'unknownAction') {
     return words.text || words.more ? words : { text: say('refusedAction') };
 }
 
+// What hides the notices of actions that have ended. They go when another action begins: they may be wrong by then.
+/** @type {Set<() => unknown>} */
+const ended = new Set();
+
 // A line with the outcome of an action. Screen readers miss a line that appears and disappears, so the text is also
 // announced.
 export function resultLine() {
@@ -124,23 +128,38 @@ export function resultLine() {
         show(node, whole !== '');
         return whole;
     };
+    const hide = () => print('', '');
     const report = (tone, words) => {
         from = node.contains(document.activeElement) ? from : document.activeElement;
         announce(print(tone, words));
     };
+    const end = (tone, words) => {
+        report(tone, words);
+        ended.add(hide);
+    };
     onPress(away, () => {
-        print('', '');
+        hide();
         // Hiding the line would lose the focus. It returns to the element that had it before.
         const isThere = from !== document.body && from?.checkVisibility();
         (isThere ? from : byId('main')).focus({ preventScroll: true });
     });
     const line = {
         node,
-        busy: () => report('', say('working')),
-        good: (words) => report('is-good', words),
-        bad: (answer) => report('is-bad', wordsOf(answer)),
-        wrong: (words) => report('is-bad', words),
-        clear: () => print('', ''),
+        busy() {
+            ended.forEach((hideIt) => hideIt());
+            ended.clear();
+            report('', say('working'));
+        },
+        good: (words) => end('is-good', words),
+        bad: (answer) => end('is-bad', wordsOf(answer)),
+        wrong: (words) => end('is-bad', words),
+        clear: hide,
+        // Shows a refusal beside its field instead, also until another action begins.
+        beside(field, words) {
+            hide();
+            field.complain(words);
+            ended.add(() => field.complain(''));
+        },
         // Runs the request of a button and shows its outcome. `done` makes the text of a success from the reply. `after` runs
         // before the focus is restored.
         /** @type {(button: HTMLElement, request: () => Promise<Answer>, done: (answer: Answer) => string, after?: (answer: Answer) => unknown) => Promise<Answer>} */

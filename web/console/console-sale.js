@@ -604,6 +604,7 @@ function restockPart(id, path, freeOf, done) {
         quantity,
         sku: { text: () => sku.value, set: (value) => [...sku.options].some((it) => it.value === value) && (sku.value = value) },
     });
+    form.addEventListener('input', () => quantity.complain(''));
     onSubmit(form, async (send) => {
         const units = quantity.read();
         if (units === 0) {
@@ -627,9 +628,8 @@ function restockPart(id, path, freeOf, done) {
             quantity.set('');
             typed.forget();
         } else if (OF_QUANTITY.includes(answer.code)) {
-            result.clear();
             const free = answer.code === 'insufficient_stock' ? freeOf(sku.value) : undefined;
-            quantity.complain(free === undefined ? wordsOf(answer) : say('tooFewFree', { n: free }));
+            result.beside(quantity, free === undefined ? wordsOf(answer) : say('tooFewFree', { n: free }));
             quantity.control.focus();
         } else {
             result.bad(answer);

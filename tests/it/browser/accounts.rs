@@ -227,6 +227,11 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
         !window.text(BANS).await.unwrap_or_default().contains("mallory")
     })
     .await;
+    // The notice goes with a search of another account.
+    window.fill("#look-up", "ada").await;
+    window.press(Key::Enter).await;
+    window.sees("#view", "This account is not banned").await;
+    window.misses(".result").await;
     app.buy("mallory", &id, "k", 1).await.ok(201);
     app.buy(&bot, &id, "k", 1).await.no(403, "banned");
     window.close().await;

@@ -240,8 +240,11 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     );
     window.click("#audit").await;
     window.sees(".note.is-good", "all 150 units are accounted for").await;
+    // What is said of an earlier action goes with the next one.
+    window.sees(RESTOCK_WRONG, "Only 30 units are free.").await;
     window.does("#do-resume").await;
     window.sees(RESULT, "goes on").await;
+    window.misses(RESTOCK_WRONG).await;
     // What cannot be taken back is out of the way.
     window.misses("#do-close").await;
     window.click("#further summary").await;
