@@ -6,7 +6,8 @@ import { onSubmit, resultLine, sure, wordsOf } from './console-dialog.js';
 import { errorSummary } from './console-errors.js';
 import { begunIn, fieldOf, setTexts, textsIn, typedIn } from './console-fields.js';
 import { nameOfOperator } from './console-names.js';
-import { code, listsOf, listTable, needs, rowButton, word } from './console-table.js';
+import { accountLink } from './console-orders.js';
+import { listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { announce, element, setText } from './dom.js';
 import { plainly, say } from './language.js';
@@ -41,7 +42,7 @@ function alertsTable(limit, ban) {
         /** @param {ListedAlert} entry */
         row(entry) {
             const button = rowButton('banThis', say('banAccount', { user: entry.user }), (pressed) => ban(entry, pressed));
-            return [timeCell(entry.raised_at), code(entry.user), warningText(entry), needs('run', button)];
+            return [timeCell(entry.raised_at), accountLink(entry.user), warningText(entry), needs('run', button)];
         },
         empty: 'noAlerts',
         every: EVERY_MS,
@@ -59,7 +60,7 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
         path,
         idOf: (entry) => entry.user,
         row: (entry) => [
-            code(entry.user),
+            accountLink(entry.user),
             entry.reason,
             entry.operator ? nameOfOperator(entry.operator) : say(`by_${entry.banned_by}`),
             timeCell(entry.banned_at),

@@ -34,6 +34,9 @@ function orderCell(id) {
     return element('span', { class: 'field' }, orderLink(id), ...(mayCopy() ? [copyIt] : []));
 }
 
+// Links an account to its orders.
+export const accountLink = (user) => element('a', { href: `/console/orders?${new URLSearchParams({ user })}` }, code(user));
+
 // The address of a sale's orders in one state.
 export const ordersPath = (sale, state) => `/console/orders?sale_id=${sale}&state=${state}`;
 
@@ -93,7 +96,7 @@ export function ordersView(view) {
             timeCell(entry.created_at),
             orderCell(entry.id),
             element('span', { class: `pill ${TONES[entry.state] ?? ''}` }, say(`ostate_${entry.state}`)),
-            element('a', { href: `/console/orders?${new URLSearchParams({ user: entry.user })}` }, code(entry.user)),
+            accountLink(entry.user),
             saleLink(entry.sale_id),
             element('span', {}, `${entry.quantity} × `, itemName(entry.sale_id, entry.sku)),
             element('span', { class: 'whole' }, money(entry.amount_minor, entry.currency)),

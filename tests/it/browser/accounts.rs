@@ -234,6 +234,10 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     window.misses(".result").await;
     app.buy("mallory", &id, "k", 1).await.ok(201);
     app.buy(&bot, &id, "k", 1).await.no(403, "banned");
+    // From a warning to the orders of its account.
+    window.click(&format!("{ALERTS} a")).await;
+    window.sees("#view h1", "Orders").await;
+    window.holds("find-user", &bot).await;
     window.close().await;
 }
 
