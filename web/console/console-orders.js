@@ -1,5 +1,6 @@
 // Finds orders by number, by account, by sale, by state and by time, shows their payments, and saves them as a file.
 
+import { now } from './clock.js';
 import { call } from './console-api.js';
 import { onSubmit, resultLine } from './console-dialog.js';
 import { saveTable } from './console-download.js';
@@ -10,7 +11,7 @@ import { button, code, listTable, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { copy, mayCopy } from './copy.js';
 import { element, setAttribute, show } from './dom.js';
-import { money, shortNumber } from './format.js';
+import { momentNear, money, shortNumber } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
 
@@ -39,6 +40,14 @@ export const accountLink = (user) => element('a', { href: `/console/orders?${new
 
 // The address of a sale's orders in one state.
 export const ordersPath = (sale, state) => `/console/orders?sale_id=${sale}&state=${state}`;
+
+// The state, and until when an open order may be paid.
+/** @param {OwnedOrder} order */
+function stateCell({ state, expires_at: end }) {
+    const pill = element('span', { class: `pill ${TONES[state] ?? ''}` }, say(`ostate_${state}`));
+    const payBy = element('span', { class: 'small' }, ` ${say('payBy', { time: momentNear(end, now()) })}`);
+    return state === 'reserved' ? element('span', {}, pill, payBy) : pill;
+}
 
 function paymentsOf(order) {
     const list = element('span', { class: 'small' });
@@ -95,7 +104,7 @@ export function ordersView(view) {
         row: (entry) => [
             timeCell(entry.created_at),
             orderCell(entry.id),
-            element('span', { class: `pill ${TONES[entry.state] ?? ''}` }, say(`ostate_${entry.state}`)),
+            stateCell(entry),
             accountLink(entry.user),
             saleLink(entry.sale_id),
             element('span', {}, `${entry.quantity} × `, itemName(entry.sale_id, entry.sku)),

@@ -41,6 +41,7 @@ async fn orders_are_listed_by_name_and_newest_first_and_nothing_is_broken_over_l
             window.sees(&row(number), text).await;
         }
     }
+    window.sees(&row(1), "Pay by ").await;
     let whole = format!("{ORDERS} a[href='/console/orders?order={first}'][title='{first}']");
     window.sees(&whole, &short(&first)).await;
     assert_eq!(window.run(BROKEN, &[]).await, json!([]));
