@@ -72,7 +72,7 @@ Examples:
         /// Only orders created before this time.
         #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
         to: Option<DateTime<Utc>>,
-        /// Print CSV for a spreadsheet: the orders at one moment, without payments.
+        /// Print CSV for a spreadsheet: the orders at one moment, with their payments in one cell.
         #[arg(long)]
         csv: bool,
     },

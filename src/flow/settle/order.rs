@@ -103,7 +103,10 @@ pub async fn list_orders(app: &App, sale: SaleId, user: &UserId) -> Result<Optio
 /// `Unavailable` when the ledger does not answer, or the order may still be on its way.
 pub async fn find_anywhere(app: &App, id: OrderId) -> Result<Option<OwnedOrder>, Fault> {
     match find_awaited(app, id).await? {
-        Some(order) => Ok(with_payments(app, vec![order]).await?.pop()),
+        Some(order) => {
+            let payments = app.ledger.payments_of(&[id]).await?;
+            Ok(with_payments(vec![order], payments).pop())
+        }
         None => Ok(None),
     }
 }
@@ -140,11 +143,11 @@ pub async fn list_for_operators(
         return Ok(None);
     };
     let orders = app.ledger.newest_orders(&wanted, whole(max)).await?;
-    with_payments(app, orders).await.map(Some)
+    let payments = app.ledger.payments_of(&ids_of(&orders)).await?;
+    Ok(Some(with_payments(orders, payments)))
 }
 
-/// All orders of a list, as the ledger has them at one moment, without their payments. `None` when there is no such
-/// sale.
+/// All orders of a list, as the ledger has them at one moment. `None` when there is no such sale.
 pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<Export>, Fault> {
     let Some(wanted) = following(app, wanted, after).await? else {
         return Ok(None);
@@ -156,12 +159,13 @@ pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId
 impl Export {
     /// The next orders, newest first; none after the last one. Fails with `Unavailable` when the ledger does not
     /// answer, or the last call was more than a minute ago.
-    pub async fn read_on(&mut self) -> Result<Vec<Order>, Fault> {
+    pub async fn read_on(&mut self) -> Result<Vec<OwnedOrder>, Fault> {
         let orders = self.snapshot.newest_orders(&self.wanted, EXPORT_PART).await?;
         if let Some(last) = orders.last() {
             self.wanted.end_before(last.place());
         }
-        Ok(orders)
+        let payments = self.snapshot.payments_of(&ids_of(&orders)).await?;
+        Ok(with_payments(orders, payments))
     }
 }
 
@@ -180,10 +184,14 @@ async fn following(app: &App, mut wanted: WantedOrders, after: Option<OrderId>) 
     Ok(Some(wanted))
 }
 
-async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>, Fault> {
-    let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+fn ids_of(orders: &[Order]) -> Vec<OrderId> {
+    orders.iter().map(|order| order.id).collect()
+}
+
+/// The orders with those of these payments that were matched with them.
+fn with_payments(orders: Vec<Order>, payments: Vec<RecordedPayment>) -> Vec<OwnedOrder> {
     let mut of_order: HashMap<OrderId, Vec<RecordedPayment>> = HashMap::new();
-    for payment in app.ledger.payments_of(&ids).await? {
+    for payment in payments {
         // A matched payment names its order.
         if let Ok(order) = payment.order_id.parse() {
             of_order.entry(order).or_default().push(payment);
@@ -194,7 +202,7 @@ async fn with_payments(app: &App, orders: Vec<Order>) -> Result<Vec<OwnedOrder>,
         payments: of_order.remove(&order.id).unwrap_or_default(),
         order,
     };
-    Ok(orders.into_iter().map(owned).collect())
+    orders.into_iter().map(owned).collect()
 }
 
 /// A shopper's orders as the stock has them, not confirmed.

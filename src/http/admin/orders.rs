@@ -3,7 +3,8 @@
 use crate::domain::code::Code;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
-use crate::domain::order::{Order, OrderState, OrdersOf, OwnedOrder, WantedOrders, start_of};
+use crate::domain::order::payment::RecordedPayment;
+use crate::domain::order::{OrderState, OrdersOf, OwnedOrder, WantedOrders, start_of};
 use crate::domain::time;
 use crate::flow::settle::order;
 use crate::http::admin::bans::user;
@@ -38,8 +39,8 @@ pub const ROUTES: &[Endpoint] = &[
             .says(
                 "The orders of a sale, of an account, or of both, newest first; one of the two is required. They are \
                  read from Postgres, which has an order milliseconds after its purchase. With `Accept: text/csv`, all \
-                 of them as a table without payments, as they were at one moment; `limit` does not count. One export \
-                 runs at a time on an instance, for ten minutes at most. If it breaks off, so does the connection.",
+                 of them as a table, as they were at one moment; `limit` does not count. One export runs at a time on \
+                 an instance, for ten minutes at most. If it breaks off, so does the connection.",
             )
             .query::<OrdersQuery>(&[("sale_id", SALE_ID.into()), ("state", "expired".into())])
             .answers_page::<OwnedOrder>("A page of orders, each with its shopper and payments.", expired)
@@ -59,25 +60,34 @@ const EXPORT_MAX: Duration = Duration::from_secs(600);
 /// When a client may ask again if another export runs.
 const EXPORT_RETRY: Duration = Duration::from_secs(10);
 /// A column of an export: its head, and an order's cell.
-type Column = (&'static str, fn(&Order) -> String);
+type Column = (&'static str, fn(&OwnedOrder) -> String);
 
 /// The columns of an export. A test compares them with the members of an order.
 const COLUMNS: &[Column] = &[
-    ("id", |it| it.id.to_string()),
-    ("sale_id", |it| it.sale_id.to_string()),
-    ("sku", |it| it.sku.to_string()),
-    ("quantity", |it| it.quantity.to_string()),
-    ("amount_minor", |it| it.amount_minor.to_string()),
-    ("currency", |it| it.currency.clone()),
-    ("state", |it| it.state.to_string()),
-    ("confirmed", |it| it.confirmed.to_string()),
+    ("id", |it| it.order.id.to_string()),
+    ("sale_id", |it| it.order.sale_id.to_string()),
+    ("sku", |it| it.order.sku.to_string()),
+    ("quantity", |it| it.order.quantity.to_string()),
+    ("amount_minor", |it| it.order.amount_minor.to_string()),
+    ("currency", |it| it.order.currency.clone()),
+    ("state", |it| it.order.state.to_string()),
+    ("confirmed", |it| it.order.confirmed.to_string()),
     ("user", |it| it.user.as_str().to_owned()),
-    ("created_at", |it| time::format(&it.created_at)),
-    ("expires_at", |it| time::format(&it.expires_at)),
+    ("created_at", |it| time::format(&it.order.created_at)),
+    ("expires_at", |it| time::format(&it.order.expires_at)),
     ("paid_at", |it| {
-        it.paid_at.as_ref().map_or_else(String::new, time::format)
+        it.order.paid_at.as_ref().map_or_else(String::new, time::format)
+    }),
+    ("payments", |it| {
+        it.payments.iter().map(payment_text).collect::<Vec<_>>().join("; ")
     }),
 ];
+
+/// A payment in the cell of its order: its id, and its outcome or that it was paid back.
+fn payment_text(payment: &RecordedPayment) -> String {
+    let outcome = payment.settled_at.map_or(payment.outcome.as_str(), |_| "settled");
+    format!("{} {outcome}", payment.payment_id)
+}
 
 /// The exports that run on an instance.
 pub struct Exports(Arc<Semaphore>);
@@ -174,7 +184,7 @@ async fn export(
 }
 
 /// The orders as rows of a table.
-fn table(orders: &[Order]) -> String {
+fn table(orders: &[OwnedOrder]) -> String {
     let mut table = String::new();
     for order in orders {
         csv::add_row(&mut table, COLUMNS.iter().map(|(_, cell)| cell(order)));

@@ -413,6 +413,7 @@ async fn an_export_is_a_table_in_which_no_cell_is_a_formula() {
     let order = app.buy(shopper, &id, "k", 2).await.ok(201);
     let other = app.buy("ada", &id, "k", 1).await.ok(201).id();
     assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    assert_eq!(app.pay("pay_2", &order.body).await, "refund_due");
     app.wait_for_order("ada", &other, "reserved").await;
     let paid = app.wait_for_order(shopper, &order.id(), "paid").await;
     let of_sale = format!("sale_id={id}");
@@ -428,8 +429,10 @@ async fn an_export_is_a_table_in_which_no_cell_is_a_formula() {
     assert_eq!(
         answer.text().await.unwrap(),
         format!(
-            "id,sale_id,sku,quantity,amount_minor,currency,state,confirmed,user,created_at,expires_at,paid_at\r\n\
-             {},{id},phone,2,99800,EUR,paid,true,\"'=1,\"\"x\"\"\",{times}\r\n",
+            "id,sale_id,sku,quantity,amount_minor,currency,state,confirmed,user,created_at,expires_at,paid_at,\
+             payments\r\n\
+             {},{id},phone,2,99800,EUR,paid,true,\"'=1,\"\"x\"\"\",{times},\
+             pay_1 applied; pay_2 refund_due\r\n",
             paid.id()
         )
     );

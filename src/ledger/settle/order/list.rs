@@ -7,7 +7,7 @@ use crate::ledger::{Ledger, Tx, acquire, begin_with};
 use sqlx::PgConnection;
 
 /// The ledger at one moment, for a list that is read in parts.
-pub struct Snapshot(Tx);
+pub struct Snapshot(pub(in crate::ledger::settle) Tx);
 
 impl Ledger {
     /// Up to `max` orders, newest first.

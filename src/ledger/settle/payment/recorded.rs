@@ -4,8 +4,10 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::payment::{PaymentOutcome, RecordedPayment, Refund, RefundReference};
-use crate::ledger::Ledger;
+use crate::ledger::settle::order::Snapshot;
+use crate::ledger::{Ledger, acquire};
 use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 
 /// A payment as it is stored.
 struct Recorded {
@@ -79,10 +81,8 @@ impl Ledger {
 
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
-        let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
-        let rows = select_payments!("matched_order_id = any($1) order by received_at, payment_id", &orders);
-        let rows = rows.fetch_all(&self.reports).await?;
-        rows.into_iter().map(Recorded::into_payment).collect()
+        let mut connection = acquire(&self.reports).await?;
+        matched_with(&mut connection, orders).await
     }
 
     /// Notes, once, that owed money was paid back. Fails with `Unavailable` when Postgres does not answer; a repeated
@@ -108,4 +108,18 @@ impl Ledger {
             Some(_) => Refund::Settled(payment),
         })
     }
+}
+
+impl Snapshot {
+    /// Payments that were matched with these orders, oldest first.
+    pub async fn payments_of(&mut self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
+        matched_with(&mut self.0, orders).await
+    }
+}
+
+async fn matched_with(connection: &mut PgConnection, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
+    let orders: Vec<_> = orders.iter().map(|order| order.0).collect();
+    let rows = select_payments!("matched_order_id = any($1) order by received_at, payment_id", &orders);
+    let rows = rows.fetch_all(connection).await?;
+    rows.into_iter().map(Recorded::into_payment).collect()
 }
