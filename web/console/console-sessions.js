@@ -4,7 +4,7 @@ import { call, sessionId } from './console-api.js';
 import { resultLine, sure } from './console-dialog.js';
 import { nameOfOperator } from './console-names.js';
 import { listTable, needs, rowButton, word } from './console-table.js';
-import { timeCell } from './console-time.js';
+import { dateCell, timeCell } from './console-time.js';
 import { element } from './dom.js';
 import { say } from './language.js';
 
@@ -36,7 +36,8 @@ export function sessionsPart() {
                 element('span', {}, nameOfOperator(entry.name ?? ''), ` ${entry.session_id.slice(0, 8)}`),
                 element('span', { class: 'address' }, entry.address),
                 timeCell(entry.created_at),
-                timeCell(entry.last_used_at),
+                // The ledger notes it once a minute, so seconds would say too much.
+                dateCell(entry.last_used_at),
                 timeCell(entry.expires_at),
                 isMine ? say('thisSession') : needs('all', endIt()),
             ];
