@@ -45,6 +45,13 @@ export function rowButton(key, label, act, id) {
     return made;
 }
 
+// Whether a cell shows anything to the operator. The stylesheet hides the control that needs another role.
+/** @type {(cell: Element) => boolean} */
+function isSeen(cell) {
+    const control = cell.querySelector(':scope > [data-needs]');
+    return cell.textContent !== '' && (control === null || getComputedStyle(control).display !== 'none');
+}
+
 // A table with headings, and its body.
 export function tableOf(columns, ...before) {
     const body = element('tbody');
@@ -264,11 +271,11 @@ export function listTable({ caption, columns, path, row, idOf, empty, every, may
         return headings.get(group);
     }
 
-    // Hides the columns that are empty in all rows.
+    // Hides the columns in which no row shows anything.
     function hideEmpty() {
         const all = [...rows.values()].map((row) => row.node);
         const shown = columns.filter((_column, at) => {
-            const isUsed = all.some((line) => line.children[at].textContent !== '');
+            const isUsed = all.some((line) => isSeen(line.children[at]));
             [head, ...all].forEach((line) => show(line.children[at], isUsed));
             return isUsed;
         });

@@ -842,6 +842,12 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
         window.sees(part, loaded).await;
         assert_eq!(window.run(controls, &[]).await, json!(reads), "{path}");
     }
+    // A column that would hold controls alone is not there.
+    window.goto("/console/limits").await;
+    window
+        .sees("[aria-labelledby=table-limits] th:first-child", "Limit")
+        .await;
+    window.misses("[aria-labelledby=table-limits] th:last-child").await;
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;
     window.open_console_with(&page, run).await;
