@@ -103,10 +103,9 @@ export function saleView(view, id) {
     const amend = button('do_amend', { id: 'do-amend', 'data-needs': 'all' }, () => openDialog(amend, changes.amend));
     const amendItem = button('do_item', { id: 'do-item', 'data-needs': 'all' }, () => openDialog(amendItem, changes.amendItem));
     const tryGuard = button('do_try', { id: 'do-try', 'data-needs': 'all' }, () => openDialog(tryGuard, changes.tryGuard));
-    // Asks nothing: each shopper gets the guards for all again.
     const endTrials = button('endTrials', { id: 'do-end-trials', 'data-needs': 'all' }, () => {
-        const guards = Object.fromEntries(trials().map(([name]) => [name, { percent: 0 }]));
-        return result.run(endTrials, () => call('PATCH', path, { body: { guards } }), () => say('trialsEnded'), reload);
+        const guards = Object.fromEntries(trials().map((name) => [name, null]));
+        return act('trials', endTrials, say('doEndTrials'), () => call('PATCH', path, { body: { guards } }));
     });
     const rebuild = button('rebuild', { class: 'danger', id: 'do-rebuild' }, () =>
         act('rebuild', rebuild, say('rebuild'), () => call('POST', `${path}/rebuild`, { patience: REBUILD_MS })),
@@ -308,9 +307,8 @@ export function saleView(view, id) {
         return item && item.available + item.in_transit;
     }
 
-    // The stages that pick somebody, by their guards.
-    const trials = () =>
-        /** @type {[string, { percent: number }][]} */ (Object.entries(sale?.staged_guards ?? {})).filter(([, { percent }]) => percent > 0);
+    // The guards that have a stage, also one that picks nobody.
+    const trials = () => Object.keys(sale?.staged_guards ?? {});
 
     function renderActions(at) {
         const buttonOf = (action) => {
