@@ -78,7 +78,7 @@ impl<'a> Undescribed<'a> {
         // A name in another script comes as UTF-8, which the schema of a header cannot express.
         let name =
             json!({"type": "string", "minLength": 1, "maxLength": OPERATOR_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"});
-        let said = "Your name, for the audit log. It is not verified.";
+        let said = "Your name, for the audit log. It is not verified. A named key has its own.";
         // A browser with a session may lack its token. The body is read for the audit log, even where the route takes
         // none.
         this.takes("header", OPERATOR_HEADER, said, false, name, None)
