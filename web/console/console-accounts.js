@@ -9,15 +9,18 @@ import { nameOfOperator } from './console-names.js';
 import { accountLink } from './console-orders.js';
 import { listsOf, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
-import { announce, element, setText } from './dom.js';
+import { announce, element, setText, show } from './dom.js';
+import { momentExact } from './format.js';
 import { plainly, say } from './language.js';
 import { write } from './problem.js';
 
 const EVERY_MS = 5000;
 const HOUR_MS = 3_600_000;
-const SPANS = { hour: HOUR_MS, day: 24 * HOUR_MS, week: 7 * 24 * HOUR_MS, ever: null };
+const SPANS = { hour: HOUR_MS, day: 24 * HOUR_MS, week: 7 * 24 * HOUR_MS, until: null, ever: null };
 const REASON_MAX = 500;
 const BANS = '/v1/admin/bans';
+// The time now, by the server's clock as soon as it is known.
+const present = () => now() ?? Date.now();
 // How many guard warnings and bans the page of a sale shows.
 const ALERTS_BESIDE = 5;
 const BANS_BESIDE = 10;
@@ -73,20 +76,36 @@ function bansTable({ caption, path, mayGrow, empty = 'noBans' }, lift) {
     });
 }
 
-// The fields of a ban: reason, duration, and whether the account's sessions end.
+// The fields of a ban: reason, duration or end, and whether the account's sessions end.
 function banFields(id) {
     const reason = fieldOf({ id: `${id}-reason`, label: 'reason', kind: 'text', max: REASON_MAX });
     const options = Object.keys(SPANS).map((name) => word('option', `span_${name}`, { value: name }));
     const span = element('select', { id: `${id}-span` }, ...options);
+    const until = fieldOf({ id: `${id}-until`, label: 'until', kind: 'time', hint: 'zoneHint' });
+    const hasEnd = () => span.value === 'until';
+    // An end that is not asked for has no error.
+    const showEnd = () => {
+        show(until.node, hasEnd());
+        until.complain('');
+    };
+    span.addEventListener('input', showEnd);
     const sessions = element('input', { id: `${id}-sessions`, type: 'checkbox' });
     const nodes = [
         reason.node,
         element('div', { class: 'row' }, word('label', 'howLong', { for: span.id }), span),
+        until.node,
         element('div', { class: 'check' }, sessions, word('label', 'endSessions', { for: sessions.id })),
     ];
     const each = {
         reason,
-        span: { text: () => span.value, set: (value) => (span.value = Object.hasOwn(SPANS, value) ? value : 'day') },
+        span: {
+            text: () => span.value,
+            set(value) {
+                span.value = Object.hasOwn(SPANS, value) ? value : 'day';
+                showEnd();
+            },
+        },
+        until,
         sessions: { text: () => (sessions.checked ? 'yes' : 'no'), set: (value) => (sessions.checked = value === 'yes') },
     };
     setTexts(Object.entries(each), {});
@@ -95,16 +114,27 @@ function banFields(id) {
         nodes,
         // The ban in words, for the confirmation.
         text() {
-            const length = `${say('howLong')}${say('colon')}${say(`span_${span.value}`)}`;
+            const [label, length] = hasEnd() ? ['until', momentExact(until.text())] : ['howLong', say(`span_${span.value}`)];
             const why = `${say('reason')}${say('colon')}${plainly(reason.text())}`;
             const ends = say(sessions.checked ? 'sessionsEnd' : 'sessionsStay');
-            return element('div', { class: 'list' }, ...[say('aboutBan'), length, why, ends].map((line) => element('p', {}, line)));
+            const lines = [say('aboutBan'), `${say(label)}${say('colon')}${length}`, why, ends];
+            return element('div', { class: 'list' }, ...lines.map((line) => element('p', {}, line)));
         },
-        // The request body.
+        // Whether the ban can be sent; else its errors are shown.
+        isGood() {
+            const end = hasEnd() ? until.read() : null;
+            const isPast = typeof end === 'string' && Date.parse(end) <= present();
+            if (isPast) {
+                until.complain(say('mustBeAhead'));
+            }
+            return reason.read() !== undefined && end !== undefined && !isPast;
+        },
+        // The request body of a ban that can be sent.
         body() {
             const length = SPANS[span.value];
-            const until = length === null ? {} : { until: new Date((now() ?? Date.now()) + length).toISOString() };
-            return { reason: reason.text(), end_sessions: sessions.checked, ...until };
+            const end = hasEnd() ? Date.parse(until.text()) : length && present() + length;
+            const ends = end === null ? {} : { until: new Date(end).toISOString() };
+            return { reason: reason.text(), end_sessions: sessions.checked, ...ends };
         },
     };
 }
@@ -122,7 +152,7 @@ function actionsOn(result, after) {
     }
 
     async function ban({ user, ...warning }, button) {
-        const { each, nodes, body: bodyOf } = banFields('alert-ban');
+        const { each, nodes, isGood, body: bodyOf } = banFields('alert-ban');
         const fields = Object.entries(each);
         setTexts(fields, begun.get(user) ?? { reason: warningText(warning) });
         const node = element('div', { class: 'list' }, ...nodes);
@@ -131,7 +161,7 @@ function actionsOn(result, after) {
             field: {
                 node,
                 control: each.reason.control,
-                read: () => (each.reason.read() === undefined ? undefined : bodyOf()),
+                read: () => (isGood() ? bodyOf() : undefined),
             },
             isDanger: true,
         });
@@ -173,8 +203,8 @@ export function accountsPart() {
 function banForm(done) {
     // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'ban-user', label: 'account', kind: 'text', isExact: true });
-    const { each, nodes, text, body: bodyOf } = banFields('ban');
-    const { reason } = each;
+    const { each, nodes, text, isGood, body: bodyOf } = banFields('ban');
+    const fields = { user, reason: each.reason, until: each.until };
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'ban-wrong' });
     const form = element(
         'form',
@@ -191,14 +221,13 @@ function banForm(done) {
     typed.takeUp();
     // `detail` is the API's own text; it starts with the name of the field.
     function complain(words, detail = '') {
-        const field = [user, reason].find((it) => detail.startsWith(it === user ? 'user' : 'reason'));
-        user.complain(field === user ? words : '');
-        reason.complain(field === reason ? words : '');
-        write(wrong, field ? '' : words);
+        const place = Object.keys(fields).find((name) => detail.startsWith(name));
+        Object.entries(fields).forEach(([name, field]) => field.complain(name === place ? words : ''));
+        write(wrong, place ? '' : words);
         errors.update();
     }
     onSubmit(form, async (send) => {
-        if ([user.read(), reason.read()].includes(undefined)) {
+        if ([user.read() !== undefined, isGood()].includes(false)) {
             setText(wrong, '');
             errors.update();
             return;

@@ -262,6 +262,34 @@ async fn a_ban_of_a_day_ends_by_the_servers_clock_a_day_from_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_ends_at_the_time_that_the_operator_chooses() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console/accounts").await;
+    window.fill("#ban-user", "mallory").await;
+    window.fill("#ban-reason", "looks too often").await;
+    window.misses("#ban-until").await;
+    window.types("ban-span", "until").await;
+    window.sees("#ban-until-hint", "time zone").await;
+    for (time, wrong) in [("", "A date and a time"), ("2020-01-01T00:00:00", "lies ahead")] {
+        window.types("ban-until", time).await;
+        window.click("form.panel button").await;
+        window.sees("#ban-until-wrong", wrong).await;
+    }
+    window.types("ban-until", "2037-01-01T00:00:00").await;
+    window.click("form.panel button").await;
+    window.sees("dialog #sure-text", "Until: Jan 1, 2037").await;
+    window.click("dialog .strong").await;
+    window.sees(".result", "mallory is banned").await;
+    window.misses("#ban-until").await;
+    let end = window
+        .run("return new Date('2037-01-01T00:00:00').toISOString()", &[])
+        .await;
+    assert_eq!(bans(&app).await[0]["banned_until"], end);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_finds_one_account_among_many_and_only_the_first_page_loads_by_itself() {
     let app = TestApp::start().await;
     for number in 0..103 {
