@@ -22,7 +22,7 @@ import { unitsOf } from './console-units.js';
 import { isOfSystem, observed, troublesOf, verdictPart } from './console-verdict.js';
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft, timeExact } from './format.js';
-import { apart, plainly, say } from './language.js';
+import { apart, plainly, say, worded } from './language.js';
 import { english, write } from './problem.js';
 import { stateAt, timeOf } from './sale-state.js';
 
@@ -89,7 +89,7 @@ export function saleView(view, id) {
     const restock = restockPart(id, path, freeOf, restocked);
     const auditLog = auditLogTable(id, learnPause);
     const accounts = accountsPart();
-    const page = word('a', 'shopPage', { class: 'button', href: `/sales/${id}` });
+    const page = word('a', 'shopPage', { class: 'button', id: 'to-shop', href: `/sales/${id}` });
     const edit = needs('all', word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` }));
     const changes = changesOf(id, path, result, () => reload());
     /** @type {(button: HTMLElement, dialog: (button: HTMLElement, sale: AdminSale) => Promise<void>) => Promise<void>} */
@@ -325,7 +325,8 @@ export function saleView(view, id) {
         const rareActions = allowed.filter((action) => RARE.includes(action)).map(buttonOf);
         const amendments = [amend, amendItem, tryGuard, ...(trials().length > 0 ? [endTrials] : [])];
         setChildren(rare, [message, ...(at === 'closed' ? [] : amendments), ...rareActions, rebuild]);
-        setChildren(actions, [...main, ...(at === 'draft' ? [edit, remove] : [page, further])]);
+        worded(page, at === 'draft' ? 'previewPage' : 'shopPage');
+        setChildren(actions, [...main, ...(at === 'draft' ? [edit, page, remove] : [page, further])]);
     }
 
     // Confirms and runs an action. Only the pressed button waits: a rebuild takes long, and an operator may have to pause the

@@ -835,7 +835,7 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
     for (path, part, loaded, reads) in [
         ("/console", "#view tbody", "Draft", &["Look up"][..]),
         ("/console/limits", "#limit-address_rate", "address_rate", &[]),
-        (draft.as_str(), STATE, "Draft", &[]),
+        (draft.as_str(), STATE, "Draft", &["Preview"]),
         ("/console/sales/new", ".denied", "Your key does not allow this", &[]),
     ] {
         window.goto(path).await;
@@ -876,7 +876,7 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
     window.sees(STATE, "Paused").await;
     window.goto(&draft).await;
     window.sees(STATE, "Draft").await;
-    assert_eq!(window.run(controls, &[]).await, json!([]));
+    assert_eq!(window.run(controls, &[]).await, json!(["Preview"]));
     // Who may do all sees no mark.
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;

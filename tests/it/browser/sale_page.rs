@@ -101,8 +101,15 @@ async fn a_draft_counts_down_to_nothing() {
         .sees("#sale-until", "It does not start before it is published")
         .await;
     window.misses("#view .countdown").await;
+    // Its page in the shop shows what shoppers will see.
+    window.sees("#to-shop", "Preview").await;
+    window.click("#to-shop").await;
+    window.sees("#items", "A phone").await;
+    window.sees("#name", "Late").await;
+    window.goto(&format!("/console/sales/{late}")).await;
     window.does("#do-preload").await;
     window.sees("#sale-until", "Ends in").await;
+    window.sees("#to-shop", "Shop page").await;
     window.sees("#view .countdown", ":").await;
     window.close().await;
 }
