@@ -3,7 +3,7 @@
 import { now } from './clock.js';
 import { call } from './console-api.js';
 import { onSubmit, resultLine } from './console-dialog.js';
-import { saveTable } from './console-download.js';
+import { saveFile } from './console-download.js';
 import { errorSummary } from './console-errors.js';
 import { choiceOf, fieldOf, localTime } from './console-fields.js';
 import { isId, itemName, saleLink } from './console-names.js';
@@ -70,7 +70,7 @@ export function ordersView(view) {
     const to = fieldOf({ id: 'find-to', label: 'toTime', kind: 'time', mayLack: true });
     const wrong = element('p', { class: 'warning', role: 'alert', id: 'find-wrong' });
     const result = resultLine();
-    const download = button('exportTable', { id: 'download' }, () => saveTable(download, result, `${ORDERS}?${wanted}`, 'orders.csv'));
+    const download = button('exportTable', { id: 'download' }, () => saveFile(download, result, `${ORDERS}?${wanted}`, 'orders.csv', 'text/csv'));
     show(download, false);
     const form = element(
         'form',

@@ -1,10 +1,10 @@
 // The report of a whole sale: what was sold and who got it, how its purchases were answered, and its course, by time, as
-// plots and as a table to download.
+// plots and as a table to download. The whole report is there as JSON.
 
 import { call, REPORT_MS } from './console-api.js';
 import { codeName, coursePlots, pointsOf } from './console-course.js';
 import { resultLine, wordsOf } from './console-dialog.js';
-import { saveTable } from './console-download.js';
+import { saveFile } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
 import { button, code, percent, tilesOf, wideTableOf, word } from './console-table.js';
@@ -35,6 +35,9 @@ function soldOutText(seconds) {
 /** @type {(cells: (Node | string)[], columns?: string[]) => HTMLElement} */
 const rowOf = (cells, columns = []) =>
     element('tr', {}, ...cells.map((cell, at) => element('td', columns[at] ? { 'data-label': say(columns[at]) } : {}, cell)));
+
+// An answer in words, and as the files call it.
+const answerCell = (answer) => element('span', {}, codeName(answer), ' ', element('code', { class: 'muted small' }, answer));
 
 // A list of shares, each with a bar, under a title and the sentence that explains it.
 function barsOf(title, hint) {
@@ -85,7 +88,9 @@ export function reportView(view, id) {
     const answers = wideTableOf('reportAnswers', ['answer', 'count', 'share']);
     const noAnswers = word('p', 'noAnswers', { class: 'muted' });
     const plots = coursePlots();
-    const download = button('downloadTable', { id: 'download' }, () => saveTable(download, result, path + query, `sale-${id}.csv`));
+    const saveAs = (pressed, wanted, ending, kind) => saveFile(pressed, result, path + wanted, `sale-${id}.${ending}`, kind);
+    const download = button('downloadCourse', { id: 'download' }, () => saveAs(download, query, 'csv', 'text/csv'));
+    const downloadAll = button('downloadJson', { id: 'download-json' }, () => saveAs(downloadAll, '', 'json', 'application/json'));
     const chosen = element('div', { class: 'grid' }, from.node, to.node);
     const whole = element(
         'section',
@@ -237,7 +242,7 @@ export function reportView(view, id) {
         latency.update('p99', inMilliseconds(p99));
         setChildren(
             answers.body,
-            sorted.map(([answer, count]) => rowOf([codeName(answer), String(count), percent(count, sum)])),
+            sorted.map(([answer, count]) => rowOf([answerCell(answer), String(count), percent(count, sum)])),
         );
         const points = pointsOf(report);
         const isEmpty = points.length === 0;
@@ -254,7 +259,7 @@ export function reportView(view, id) {
     range.select.addEventListener('change', choose);
     [from, to].forEach(({ control }) => control.addEventListener('change', choose));
     view.append(
-        word('h1', 'report'),
+        element('div', { class: 'head' }, word('h1', 'report'), downloadAll),
         element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
         times,
         result.node,
@@ -263,6 +268,7 @@ export function reportView(view, id) {
     );
     show(chosen, false);
     render();
-    choose();
+    // The browser found no course to scroll to when the page was empty.
+    choose().then(() => location.hash === `#${course.id}` && course.scrollIntoView());
     return { read: choose, again: render };
 }

@@ -77,6 +77,8 @@ export function saleView(view, id) {
     const inside = tilesOf();
     const units = unitsOf();
     const plots = coursePlots();
+    // The plots show the last minutes alone.
+    const wholeCourse = word('a', 'wholeCourse', { id: 'to-course', href: `/console/sales/${id}/report#report-course` });
     const report = word('a', 'toReport', { class: 'button', id: 'to-report', href: `/console/sales/${id}/report` });
     const instances = element('p', { class: 'muted small', id: 'instances' });
     const refused = element('ul', { class: 'legend', id: 'guards-refused' });
@@ -166,7 +168,7 @@ export function saleView(view, id) {
     const between = [
         units.node,
         numbers.node,
-        element('section', { class: 'list' }, element('div', { class: 'head' }, word('h2', 'course'), report), plots.node),
+        element('section', { class: 'list' }, element('div', { class: 'head' }, word('h2', 'course'), report), plots.node, element('p', {}, wholeCourse)),
         system,
         element('section', { class: 'two' }, audit.node, restock.node),
         element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
@@ -251,7 +253,7 @@ export function saleView(view, id) {
         setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.closed_at ?? sale.ends_at)}`);
         renderActions(at);
         renderRoom(at);
-        show(report, at !== 'draft');
+        [report, wholeCourse].forEach((link) => show(link, at !== 'draft'));
         show(restock.node, !['draft', 'closed'].includes(at));
         show(audit.node, at !== 'draft');
     }

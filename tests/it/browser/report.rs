@@ -127,7 +127,7 @@ async fn the_report_shows_who_got_the_units() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_course_of_a_sale_is_saved_as_a_table() {
+async fn the_course_of_a_sale_is_saved_as_a_table_and_its_report_as_json() {
     let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     let window = Window::open(&app).await;
@@ -143,6 +143,14 @@ async fn the_course_of_a_sale_is_saved_as_a_table() {
         "{table}"
     );
     window.sees(".result", "The browser saves sale-").await;
+    // Beside the words stand the names of the columns.
+    window.sees(ANSWERS, "accepted reserved").await;
+    let report = window.saves("#download-json", &format!("sale-{id}.json")).await;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(
+        (&report["sale_id"], &report["answers"]["reserved"]),
+        (&json!(id), &json!(3))
+    );
     window.close().await;
 }
 
@@ -156,5 +164,16 @@ async fn a_live_page_begins_with_what_happened_before_it_was_opened() {
     window.sees("#verdict", "A phone sold out at ").await;
     window.click("#to-report").await;
     window.sees("#view h1", "Report").await;
+    // The plots show the last minutes. Below them, a link leads to the course of the whole sale.
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees(".plot:nth-child(2) .legend", "sold out").await;
+    window.click("#to-course").await;
+    window.sees(ANSWERS, "75 %").await;
+    let course = "const { top } = document.getElementById('report-course').getBoundingClientRect();
+        return scrollY > 0 && top < innerHeight / 2";
+    poll::within(PATIENCE, "the course is in view", async || {
+        window.run(course, &[]).await == true
+    })
+    .await;
     window.close().await;
 }
