@@ -156,7 +156,7 @@ Examples:
   flashsale sale list --search winter
   flashsale sale list --json | jq -r '.[] | select(.state == \"open\").id'")]
     List {
-        /// Only sales whose name or SKU contains this text, or whose id begins with it.
+        /// Only sales with this text in their name, or in an item's name or SKU, or at the beginning of their id.
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
     },

@@ -269,8 +269,8 @@ async fn delete_sale(api: Data<Api>, _: Operator, SalePath(id): SalePath) -> Res
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SalesQuery {
-    /// Lists only the sales whose name or a SKU contains this text, in capital or small letters, or whose id begins with
-    /// it, from four characters on.
+    /// Lists only the sales whose name contains this text, in capital or small letters, or an item's name or SKU, or
+    /// whose id begins with it, from four characters on.
     #[schemars(length(min = 1, max = SEARCH_MAX), regex(pattern = PLAIN_PATTERN))]
     search: Option<String>,
     /// At most so many sales; 100 by default.

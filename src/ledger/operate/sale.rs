@@ -181,9 +181,9 @@ impl Ledger {
         with_items(&mut connection, rows).await
     }
 
-    /// Up to `max` sales in any state, newest first, older than the one given. With `search`, those whose name or SKU
-    /// contains it, or whose id begins with it. Ids of two years share their first three characters, so an id needs
-    /// four.
+    /// Up to `max` sales in any state, newest first, older than the one given. With `search`, those whose name
+    /// contains it, or the name or SKU of an item, or whose id begins with it. Ids of two years share their first three
+    /// characters, so an id needs four.
     pub async fn sales(
         &self,
         max: i64,
@@ -195,7 +195,8 @@ impl Ledger {
             "($2::uuid is null or number < (select number from sales where sale_id = $2)) \
              and ($3::text is null or strpos(lower(name), lower($3)) > 0 \
                  or length($3) > 3 and starts_with(sale_id::text, lower($3)) \
-                 or exists (select from items i where i.sale_id = sales.sale_id and strpos(lower(i.sku), lower($3)) > 0)) \
+                 or exists (select from items i where i.sale_id = sales.sale_id \
+                     and (strpos(lower(i.sku), lower($3)) > 0 or strpos(lower(i.name), lower($3)) > 0))) \
              order by number desc limit $1",
             max,
             after.map(|sale| sale.0),

@@ -405,7 +405,8 @@ async fn a_sale_that_the_list_has_not_read_is_found_and_an_empty_search_leads_ba
     window.misses("[role=search] button:not([type=submit])").await;
     let names = window.accessible_names().await;
     assert!(
-        names["search"].len() == 1 && names["textbox"] == ["Name, SKU, or beginning of the id"],
+        names["search"].len() == 1
+            && names["textbox"] == ["Name of the sale or of an item, SKU, or beginning of the id"],
         "{names:?}"
     );
     for search in ["autumn", "SHIRT", &old] {

@@ -440,12 +440,14 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operators_find_sales_by_a_part_of_a_name_or_sku_or_the_beginning_of_an_id() {
+async fn operators_find_sales_by_a_part_of_a_name_item_or_sku_or_the_beginning_of_an_id() {
     let app = TestApp::start_api_only().await;
     let named = |name: &str, sku: &str| sale_with(&json!({"name": name, "sku": sku}));
     let autumn = app.load_sale(&named("Autumn launch, 100% cotton", "shirt_M")).await;
     let winter = app.create_sale(&named("Winter launch", "coat-L")).await;
-    let chinese = app.load_sale(&named("双十一", "phone")).await;
+    let mut scarf = named("双十一", "phone");
+    scarf["items"][0]["name"] = json!("Red Scarf");
+    let chinese = app.load_sale(&scarf).await;
     let ids = |body: &Value| -> Vec<String> {
         let sales = body["data"].as_array().unwrap().iter();
         sales.map(|sale| sale["id"].as_str().unwrap().to_owned()).collect()
@@ -461,6 +463,7 @@ async fn operators_find_sales_by_a_part_of_a_name_or_sku_or_the_beginning_of_an_
         ("%20launch%20", vec![&winter, &autumn]),
         ("%E5%8D%81%E4%B8%80", vec![&chinese]),
         ("Coat", vec![&winter]),
+        ("scarf", vec![&chinese]),
         (&winter, vec![&winter]),
         (&winter[..35].to_uppercase(), vec![&winter]),
         // Each character stands for itself.
