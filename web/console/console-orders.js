@@ -59,8 +59,7 @@ function paymentsOf(order) {
 }
 
 export function ordersView(view) {
-    const query = new URLSearchParams(location.search);
-    const asked = (name) => query.get(name) ?? '';
+    const asked = (name) => new URLSearchParams(location.search).get(name) ?? '';
     const order = fieldOf({ id: 'find-order', label: 'orderToFind', kind: 'text', isExact: true });
     // An account id is taken literally, so a trailing blank counts.
     const user = fieldOf({ id: 'find-user', label: 'account', kind: 'text', isExact: true });
@@ -121,8 +120,10 @@ export function ordersView(view) {
         setAttribute(order.control, 'aria-invalid', isOrder ? 'true' : 'false');
     }
 
-    // Searches by the values in the form.
-    function search() {
+    // Searches by the values in the form. The address keeps the search: in a new entry of the browser's history, or in the
+    // present one.
+    /** @param {'pushState' | 'replaceState'} keep */
+    function search(keep) {
         const query = new URLSearchParams();
         const id = order.text().trim().toLowerCase();
         const times = { from: from.read(), to: to.read() };
@@ -147,7 +148,10 @@ export function ordersView(view) {
         errors.clear();
         wanted = query;
         show(download, !query.has('order'));
-        history.replaceState(null, '', `/console/orders?${query}`);
+        const address = `/console/orders?${query}`;
+        if (address !== location.pathname + location.search) {
+            history[keep](null, '', address);
+        }
         table.restart();
     }
 
@@ -168,25 +172,34 @@ export function ordersView(view) {
         }
     }
 
-    async function begin() {
+    // Searches by the address.
+    function takeUp() {
         order.set(asked('order'));
         user.set(asked('user'));
-        if (asked('sale_id')) {
-            offer(asked('sale_id'), asked('sale_id'));
-            sale.value = asked('sale_id');
+        const saleId = asked('sale_id');
+        if (saleId && ![...sale.options].some((it) => it.value === saleId)) {
+            offer(saleId, saleId);
         }
+        sale.value = saleId;
         state.value = STATES.includes(asked('state')) ? asked('state') : '';
         from.set(asked('from') && localTime(asked('from')));
         to.set(asked('to') && localTime(asked('to')));
         if (['order', 'user', 'sale_id'].some(asked)) {
-            search();
+            search('replaceState');
+        } else if (wanted !== null) {
+            wanted = null;
+            complain('');
+            show(download, false);
+            table.restart();
         }
-        await offerSales();
     }
 
-    onSubmit(form, search);
+    onSubmit(form, () => search('pushState'));
+    // A link within the page also gets here.
+    window.addEventListener('popstate', () => location.search !== (wanted === null ? '' : `?${wanted}`) && takeUp());
     view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), form, result.node, table.node);
-    begin();
+    takeUp();
+    offerSales();
     return {
         read() {
             offerSales();

@@ -50,7 +50,8 @@ export function salesView(view) {
     const counted = new Map();
     let isReading = false;
     // What the operator searches for; empty for all sales.
-    let wanted = new URLSearchParams(location.search).get('search') ?? '';
+    const searchInAddress = () => new URLSearchParams(location.search).get('search') ?? '';
+    let wanted = searchInAddress();
     const empty = () => (wanted === '' ? 'noSalesYet' : 'noSaleFound');
 
     const table = listTable({
@@ -150,7 +151,7 @@ export function salesView(view) {
 
     const field = fieldOf({ id: 'find-sale', label: 'findSale', kind: 'text', mayLack: true, isExact: true });
     const all = button('allSales', {}, () => {
-        search('');
+        submit('');
         field.control.focus();
     });
     const form = element(
@@ -166,15 +167,23 @@ export function salesView(view) {
         show(all, wanted !== '');
     }
 
-    // Lists the sales that fit. The address keeps the search, so that it survives a reload and can be passed on.
+    // Lists the sales that fit.
     async function search(text) {
         wanted = text;
         known.clear();
         showSearch();
-        history.replaceState(null, '', wanted === '' ? '/console' : `/console?${new URLSearchParams({ search: wanted })}`);
         if (await table.restart()) {
             announce(known.size === 0 ? say(empty()) : say('salesListed', { n: known.size }));
         }
+    }
+
+    // The address keeps the search, so that it survives a reload and can be passed on. The browser's Back leads to the search
+    // before it.
+    function submit(text) {
+        if (text !== wanted) {
+            history.pushState(null, '', text === '' ? '/console' : `/console?${new URLSearchParams({ search: text })}`);
+        }
+        search(text);
     }
 
     onSubmit(form, () => {
@@ -182,9 +191,11 @@ export function salesView(view) {
         if (text === undefined) {
             field.control.focus();
         } else {
-            search((text ?? '').trim());
+            submit((text ?? '').trim());
         }
     });
+    // A link within the page also gets here.
+    window.addEventListener('popstate', () => searchInAddress() !== wanted && search(searchInAddress()));
     showSearch();
     const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new', 'data-needs': 'all' });
     view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), form, table.node);

@@ -449,6 +449,12 @@ async fn a_sale_that_the_list_has_not_read_is_found_and_an_empty_search_leads_ba
     window.holds("find-sale", "").await;
     assert_eq!(window.focus().await, "input#find-sale.");
     assert_eq!(window.run("return location.search", &[]).await, "");
+    // The browser's Back leads through the searches.
+    for (search, rows) in [("spring & summer", 0), (&*old, 1)] {
+        window.driver().back().await.unwrap();
+        window.holds("find-sale", search).await;
+        has_rows(rows).await;
+    }
     window.close().await;
 }
 

@@ -147,6 +147,11 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
     window.fill("#find-order", &uuid::Uuid::new_v4().to_string()).await;
     window.press(Key::Enter).await;
     window.sees("#view .list .warning", "no such order").await;
+    // The browser's Back leads to the search before.
+    window.driver().back().await.unwrap();
+    window.sees(ORDERS, &short(&paid.id())).await;
+    window.holds("find-user", hostile).await;
+    window.holds("find-order", "").await;
     let still = app
         .get(Who::Operator, &format!("/v1/admin/orders/{revoked}"))
         .await
