@@ -5,7 +5,7 @@ import { readBadges } from './console-badges.js';
 import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { saleLink } from './console-names.js';
-import { orderLink } from './console-orders.js';
+import { orderCell } from './console-orders.js';
 import { code, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element, show } from './dom.js';
@@ -67,7 +67,7 @@ export function moneyView(view) {
         row: (entry) => [
             timeCell(entry.received_at),
             element('span', { class: 'whole' }, money(entry.amount_minor, entry.currency)),
-            orderLink(entry.order_id),
+            orderCell(entry.order_id),
             entry.order ? saleLink(entry.order.sale_id) : '',
             code(entry.payment_id),
             whyOf(entry),

@@ -21,18 +21,15 @@ const ORDERS = '/v1/admin/orders';
 
 const TONES = { revoked: 'is-bad', paid: 'is-available' };
 
-// Links to an order. A payment provider may send text that is no order number; it gets no link.
-export function orderLink(id) {
+// An order's number in short, as a link, and a button that copies all of it. A page that may not copy shows all of it. A
+// payment provider may send text that is no order number; it gets neither.
+export function orderCell(id) {
     if (!isId(id)) {
         return code(id);
     }
-    return element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(shortNumber(id)));
-}
-
-// The link, and a button that copies the whole number.
-function orderCell(id) {
+    const link = element('a', { href: `/console/orders?order=${id}`, class: 'whole', title: id }, code(mayCopy() ? shortNumber(id) : id));
     const copyIt = rowButton('copy', say('copyOrder', { order: id }), () => copy(id));
-    return element('span', { class: 'field' }, orderLink(id), ...(mayCopy() ? [copyIt] : []));
+    return element('span', { class: 'field' }, link, ...(mayCopy() ? [copyIt] : []));
 }
 
 // Links an account to its orders.

@@ -688,7 +688,7 @@ async fn a_refusal_is_shown_in_the_language_of_the_page() {
     window.goto("/console/money").await;
     window.sees("#view tbody", "pay_odd").await;
     window.change_language("zh-CN").await;
-    window.click("#view tbody button").await;
+    window.click("#view tbody td:last-child button").await;
     window.fill("#refund-reference", "re_2").await;
     let request = app.request(Method::POST, Who::Operator, "/v1/admin/payments/settle");
     let settled = json!({"payment_id": "pay_odd", "reference": "re_1"});
@@ -723,7 +723,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.sees("#view tbody", "€0.01").await;
     window.sees("#view tbody", "the order costs €499.00").await;
     // A cancelled dialog does nothing, and neither does an empty reference.
-    let settle = "#view tbody button";
+    let settle = "#view tbody td:last-child button";
     window.click(settle).await;
     window.sees("dialog h2", "Was €0.01 paid back?").await;
     assert_eq!(
@@ -753,7 +753,7 @@ async fn money_that_is_owed_back_is_seen_from_the_sale() {
     window.fill("#settled", "paid back").await;
     window.sees("#view tbody", "re_<b>1</b>").await;
     window.misses(settle).await;
-    // A payment that is not owed back can be shown as well, and has no button.
+    // A payment that is not owed back can be shown as well, and cannot be settled.
     assert_eq!(app.pay("pay_right", &order).await, "applied");
     window.fill("#outcome", "applied").await;
     window.sees("#view tbody", "pay_right").await;

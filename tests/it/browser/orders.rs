@@ -123,6 +123,7 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
     window.misses(&format!("{money} [lang=en]")).await;
     window.change_language("en").await;
     window.sees(money, "the order is revoked").await;
+    window.sees(&format!("{money} td:nth-child(3) button"), "Copy").await;
     window.click(&format!("{money} td:nth-child(3) a")).await;
     window.sees(ORDERS, "bob").await;
     window.holds("find-order", &revoked).await;
@@ -131,9 +132,10 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
     window.sees("#view h1", "Orders").await;
     window.click("#view form button").await;
     window.sees("#find-wrong", "Type an order number or an account").await;
-    window.fill("#find-order", "seven").await;
+    window.fill("#find-order", &short(&paid.id())).await;
     window.press(Key::Enter).await;
     window.sees("#find-wrong", "An order number looks like").await;
+    window.sees("#find-wrong", "“Copy” beside it copies all of it").await;
     window.fill("#find-order", "").await;
     window.types("find-user", hostile).await;
     window.click("#view form button").await;
