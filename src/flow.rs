@@ -102,6 +102,8 @@ pub struct App {
     pub bans: Arc<operate::bans::Bans>,
     /// Refusals by the guards of this process.
     pub refusal_counts: Arc<sell::refusal_counts::RefusalCounts>,
+    /// Whom guards in shadow would have refused in the last second.
+    pub shadow_refusals: Arc<sell::shadow_refusals::ShadowRefusals>,
     /// Counts of purchase answers, for sales that an operator watches.
     pub pulse: Arc<watch::pulse::Pulse>,
     /// Counts of purchase answers, for the reports of sales.
@@ -143,6 +145,7 @@ impl App {
             settings_changed: Arc::default(),
             bans: Arc::default(),
             refusal_counts: Arc::default(),
+            shadow_refusals: Arc::default(),
             pulse: Arc::default(),
             history: Arc::default(),
             fairness: Arc::default(),

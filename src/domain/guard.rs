@@ -1,5 +1,6 @@
 //! Guards: the limits between a crowd and a sale, and the settings that operators may change while instances run.
 
+use super::ids::{SaleId, UserId};
 use super::stage::{Stage, merged};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,13 @@ macro_rules! layers {
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$layer => $name,)*
+                }
+            }
+
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$layer),)*
+                    _ => None,
                 }
             }
         }
@@ -70,6 +78,26 @@ pub enum Effect {
     Refused,
     /// It is in shadow, and only counted the request.
     Shadow,
+}
+
+/// How many shadow refusals are kept.
+pub const SHADOW_REFUSALS_MAX: u32 = 1_000;
+
+/// Whom a guard in shadow would have refused a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ShadowRefusal {
+    pub layer: Layer,
+    /// The sale that the request names, if there is such a sale.
+    pub sale: Option<SaleId>,
+    pub sender: Sender,
+}
+
+/// Who sent a request, as a guard tells its senders apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Sender {
+    Account(UserId),
+    /// A client's address; of IPv6, its network.
+    Address(String),
 }
 
 /// How many requests for a sale each guard has refused, and would have refused if it were not in shadow.

@@ -8,6 +8,7 @@ mod late_queue;
 pub mod purchase;
 pub mod refusal_counts;
 pub mod replay_probe;
+pub mod shadow_refusals;
 pub mod shortage;
 pub mod sold_out;
 pub mod waiting_room;

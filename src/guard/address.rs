@@ -2,6 +2,7 @@
 
 use crate::domain::sale::fairness::Address;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// How many hops of `X-Forwarded-For` are read.
@@ -61,6 +62,15 @@ impl Client {
     }
 }
 
+impl fmt::Display for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => write!(formatter, "{address}"),
+            IpAddr::V6(address) => write!(formatter, "{address}/{IPV6_BITS}"),
+        }
+    }
+}
+
 fn block(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     Ipv6Net::new(address, bits).map_or(address, |net| net.network())
 }
@@ -115,6 +125,13 @@ mod tests {
 
     fn is(address: &str) -> Client {
         Client(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_client_is_written_as_what_one_limit_counts() {
+        let written = |address: &str| Client::of(address.parse().unwrap()).to_string();
+        assert_eq!(written("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(written("2001:db8:1:2:3::4"), "2001:db8:1:2::/64");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::accounts::Accounts;
 use super::challenge_image;
 use crate::domain::fault::Fault;
-use crate::domain::guard::Layer;
+use crate::domain::guard::{Layer, Sender};
 use crate::domain::ids::{IdempotencyKey, SaleId, UserId};
 use crate::domain::sale::Sale;
 use crate::domain::sale::guards::{ChallengeKind, SaleGuards};
@@ -256,7 +256,8 @@ pub async fn solve(
     if kind == ChallengeKind::None {
         // In shadow nothing is posed, so an answer cannot be right or wrong.
         if given.is_none() && asked.shadow.is_some_and(|kind| kind != ChallengeKind::None) {
-            refusal_counts::would_stop(app, Some(sale.id), Layer::Challenge);
+            let sender = Sender::Account(user.clone());
+            refusal_counts::would_stop(app, Some(sale.id), Layer::Challenge, Some(sender));
         }
         return Ok(Solving::Solved);
     }

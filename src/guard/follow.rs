@@ -9,7 +9,7 @@ use crate::domain::guard::GuardSettings;
 use crate::flow::App;
 use crate::flow::operate::{bans, guards};
 use crate::flow::recover::bulletin::wait_for_news;
-use crate::flow::sell::refusal_counts;
+use crate::flow::sell::{refusal_counts, shadow_refusals};
 use crate::flow::watch::{fairness, history};
 use crate::metrics::Metrics;
 use std::time::Duration;
@@ -84,5 +84,6 @@ async fn count(app: &App) {
         let _later = refusal_counts::add_up(app).await;
         let _later = history::add_up(app).await;
         let _later = fairness::add_up(app).await;
+        let _lost = shadow_refusals::publish(app).await;
     }
 }

@@ -1,7 +1,7 @@
 //! The gateway, in front of all routes of shoppers. A request that it refuses reaches neither Redis nor Postgres.
 
 use crate::domain::code::Code;
-use crate::domain::guard::Layer;
+use crate::domain::guard::{Layer, Sender};
 use crate::domain::ids::UserId;
 use crate::flow::sell::refusal_counts;
 use crate::guard::address::{Client, address, is_proxy};
@@ -28,7 +28,10 @@ pub async fn gateway<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let client = || client_of(&api, request.request());
-    let would_stop = |layer| refusal_counts::would_stop(&api.app, sale_of(request.request()), layer);
+    let would_stop = |layer| {
+        let sender = client().map(|client| Sender::Address(client.to_string()));
+        refusal_counts::would_stop(&api.app, sale_of(request.request()), layer, sender);
+    };
     if let Err(refusal) = api.gate.admit(&api.app, client, would_stop).await {
         let (layer, name, ..) = answer(refusal.limit);
         counts::refused_at_gateway(&api, request.request(), layer, name);
@@ -43,7 +46,10 @@ pub async fn gateway<B: MessageBody + 'static>(
 
 /// Refuses a request over its account's limit with `rate_limited`.
 pub(super) fn admit_account(api: &Api, request: &HttpRequest, user: &UserId) -> Result<(), Problem> {
-    let would_stop = || refusal_counts::would_stop(&api.app, sale_of(request), Layer::Account);
+    let would_stop = || {
+        let sender = Sender::Account(user.clone());
+        refusal_counts::would_stop(&api.app, sale_of(request), Layer::Account, Some(sender));
+    };
     api.gate.admit_account(user, would_stop).map_err(|refusal| {
         counts::refused_by_account_limit(api, request, user);
         problem(refusal)

@@ -245,7 +245,7 @@ static CONSOLE: LazyLock<File> = LazyLock::new(|| {
 });
 
 /// The further views of the console, by the last part of their address.
-const VIEWS: [&str; 6] = ["sales", "orders", "accounts", "money", "limits", "audit-log"];
+const VIEWS: [&str; 7] = ["sales", "orders", "accounts", "money", "limits", "shadow", "audit-log"];
 
 async fn to_console() -> HttpResponse {
     HttpResponse::TemporaryRedirect()

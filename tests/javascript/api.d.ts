@@ -889,6 +889,14 @@ interface GuardStages {
     };
 }
 
+interface ListedShadowRefusal {
+    last_at: string;
+    layer: 'address' | 'account' | 'instance' | 'shared' | 'waiting_room' | 'challenge' | 'purchase_token' | 'ban' | 'window' | 'cooldown' | 'holds';
+    sale_id?: string;
+    user?: string;
+    address?: string;
+}
+
 interface Action {
     id: number;
     begun_at: string;

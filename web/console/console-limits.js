@@ -5,6 +5,7 @@ import { busyWhile, restoreFocus, resultLine, sure, wordsOf } from './console-di
 import { durationText } from './console-duration.js';
 import { begunIn, fieldOf, groupOf } from './console-fields.js';
 import { grouped } from './console-price.js';
+import { SHADOW } from './console-shadow.js';
 import { stageFields, stageOf, stageText, stageTexts } from './console-stages.js';
 import { listTable, needs, rowButton, word } from './console-table.js';
 import { SECOND } from './console-terms.js';
@@ -225,7 +226,7 @@ export function limitsView(view) {
         restoreFocus(id);
     }
 
-    view.append(word('h1', 'limits'), word('p', 'limitsHint', { class: 'muted' }), result.node, now, table.node);
+    view.append(word('h1', 'limits'), word('p', 'limitsHint', { class: 'muted' }), result.node, now, table.node, element('p', {}, word('a', 'toShadow', { href: SHADOW })));
     table.read();
     return {
         read: table.read,

@@ -7,6 +7,7 @@ import { resultLine, wordsOf } from './console-dialog.js';
 import { saveFile } from './console-download.js';
 import { choiceOf, fieldOf } from './console-fields.js';
 import { stoppedEntries } from './console-guards.js';
+import { shadowLink } from './console-shadow.js';
 import { button, code, percent, tilesOf, wideTableOf, word } from './console-table.js';
 import { sellingTime } from './console-time.js';
 import { drawn, element, setBusy, setChildren, setText, setTitle, show } from './dom.js';
@@ -78,6 +79,7 @@ export function reportView(view, id) {
     const orders = tilesOf();
     const items = wideTableOf('reportItems', ITEM_COLUMNS);
     const stopped = element('ul', { class: 'legend' });
+    const toShadow = shadowLink(id);
     const attempts = barsOf('byAttempts', 'byAttemptsHint');
     const firstSeen = barsOf('byFirstSeen', 'byFirstSeenHint');
     const addresses = barsOf('byAddress', 'byAddressHint');
@@ -100,6 +102,7 @@ export function reportView(view, id) {
         element('div', { class: 'cards' }, items.wide),
         word('h2', 'guardsRefused'),
         stopped,
+        element('p', {}, toShadow),
         word('h2', 'fairness'),
         element('div', { class: 'units', id: 'fairness' }, attempts.node, firstSeen.node, addresses.node),
     );
@@ -221,6 +224,7 @@ export function reportView(view, id) {
             ),
         );
         stopped.replaceChildren(...stoppedEntries(report.stopped, report.would_stop));
+        show(toShadow, Object.keys(report.would_stop).length > 0);
         const { attempts: byAttempts, first_seen: byFirstSeen, clients, networks } = report.fairness;
         attempts.update(unitBars({ prefix: 'attempts', units: { ...byAttempts } }));
         firstSeen.update(unitBars({ prefix: 'seen', units: { ...byFirstSeen } }));

@@ -15,6 +15,7 @@ import { guardsText, stoppedEntries } from './console-guards.js';
 import { followSale } from './console-live.js';
 import { itemLabel } from './console-names.js';
 import { ordersPath } from './console-orders.js';
+import { shadowLink } from './console-shadow.js';
 import { button, needs, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
 import { auditLogTable } from './console-audit-log.js';
@@ -82,6 +83,9 @@ export function saleView(view, id) {
     const report = word('a', 'toReport', { class: 'button', id: 'to-report', href: `/console/sales/${id}/report` });
     const instances = element('p', { class: 'muted small', id: 'instances' });
     const refused = element('ul', { class: 'legend', id: 'guards-refused' });
+    // Not in the list, which is made again with each sample.
+    const toShadow = shadowLink(id);
+    show(toShadow, false);
     const details = element('div', { class: 'facts' });
     const audit = auditPart(path);
     const restocked = () => {
@@ -171,7 +175,7 @@ export function saleView(view, id) {
         element('section', { class: 'list' }, element('div', { class: 'head' }, word('h2', 'course'), report), plots.node, element('p', {}, wholeCourse)),
         system,
         element('section', { class: 'two' }, audit.node, restock.node),
-        element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused),
+        element('section', { class: 'list' }, word('h2', 'guardsRefused'), word('p', 'guardsRefusedHint', { class: 'muted small' }), refused, element('p', {}, toShadow)),
         accounts.node,
     ];
     const below = element('section', { class: 'list' }, word('h2', 'details'), details);
@@ -398,6 +402,7 @@ export function saleView(view, id) {
             renderNumbers(sample.sale, sample.point);
             units.update(sample.sale);
             refused.replaceChildren(...stoppedEntries(sample.sale.stopped, sample.sale.would_stop));
+            show(toShadow, Object.keys(sample.sale.would_stop).length > 0);
         } else if (sample.stock) {
             // Postgres is down. Redis still knows the units and the undrained events.
             renderUndrained(sample.stock);

@@ -12,6 +12,7 @@ import { ordersView } from './console-orders.js';
 import { reportView } from './console-report.js';
 import { saleView } from './console-sale.js';
 import { salesView } from './console-sales.js';
+import { shadowView } from './console-shadow.js';
 import { showSignIn, startSignIn, wantSignIn } from './console-sign-in.js';
 import { auditLogView } from './console-audit-log.js';
 import { CONSOLE_WORDS } from './console-words.js';
@@ -32,6 +33,7 @@ const LISTS = {
     accounts: accountsView,
     orders: ordersView,
     limits: limitsView,
+    shadow: shadowView,
     money: moneyView,
     'audit-log': auditLogView,
     sales: salesView,

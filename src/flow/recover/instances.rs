@@ -209,11 +209,17 @@ fn has_turn(own: u64, others: &[u64], work: u64, slot: u64) -> bool {
     behind.max_by_key(|it| weight(*it, slot)) == Some(own)
 }
 
+/// The name of the ledger, which is read once. Fails with `Unavailable` when Postgres has not answered yet.
+pub(in crate::flow) async fn ledger_name(app: &App) -> Result<&str, Fault> {
+    let name = app.instances.ledger.get_or_try_init(|| app.ledger.name()).await;
+    name.map(String::as_str)
+}
+
 /// Notes that this instance lives, and reads which others do and what they know of shards. Fails with `Unavailable`
 /// when Redis or Postgres does not answer: soon this instance does everything itself.
 pub async fn note(app: &App) -> Result<(), Fault> {
     let instances = &app.instances;
-    let ledger = instances.ledger.get_or_try_init(|| app.ledger.name()).await?;
+    let ledger = ledger_name(app).await?;
     let asked = Instant::now();
     let own = InstanceNote {
         id: instances.own,

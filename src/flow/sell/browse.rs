@@ -6,7 +6,7 @@
 //! a time, because the drain may need the connections. Each warning and each ban waits for the one before.
 
 use crate::domain::fault::Fault;
-use crate::domain::guard::{Layer, PageViewLimits};
+use crate::domain::guard::{Layer, PageViewLimits, Sender};
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::operator::alert::AlertKind;
 use crate::domain::shopper::ban::{BanEnd, BannedBy, NewBan};
@@ -46,7 +46,7 @@ pub async fn count_page_view(
     // Once a window, as the account would be banned once. An account that the value in force bans is not counted.
     let shadow_above = limits.shadow_ban_above;
     if matches!(verdict, Verdict::Passed { count } if shadow_above > 0 && count == i64::from(shadow_above) + 1) {
-        refusal_counts::would_stop(app, sale, Layer::Ban);
+        refusal_counts::would_stop(app, sale, Layer::Ban, Some(Sender::Account(user.clone())));
     }
     match verdict {
         Verdict::Passed { count } if alert_above > 0 && count == i64::from(alert_above) + 1 => {

@@ -3,7 +3,7 @@
 //! A crash loses the counts of the last second.
 
 use crate::domain::fault::Fault;
-use crate::domain::guard::{Effect, Layer};
+use crate::domain::guard::{Effect, Layer, Sender, ShadowRefusal};
 use crate::domain::ids::SaleId;
 use crate::flow::{ADD_MAX, App, in_time};
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -59,11 +59,15 @@ fn add(counts: &mut HashMap<Key, AtomicU64>, key: Key, more: u32) {
     }
 }
 
-/// Counts a request that a guard in shadow would have refused.
-pub fn would_stop(app: &App, sale: Option<SaleId>, layer: Layer) {
+/// Counts a request that a guard in shadow would have refused, and notes its sender, if there is a known one.
+pub fn would_stop(app: &App, sale: Option<SaleId>, layer: Layer, sender: Option<Sender>) {
     app.metrics.guard_shadow_refusals.of([layer.as_str()]).inc();
-    if let Some(sale) = sale.filter(|sale| app.sales.knows(*sale)) {
+    let sale = sale.filter(|sale| app.sales.knows(*sale));
+    if let Some(sale) = sale {
         app.refusal_counts.count(sale, layer, Effect::Shadow);
+    }
+    if let Some(sender) = sender {
+        app.shadow_refusals.note(ShadowRefusal { layer, sale, sender });
     }
 }
 

@@ -18,12 +18,13 @@ use std::time::Duration;
 /// The path of the cookie. Browsers do not send it to routes of shoppers.
 pub const SESSION_PATH: &str = "/v1/admin";
 /// Reads that the audit log records, because they show shoppers' data.
-pub(super) const SHOPPERS_DATA: [&str; 7] = [
+pub(super) const SHOPPERS_DATA: [&str; 8] = [
     "/v1/admin/orders",
     "/v1/admin/orders/{id}",
     "/v1/admin/bans",
     "/v1/admin/alerts",
     "/v1/admin/alerts/stream",
+    "/v1/admin/guards/shadow",
     "/v1/admin/sales/{id}/dead-letters",
     "/v1/admin/sales/{id}/refused-messages",
 ];

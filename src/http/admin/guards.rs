@@ -1,16 +1,24 @@
 //! The limits on shoppers, changed while instances run.
 
-use crate::domain::guard::{GuardChanges, GuardOverrides, GuardSettings, GuardStages};
+use crate::domain::guard::{
+    GuardChanges, GuardOverrides, GuardSettings, GuardStages, Layer, SHADOW_REFUSALS_MAX, Sender, ShadowRefusal,
+};
+use crate::domain::ids::{SaleId, UserId};
 use crate::domain::sale::guards::SaleGuards;
 use crate::domain::stage::{Stage, members_may_lack};
+use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::operate::guards;
+use crate::flow::sell::shadow_refusals;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::explain::parse_value;
-use crate::http::extract::{Json, Operator};
+use crate::http::extract::{Json, Operator, Query};
+use crate::http::openapi::SALE_ID;
 use crate::http::problem::Problem;
+use crate::http::views::{Page, PageSize};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
+use chrono::{DateTime, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -35,6 +43,17 @@ pub const ROUTES: &[Endpoint] = &[
                 json!({"address_rate": {"value": 20, "percent": 10, "shadow": true}, "shared_rate": null}),
             )
             .answers::<Guards>(200, "The guards of the instance that answers.", example())
+    }),
+    Endpoint::get("/v1/admin/guards/shadow", handler!(list_shadow_refusals), |it| {
+        it.of_operators("listShadowRefusals", "List whom guards in shadow would have refused")
+            .says(
+                "Each shopper once for each guard and sale, the latest first: the last 1,000 of a day, at any instance.",
+            )
+            .query::<ShadowQuery>(&[("sale_id", SALE_ID.into()), ("limit", 10.into())])
+            .answers_page::<ListedShadowRefusal>(
+                "The latest of them.",
+                json!({"last_at": "2026-11-22T09:00:10.000Z", "layer": "purchase_token", "sale_id": SALE_ID, "user": "ada"}),
+            )
     }),
 ];
 
@@ -127,6 +146,63 @@ async fn change_guards(
     let changed = api.for_operator(move |app| async move { guards::change(&app, patch, is_right).await });
     let changed = changed.await?.map_err(|wrong: String| Problem::invalid(wrong))?;
     Ok(HttpResponse::Ok().json(Guards::of(&api, changed)))
+}
+
+/// Which shadow refusals to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShadowQuery {
+    /// Lists only the refusals of requests for this sale.
+    sale_id: Option<SaleId>,
+    /// At most so many shoppers; 1,000 by default.
+    #[serde(default)]
+    limit: PageSize<SHADOW_REFUSALS_MAX>,
+}
+
+/// Whom a guard in shadow would have refused.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::http) struct ListedShadowRefusal {
+    /// When it would have refused the shopper's last request.
+    #[serde(serialize_with = "time::serialize")]
+    last_at: DateTime<Utc>,
+    /// The guard, by its name in `would_stop`.
+    #[schemars(extend("enum" = Layer::NAMES))]
+    layer: &'static str,
+    /// The sale that the request named; absent if it named none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sale_id: Option<SaleId>,
+    /// The account; absent if the guard goes by addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<UserId>,
+    /// The client's address, of IPv6 its /64; absent if the guard goes by accounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+}
+
+impl From<(ShadowRefusal, Millis)> for ListedShadowRefusal {
+    fn from((refusal, at): (ShadowRefusal, Millis)) -> Self {
+        let (user, address) = match refusal.sender {
+            Sender::Account(user) => (Some(user), None),
+            Sender::Address(address) => (None, Some(address)),
+        };
+        Self {
+            last_at: from_millis(at),
+            layer: refusal.layer.as_str(),
+            sale_id: refusal.sale,
+            user,
+            address,
+        }
+    }
+}
+
+async fn list_shadow_refusals(
+    api: Data<Api>,
+    _: Operator,
+    Query(ShadowQuery { sale_id, limit }): Query<ShadowQuery>,
+) -> Result<HttpResponse, Problem> {
+    let refusals = api.for_operator(move |app| async move { shadow_refusals::list(&app, sale_id).await });
+    let refusals: Vec<ListedShadowRefusal> = refusals.await?.into_iter().map(Into::into).collect();
+    Ok(HttpResponse::Ok().json(Page::of(refusals, limit.get())))
 }
 
 fn example() -> Value {

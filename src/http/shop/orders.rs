@@ -1,7 +1,7 @@
 //! Orders over HTTP: a shopper buys, and reads or cancels their own orders.
 
 use crate::domain::code::Code;
-use crate::domain::guard::Layer;
+use crate::domain::guard::{Layer, Sender};
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::order::purchase::{PurchaseOutcome, PurchaseRequest, QUANTITY_MAX, Refusal};
 use crate::domain::order::{CancelOutcome, Order};
@@ -136,7 +136,8 @@ async fn purchase(
             // No guard refuses a key that has an order.
             if !matches!(outcome, PurchaseOutcome::Replayed(_)) {
                 for layer in shadows {
-                    refusal_counts::would_stop(&app, Some(sale), layer);
+                    let sender = Sender::Account(request.user.clone());
+                    refusal_counts::would_stop(&app, Some(sale), layer, Some(sender));
                 }
             }
             Ok(outcome)

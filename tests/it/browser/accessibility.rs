@@ -333,6 +333,7 @@ async fn axe_finds_nothing_in_the_console_and_the_guides() {
             "/console/limits",
             &[("#limit-address_rate", "Requests a second of one address")],
         ),
+        ("/console/shadow", &[("#view h1", "Whom shadow would have refused")]),
         ("/console/money", &[("[aria-labelledby=table-money] tbody", "pay_odd")]),
         (
             "/console/audit-log",

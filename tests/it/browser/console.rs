@@ -849,17 +849,14 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
         window.sees(part, loaded).await;
         assert_eq!(window.run(controls, &[]).await, json!(reads), "{path}");
     }
-<<<<<<< HEAD
     // A column that would hold controls alone is not there.
     window.goto("/console/limits").await;
     window
         .sees("[aria-labelledby=table-limits] th:first-child", "Limit")
         .await;
     window.misses("[aria-labelledby=table-limits] th:last-child").await;
-=======
     window.goto("/console/audit-log").await;
     window.sees("#view .muted", "own key proves the name").await;
->>>>>>> f8508fba (Say at the sign-in and above the audit log which names are proven)
     window.click("#sign-out").await;
     window.sees("#sign-in-why", "signed out").await;
     window.sees("#key-hint", "Your own key").await;

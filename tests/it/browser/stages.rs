@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use thirtyfour::Key;
 use uuid::Uuid;
 
+const SHADOW: &str = "[aria-labelledby=table-shadow] tbody";
 const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
 
 async fn amend(app: &Client, sale: &str, guards: &Value) -> Answer {
@@ -30,6 +31,20 @@ async fn requests_that_a_guard_in_shadow_would_refuse_stand_beside_the_refused_o
     window.open_console(&format!("/console/sales/{id}")).await;
     window
         .sees("#guards-refused", "purchase token, in shadow (refused nobody)")
+        .await;
+    // And whom they would refuse, with the account's orders.
+    window.click("#to-shadow").await;
+    window.sees(SHADOW, "purchase token").await;
+    window
+        .click(&format!("{SHADOW} a[href='/console/orders?user=ada']"))
+        .await;
+    window.sees("[aria-labelledby=table-orders] tbody", "A sale").await;
+    // Of all sales, from the limits.
+    window.goto("/console/limits").await;
+    window.click("a[href='/console/shadow']").await;
+    window.sees(SHADOW, "ada").await;
+    window
+        .sees(&format!("{SHADOW} a[href='/console/sales/{id}']"), "A sale")
         .await;
     window.close().await;
 }

@@ -294,6 +294,7 @@ async fn pages_are_the_same_for_everybody_and_hold_no_script_of_their_own() {
         "/console/money",
         "/console/orders",
         "/console/limits",
+        "/console/shadow",
         "/console/audit-log",
     ];
     let (attention, report) = (format!("{console}/attention"), format!("{console}/report"));

@@ -123,6 +123,20 @@ async fn a_guard_in_shadow_refuses_nobody_and_counts_whom_it_would_have_refused(
     assert_eq!(app.stats(&id).await["stopped"], json!({}));
     let report = app.admin(&id, "/report").await.ok(200).body;
     assert_eq!(report["would_stop"]["ban"], counts["ban"]);
+    // Every instance also lists whom, each account once.
+    let path = format!("/v1/admin/guards/shadow?sale_id={id}");
+    for client in [&*app, &other] {
+        let mut whom = poll::answer("both accounts are listed", || async {
+            let listed = client.get(Who::Operator, &path).await.ok(200).body["data"].clone();
+            let entries = listed.as_array().unwrap().iter();
+            let whom: Vec<_> = entries.map(|it| json!([it["layer"], it["user"]])).collect();
+            (whom.len() >= 2).then_some(whom)
+        })
+        .await;
+        whom.sort_by_key(Value::to_string);
+        assert_eq!(whom, [json!(["account", "ada"]), json!(["ban", "viewer-in-shadow"])]);
+    }
+    app.get(Who::Shopper("ada"), &path).await.no(401, "unauthenticated");
     let metrics = app.get(Who::Nobody, "/metrics").await.ok(200).text;
     assert!(
         metrics.contains("flashsale_guard_shadow_refusals_total{layer=\"ban\"} 1\n"),
