@@ -261,6 +261,7 @@ const OPERATORS: Tables = &[
     admin::stock::ROUTES,
     admin::reports::ROUTES,
     admin::live::ROUTES,
+    admin::health::ROUTES,
     admin::audits::ROUTES,
     admin::dead_letters::ROUTES,
     admin::orders::ROUTES,

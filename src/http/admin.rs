@@ -8,6 +8,7 @@ pub mod audits;
 pub mod bans;
 pub mod dead_letters;
 pub mod guards;
+pub mod health;
 pub mod live;
 pub mod live_sample;
 pub mod messages;

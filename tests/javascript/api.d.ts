@@ -644,6 +644,7 @@ interface Health {
 interface ServerHealth {
     milliseconds: number | null;
     fault: string | null;
+    answered_at: string | null;
 }
 
 interface LiveSale {

@@ -144,6 +144,9 @@ pub struct ServerHealth {
     pub milliseconds: Option<f64>,
     /// Why it did not answer.
     pub fault: Option<String>,
+    /// When it last answered this instance; null if it never did.
+    #[serde(serialize_with = "time::serialize_option")]
+    pub answered_at: Option<DateTime<Utc>>,
 }
 
 /// Whether Redis and Postgres answer.

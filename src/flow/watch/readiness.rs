@@ -2,11 +2,13 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::operator::report::{Health, ServerHealth};
+use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
+use chrono::{DateTime, Utc};
 use moka::future::Cache;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long each server may take to answer.
@@ -52,6 +54,26 @@ pub type Verdict = Arc<Result<BTreeSet<String>, NotReady>>;
 pub struct Readiness {
     verdict: Cache<(), Verdict>,
     was_ready: AtomicBool,
+    redis: LastAnswer,
+    postgres: LastAnswer,
+}
+
+/// When a server last answered this process, so that all pages say the same time of an outage.
+#[derive(Default)]
+struct LastAnswer(AtomicI64);
+
+impl LastAnswer {
+    /// Before the first answer.
+    const NEVER: Millis = 0;
+
+    fn note(&self) {
+        self.0.store(Utc::now().timestamp_millis(), Ordering::Relaxed);
+    }
+
+    fn at(&self) -> Option<DateTime<Utc>> {
+        let at = self.0.load(Ordering::Relaxed);
+        (at != Self::NEVER).then(|| from_millis(at))
+    }
 }
 
 impl Default for Readiness {
@@ -59,6 +81,8 @@ impl Default for Readiness {
         Self {
             verdict: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
             was_ready: AtomicBool::new(true),
+            redis: LastAnswer::default(),
+            postgres: LastAnswer::default(),
         }
     }
 }
@@ -106,8 +130,9 @@ async fn check(app: &App) -> Result<BTreeSet<String>, NotReady> {
 /// How fast both servers answer, side by side; on a cluster, all primaries of Redis. Postgres need not be asked if it has
 /// answered the last bulletin, and Redis if it `took` so long for an answer of a moment ago.
 pub async fn health(app: &App, took: Option<Duration>) -> Health {
-    let redis = timed(took, Box::pin(app.stock.ping()));
-    let postgres = timed(app.bulletins.took(), app.ledger.ping());
+    let last = &app.readiness;
+    let redis = timed(&last.redis, took, Box::pin(app.stock.ping()));
+    let postgres = timed(&last.postgres, app.bulletins.took(), app.ledger.ping());
     let (redis, postgres) = tokio::join!(redis, postgres);
     Health { redis, postgres }
 }
@@ -117,16 +142,24 @@ async fn in_time<T>(limit: Duration, question: impl Future<Output = Result<T, Fa
     answer.unwrap_or_else(|_| Err(Fault::Unavailable("no answer in time".to_owned())))
 }
 
-/// How long a server took for its last answer, or takes for this question.
-async fn timed(took: Option<Duration>, question: impl Future<Output = Result<(), Fault>>) -> ServerHealth {
+/// How long a server took for its last answer, or takes for this question. Notes the answer.
+async fn timed(
+    last: &LastAnswer,
+    took: Option<Duration>,
+    question: impl Future<Output = Result<(), Fault>>,
+) -> ServerHealth {
     let asked = Instant::now();
     let answer = match took {
         Some(took) => Ok(took),
         None => in_time(TIME_MAX, question).await.map(|()| asked.elapsed()),
     };
+    if answer.is_ok() {
+        last.note();
+    }
     ServerHealth {
         milliseconds: answer.as_ref().ok().map(|took| took.as_secs_f64() * 1000.0),
         fault: answer.err().map(|fault| fault.to_string()),
+        answered_at: last.at(),
     }
 }
 

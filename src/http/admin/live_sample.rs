@@ -9,6 +9,7 @@ use crate::domain::time::{self, Millis};
 use crate::flow;
 use crate::flow::watch::pulse::{Beat, Watcher, quantiles};
 use crate::flow::watch::stats::StockStats;
+use crate::http::admin::health;
 use crate::http::{Api, OPERATOR_WAIT};
 use chrono::{DateTime, TimeDelta, Utc};
 use schemars::JsonSchema;
@@ -350,12 +351,11 @@ async fn read(api: &Api, id: SaleId) -> Result<Option<LiveSale>, Fault> {
 
 /// A sample in examples.
 pub fn example() -> Value {
-    let well = json!({"milliseconds": 0.4, "fault": null});
     json!({
         "point": {"at": 1_795_338_012_500_i64, "seconds": 1.0, "accepted": 30, "answers": {"reserved": 30, "sold_out": 2},
             "p50": 1.4, "p95": 3.1, "p99": 6.2},
         "instances": [{"name": "a", "silent_seconds": null}], "others_fault": null,
-        "health": {"redis": well, "postgres": well},
+        "health": health::example(),
         "sale": {"state": "open", "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
             "server_time": "2026-11-22T09:00:12.000Z",
             "items": [{"sku": "TSHIRT-M", "total": 100, "available": 69, "held": 30, "sold": 1, "in_transit": 0}],

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Operators' routes that need a browser's session, or that only the console shows.
-const WITHOUT_COMMAND: [&str; 4] = [
+const WITHOUT_COMMAND: [&str; 5] = [
+    "/v1/admin/health",
     "/v1/admin/session",
     "/v1/admin/sessions",
     "/v1/admin/sessions/end",

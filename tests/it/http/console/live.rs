@@ -78,6 +78,7 @@ async fn a_sale_is_followed_live_by_sample() {
             "{first}"
         );
         assert_eq!(first["health"][server]["fault"], Value::Null);
+        assert!(first["health"][server]["answered_at"].is_string(), "{first}");
     }
     // One shopper takes all of it, so the home shard has to borrow; another one comes too late.
     for key in ["a", "b"] {
@@ -560,6 +561,16 @@ async fn a_server_that_is_away_is_named_and_the_stream_goes_on() {
             break;
         }
     }
+    // Every page says the same time of the outage, also one that is opened later.
+    poll::within(PATIENCE, "both say when it last answered", async || {
+        let sample = live.next("sample").await.unwrap();
+        let asked = instance.get(Who::Operator, "/v1/admin/health").await.ok(200).body;
+        assert!(asked["redis"]["fault"].is_string(), "{asked}");
+        let [sampled, now] = [&sample["health"], &asked].map(|it| it["redis"]["answered_at"].clone());
+        assert!(sampled.is_string(), "{sample}");
+        sampled == now && asked["postgres"]["answered_at"].as_str() > now.as_str()
+    })
+    .await;
 }
 
 #[tokio::test]
