@@ -17,11 +17,21 @@ const TONES = 6;
 const LINES_MAX = 8;
 const OTHERS = '(others)';
 const STROKE = { width: 48, height: 8 };
+// How wide a lone point is drawn.
+const DOT = 3;
 
 // The next round number at or above `value`.
 function ceiling(value) {
     const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
     return [1, 2, 5, 10].map((step) => step * power).find((nice) => nice >= value) ?? value;
+}
+
+// The path of points that are joined. A path of one point alone would draw nothing.
+/** @param {[number, number][]} joined */
+function pathOf(joined) {
+    const [[x, y]] = joined;
+    const points = joined.map((point) => point.map((it) => it.toFixed(1)).join(' '));
+    return joined.length > 1 ? `M${points.join('L')}` : `M${(x - DOT / 2).toFixed(1)} ${y.toFixed(1)}h${DOT}`;
 }
 
 const rounded = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
@@ -103,18 +113,21 @@ export function plotOf({ title, hint, unit, nameOf, first = 0 }) {
         setText(finish, given ? momentExact(given.to) : say('now'));
         for (const key of keys) {
             const { path, name, value } = lineOf(key);
-            let d = '';
+            /** @type {[number, number][][]} */
+            const parts = [];
             let before = null;
             for (const { at, values } of shown) {
                 const here = values[key] ?? null;
                 if (here !== null) {
+                    if (before === null || at - before >= gap) {
+                        parts.push([]);
+                    }
                     const x = (WIDTH * (at - end + span)) / span;
-                    const y = HEIGHT - 1 - ((HEIGHT - 2) * here) / highest;
-                    d += `${before !== null && at - before < gap ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
+                    parts.at(-1)?.push([x, HEIGHT - 1 - ((HEIGHT - 2) * here) / highest]);
                 }
                 before = here === null ? null : at;
             }
-            setAttribute(path, 'd', d);
+            setAttribute(path, 'd', parts.map(pathOf).join(''));
             setText(name, key === OTHERS ? say('otherLines') : nameOf(key));
             const last = shown.at(-1)?.values[key] ?? null;
             setText(value, last === null ? '–' : String(rounded(last)));

@@ -179,6 +179,26 @@ async fn no_two_lines_of_a_plot_have_the_same_stroke_and_the_legend_shows_each()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_point_alone_between_gaps_is_drawn() {
+    let app = TestApp::shared().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "Sales").await;
+    let draw = "return import(new URL('console-plot.js', document.querySelector('script[type=module]').src)).then(({ plotOf }) => {
+        const plot = plotOf({ title: 'plotLatency', hint: 'plotLatencyHint', unit: 'milliseconds', nameOf: (it) => it });
+        const points = [null, 1, null, 2, 3, null, 4].map((p50, at) => ({ at: 1000 * at, values: { p50 } }));
+        plot.update(points, ['p50']);
+        return plot.node.querySelector('.frame .line').getAttribute('d');
+    })";
+    let path = window.run(draw, &[]).await;
+    let parts: Vec<&str> = path.as_str().unwrap().split('M').skip(1).collect();
+    assert_eq!(parts.len(), 3, "{path}");
+    // A part that only moves the pen draws nothing.
+    assert!(parts.iter().all(|part| part.contains(['L', 'h'])), "{path}");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_of_a_tab_says_what_is_in_it() {
     let app = TestApp::shared().await;
     let draft = app.create_sale(&sale_with(&json!({"name": "Launch"}))).await;
