@@ -18,6 +18,7 @@ import { ordersPath } from './console-orders.js';
 import { shadowLink } from './console-shadow.js';
 import { button, needs, tilesOf, word } from './console-table.js';
 import { TERMS, termOf, termText } from './console-terms.js';
+import { sellingTime } from './console-time.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
 import { isOfSystem, observed, troublesOf, verdictPart } from './console-verdict.js';
@@ -254,7 +255,7 @@ export function saleView(view, id) {
         const { word: key, until: end } = timeOf({ starts_at: live?.starts_at ?? sale.starts_at, ends_at: sale.ends_at }, at);
         setText(until, say(at === 'draft' ? 'draftWaits' : key));
         setText(countdown, end === null || now() === null ? '' : clockTime(secondsLeft(end, now())));
-        setText(times, `${momentExact(live?.starts_at ?? sale.starts_at)} – ${momentExact(sale.closed_at ?? sale.ends_at)}`);
+        setText(times, sellingTime({ ...sale, starts_at: live?.starts_at ?? sale.starts_at }));
         renderActions(at);
         renderRoom(at);
         [report, wholeCourse].forEach((link) => show(link, at !== 'draft'));
