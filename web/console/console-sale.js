@@ -161,7 +161,10 @@ export function saleView(view, id) {
 
     // Stays in view, so that a sale can be paused from anywhere on its page.
     const bar = element('div', { class: 'sticky' }, state, element('div', {}, until, countdown), actions);
-    const above = [bar, stream, verdict.node];
+    const trialText = element('span');
+    const onTrial = element('p', { id: 'on-trial' }, word('b', 'onTrial'), ' ', trialText);
+    show(onTrial, false);
+    const above = [bar, stream, verdict.node, onTrial];
     const systemTitle = element('summary');
     const faults = element('p', { class: 'warning small' });
     const system = element(
@@ -390,6 +393,8 @@ export function saleView(view, id) {
             ['saleMessage', apart(messageText(sale.message) || '–')],
             ...sale.items.map((item) => [null, itemText(item)]),
         ];
+        setText(trialText, guardsText({}, Object.fromEntries(trials())));
+        show(onTrial, trials().length > 0 && sale.state !== 'closed');
         details.replaceChildren(...facts.map(([key, text]) => element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text]))));
     }
 

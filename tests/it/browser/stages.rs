@@ -143,6 +143,9 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.misses("dialog").await;
     window.sees(".result", "The trial is stored").await;
     window.sees(".facts", "purchase token: for 10 %, in shadow").await;
+    window
+        .sees("#on-trial", "On trial purchase token: for 10 %, in shadow")
+        .await;
     let token = json!({"value": true, "percent": 10, "shadow": true});
     assert_eq!(staged().await, json!({"purchase_token": token}));
 
@@ -173,6 +176,7 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.click("#further summary").await;
     window.does("#do-end-trials").await;
     window.sees(".result", "The trials have ended").await;
+    window.misses("#on-trial").await;
     window.sees(".facts", "Guards none").await;
     assert_eq!(staged().await, Value::Null);
     window.click("#further summary").await;
