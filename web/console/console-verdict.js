@@ -157,7 +157,7 @@ export const isOfSystem = ([key]) => !OF_MONEY.includes(key);
  */
 
 // The sentence's key, its values, and how it looks.
-/** @type {(facts: Facts, seen: ReturnType<typeof observed>) => { key: string, tone: string, values?: Record<string, string> }} */
+/** @type {(facts: Facts, seen: ReturnType<typeof observed>) => { key: string, tone: string, values?: Record<string, string | number> }} */
 function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen) {
     if (isConnected === false && seen.lastAt() > 0) {
         return { key: 'disconnected', tone: 'is-bad', values: { time: timeExact(seen.lastAt()) } };
@@ -192,23 +192,32 @@ function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen)
             : { key: 'blind', tone: 'is-bad' };
     }
     if (seen.soldOut.size > 0 && seen.soldOut.size === sale.items.length) {
-        return { key: 'sold_out', tone: 'is-good' };
+        const held = (live.items ?? []).reduce((sum, item) => sum + item.held, 0);
+        return held > 0 ? { key: 'all_held', tone: 'is-good', values: { n: held } } : { key: 'sold_out', tone: 'is-good' };
     }
     const end = points.at(-1)?.at ?? 0;
     const isSelling = points.some(({ at, accepted }) => end - at <= PACE_MS && (accepted ?? 0) > 0);
-    return { key: isSelling ? 'selling' : 'open', tone: 'is-good' };
+    return { key: isSelling ? 'selling' : waitingIn(live) > 0 ? 'waiting' : 'open', tone: 'is-good' };
 }
 
-// What the verdict adds about the items of an open sale.
+/** @type {(live: Live | null) => number} */
+const waitingIn = (live) => live?.waiting_room?.waiting ?? 0;
+
+// What the verdict adds about the waiting room and the items of an open sale.
 /** @type {(facts: Facts, seen: ReturnType<typeof observed>) => string[]} */
-function itemsText({ sale, state, live, name }, seen) {
+function addedText({ sale, state, live, name }, seen) {
     if (state !== 'open' || live?.fault) {
         return [];
     }
+    const waiting = waitingIn(live);
+    const texts = waiting > 0 ? [say('roomWaits', { n: waiting, rate: sale.guards.admissions_per_second })] : [];
+    // An item whose units are held may come back, so it is not called sold out.
+    const isHeld = (sku) => (live?.items ?? []).some((item) => item.sku === sku && item.held > 0);
     const gone = [...seen.soldOut].map(([sku, at]) => ({ sku, at: at ?? seen.firstSoldOut.get(sku) ?? null }));
-    const texts = gone.slice(0, NAMED_MAX).map(({ sku, at }) =>
-        at === null ? say('itemSoldOut', { name: name(sku) }) : say('itemSoldOutAt', { name: name(sku), time: timeExact(at) }),
-    );
+    for (const { sku, at } of gone.slice(0, NAMED_MAX)) {
+        const [plain, timed] = isHeld(sku) ? ['itemTaken', 'itemTakenAt'] : ['itemSoldOut', 'itemSoldOutAt'];
+        texts.push(at === null ? say(plain, { name: name(sku) }) : say(timed, { name: name(sku), time: timeExact(at) }));
+    }
     if (gone.length > NAMED_MAX) {
         texts.push(say('itemsSoldOut', { n: gone.length - NAMED_MAX }));
     }
@@ -246,7 +255,7 @@ export function verdictPart(pages) {
     /** @type {(facts: Facts, seen: ReturnType<typeof observed>, troubles: [string, number][]) => string} */
     function update(facts, seen, troubles) {
         const { key, tone, values } = judged(facts, seen);
-        const whole = [say(`verdict_${key}`, values), ...itemsText(facts, seen)].join(' ');
+        const whole = [say(`verdict_${key}`, values), ...addedText(facts, seen)].join(' ');
         setText(text, whole);
         setAttribute(sentence, 'class', `verdict ${tone}`);
         const topic = key.split('_')[0];

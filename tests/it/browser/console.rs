@@ -196,7 +196,13 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees_tile("Reserved orders", |text| text == "120").await;
     window.sees(".unit .numbers", "0 available · 120 held").await;
     window
-        .sees(VERDICT, "Everything is sold out. Aurora headphones sold out at")
+        .sees(
+            VERDICT,
+            "Everything is taken: 120 units are held unpaid and may come back.",
+        )
+        .await;
+    window
+        .sees(VERDICT, "All units of Aurora headphones were taken at")
         .await;
     window.sees(".unit h3", "Aurora headphones · phone").await;
     window.sees(".unit .large", "reserved: €59,880.00").await;

@@ -161,7 +161,7 @@ async fn a_live_page_begins_with_what_happened_before_it_was_opened() {
     let window = Window::open(&app).await;
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees(".plot:nth-child(2) .legend", "sold out").await;
-    window.sees("#verdict", "A phone sold out at ").await;
+    window.sees("#verdict", "All units of A phone were taken at ").await;
     window.click("#to-report").await;
     window.sees("#view h1", "Report").await;
     // The plots show the last minutes. Below them, a link leads to the course of the whole sale.

@@ -198,6 +198,43 @@ async fn a_point_alone_between_gaps_is_drawn() {
     window.close().await;
 }
 
+/// The verdict on an open sale of one item with these numbers.
+const JUDGE: &str = "return import(new URL('console-verdict.js', document.querySelector('script[type=module]').src)).then(({ observed, verdictPart }) => {
+    const [available, held, sold, waiting] = JSON.parse(arguments[0]);
+    const items = [{ sku: 'phone', total: 50, available, held, sold, in_transit: 0 }];
+    const health = { redis: { fault: null }, postgres: { fault: null } };
+    const seen = observed();
+    seen.see({ point: { at: 1000 }, health, sale: { items }, stock: null });
+    const sale = { items: [{ sku: 'phone' }], guards: { admissions_per_second: 1 } };
+    const live = { items, health, fault: null, waiting_room: { waiting, admitted: 0 } };
+    const part = verdictPart({});
+    part.update({ sale, live, state: 'open', points: [], isConnected: true, now: 1000, pausedAt: null, name: (sku) => sku }, seen, []);
+    return part.node.querySelector('.verdict span').textContent;
+})";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_verdict_counts_units_that_may_come_back_and_shoppers_who_wait() {
+    let app = TestApp::shared().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "Sales").await;
+    for (numbers, verdict) in [
+        ("[50, 0, 0, 0]", "Open. Nobody is buying now."),
+        (
+            "[0, 50, 0, 0]",
+            "Everything is taken: 50 units are held unpaid and may come back. All units of phone are taken.",
+        ),
+        ("[0, 0, 50, 0]", "Everything is sold out. phone is sold out."),
+        (
+            "[49, 1, 0, 36]",
+            "Open. 36 shoppers wait, the waiting room lets in 1 a second.",
+        ),
+    ] {
+        assert_eq!(window.run(JUDGE, &[numbers]).await, verdict, "{numbers}");
+    }
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_of_a_tab_says_what_is_in_it() {
     let app = TestApp::shared().await;
