@@ -2,7 +2,7 @@
 
 import { isUnknown } from './api.js';
 import { errorSummary } from './console-errors.js';
-import { announce, byId, element, isPressable, onPress, setAttribute, setBusy, setPressable, setText, show } from './dom.js';
+import { announce, byId, element, isPressable, onPress, setAttribute, setBusy, setChildren, setPressable, setText, show } from './dom.js';
 import { say } from './language.js';
 import { explained, write } from './problem.js';
 
@@ -113,35 +113,54 @@ export function wordsOf(answer, unknown = 'unknownAction') {
 const ended = new Set();
 
 // A line with the outcome of an action. Screen readers miss a line that appears and disappears, so the text is also
-// announced.
-export function resultLine() {
+// announced. `readState` reads the state again, and resolves to whether it is known. After an unknown outcome, a button
+// calls it, and then the line goes away.
+/** @param {() => Promise<boolean>} [readState] */
+export function resultLine(readState) {
     const text = element('p', { class: 'result-text' });
+    const again = element('button', { class: 'look', type: 'button' });
     const away = element('button', { class: 'quiet', type: 'button' });
     const node = element('div', { class: 'result' }, text, away);
     show(node, false);
     /** @type {any} */
     let from = null;
-    const print = (tone, words) => {
+    // The answer on the line, if its outcome is unknown.
+    /** @type {Answer | null} */
+    let open = null;
+    /** @type {(tone: string, words: string | Words, answer?: Answer) => string} */
+    const print = (tone, words, answer) => {
         const whole = write(text, words);
+        open = answer && isUnknown(answer) ? answer : null;
+        setText(again, say('lookAtState'));
         setText(away, say('away'));
+        setChildren(node, [text, ...(readState && open ? [again] : []), away]);
         setAttribute(node, 'class', `result ${tone}`);
         show(node, whole !== '');
         return whole;
     };
     const hide = () => print('', '');
-    const report = (tone, words) => {
+    /** @type {(tone: string, words: string | Words, answer?: Answer) => void} */
+    const report = (tone, words, answer) => {
         from = node.contains(document.activeElement) ? from : document.activeElement;
-        announce(print(tone, words));
+        announce(print(tone, words, answer));
     };
-    const end = (tone, words) => {
-        report(tone, words);
+    /** @type {(tone: string, words: string | Words, answer?: Answer) => void} */
+    const end = (tone, words, answer) => {
+        report(tone, words, answer);
         ended.add(hide);
     };
-    onPress(away, () => {
+    // Hiding the line would lose the focus. It returns to the element that had it before.
+    const leave = () => {
         hide();
-        // Hiding the line would lose the focus. It returns to the element that had it before.
         const isThere = from !== document.body && from?.checkVisibility();
         (isThere ? from : byId('main')).focus({ preventScroll: true });
+    };
+    onPress(away, leave);
+    onPress(again, async () => {
+        const asked = open;
+        if (await busyWhile(again, node, async () => readState?.())) {
+            line.settle(asked);
+        }
     });
     const line = {
         node,
@@ -151,7 +170,7 @@ export function resultLine() {
             report('', say('working'));
         },
         good: (words) => end('is-good', words),
-        bad: (answer) => end('is-bad', wordsOf(answer)),
+        bad: (answer) => end('is-bad', wordsOf(answer), answer),
         wrong: (words) => end('is-bad', words),
         clear: hide,
         // Shows a refusal beside its field instead, also until another action begins.
@@ -159,6 +178,14 @@ export function resultLine() {
             hide();
             field.complain(words);
             ended.add(() => field.complain(''));
+        },
+        // The outcome of this answer has become known.
+        settle(answer) {
+            if (answer === open && node.contains(document.activeElement)) {
+                leave();
+            } else if (answer === open) {
+                line.clear();
+            }
         },
         // Runs the request of a button and shows its outcome. `done` makes the text of a success from the reply. `after` runs
         // before the focus is restored.

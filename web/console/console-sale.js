@@ -1,7 +1,7 @@
 // One sale, live: the verdict on it, the actions, its items and money, the plots, and the system. The plots begin with the
 // sale's history. The system is folded while it is well.
 
-import { ask } from './api.js';
+import { ask, isUnknown } from './api.js';
 import { hear, now } from './clock.js';
 import { accountsPart } from './console-accounts.js';
 import { call, onceOnly, REBUILD_MS } from './console-api.js';
@@ -65,7 +65,7 @@ export function saleView(view, id) {
     const times = element('p', { class: 'muted small', id: 'sale-times' });
     const stream = element('p', { class: 'stream', role: 'status', id: 'stream' });
     const actions = element('div', { class: 'actions', id: 'actions' });
-    const result = resultLine();
+    const result = resultLine(() => reload());
     const attention = `/console/sales/${id}/attention`;
     const verdict = verdictPart({
         dead: attention,
@@ -152,6 +152,9 @@ export function saleView(view, id) {
     let points = [];
     /** @type {SaleState | null} */
     let stateBefore = null;
+    // The answer to an action with an unknown outcome, and the state before the action. Another state settles it.
+    /** @type {{ answer: Answer, before: SaleState | null } | null} */
+    let unsettled = null;
     // When the sale was paused last, by the audit log.
     /** @type {number | null} */
     let pausedAt = null;
@@ -198,6 +201,11 @@ export function saleView(view, id) {
             const isFirst = sale === null;
             sale = /** @type {AdminSale} */ (answer.body);
             hear(sale.server_time, answer.sent, answer.received);
+            if (live?.fault) {
+                // The samples lack the state now, which an operator may have changed.
+                live.state = sale.state;
+                live.starts_at = sale.starts_at;
+            }
             restock.learn(sale);
             units.learn(sale.items);
             renderDetails(sale);
@@ -252,6 +260,10 @@ export function saleView(view, id) {
         if (isNews) {
             // The stream does not carry the final values of a draft.
             refresh();
+        }
+        if (unsettled && unsettled.before !== at) {
+            result.settle(unsettled.answer);
+            unsettled = null;
         }
         const isDown = NOBODY_BUYS.includes(renderVerdict(sale, at));
         setAttribute(state, 'class', `pill is-${isDown ? 'bad' : at}`);
@@ -346,7 +358,10 @@ export function saleView(view, id) {
         const text = action === 'preload' ? await busyWhile(button, button, contract) : say(`about_${action}`);
         const isDanger = DANGERS.includes(action);
         if (text !== null && (await sure(say(`sure_${action}`, { name: sale?.name }), text, yes, { isDanger }))) {
-            await result.run(button, request, () => say(`did_${action}`), after);
+            const before = stateBefore;
+            const answer = await result.run(button, request, () => say(`did_${action}`), after);
+            unsettled = isUnknown(answer) ? { answer, before } : null;
+            render();
         }
     }
 
@@ -365,13 +380,15 @@ export function saleView(view, id) {
         return draft?.state === 'draft' ? contractOf(draft) : null;
     }
 
+    // Returns whether the state is known.
     /** @param {Answer} [answer] to an action that changes the state */
     async function reload(answer) {
         if (answer?.isOk && live && answer.body.state) {
             live.state = answer.body.state;
         }
-        await refresh();
+        const { isOk } = await refresh();
         auditLog.read();
+        return isOk;
     }
 
     // Ends the page of a deleted sale.

@@ -95,3 +95,35 @@ async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do
     window.sees("#system summary", "all well").await;
     window.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_outcome_is_shown_until_the_state_is_known() {
+    let look = ".result .look";
+    let app = TestApp::shared().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["ERR"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#stream", "up to date").await;
+    let loses_an_answer = async || {
+        window.block(&["*/pause"]).await;
+        window.does("#do-pause").await;
+        window.sees(RESULT, "It is not known whether that worked").await;
+    };
+    loses_an_answer().await;
+    // It stays while the sale cannot be read.
+    window.block(&["*/v1/admin/sales/*"]).await;
+    window.click(look).await;
+    window
+        .sees(&format!("{look}[aria-disabled=false]"), "Look at the state")
+        .await;
+    window.block(&[]).await;
+    window.click(look).await;
+    window.misses(RESULT).await;
+    assert_eq!(window.focus().await, "button#do-pause.strong danger big");
+    // A new state answers by itself.
+    loses_an_answer().await;
+    app.operate(&id, "pause").await.ok(200);
+    window.sees("#sale-state", "Paused").await;
+    window.misses(RESULT).await;
+    window.close().await;
+}
