@@ -21,7 +21,7 @@ import { TERMS, termOf, termText } from './console-terms.js';
 import { sellingTime } from './console-time.js';
 import { auditLogTable } from './console-audit-log.js';
 import { unitsOf } from './console-units.js';
-import { isOfSystem, observed, troublesOf, verdictPart } from './console-verdict.js';
+import { isOfSystem, observed, pausedSince, troublesOf, verdictPart } from './console-verdict.js';
 import { announce, byId, element, setAttribute, setChildren, setPressable, setText, setTitle, show } from './dom.js';
 import { clockTime, momentExact, secondsLeft, timeExact } from './format.js';
 import { apart, plainly, say, worded } from './language.js';
@@ -94,7 +94,7 @@ export function saleView(view, id) {
         auditLog.read();
     };
     const restock = restockPart(id, path, freeOf, restocked);
-    const auditLog = auditLogTable(id, learnPause);
+    const auditLog = auditLogTable(id, learnActions);
     const accounts = accountsPart();
     const page = word('a', 'shopPage', { class: 'button', id: 'to-shop', href: `/sales/${id}` });
     const edit = needs('all', word('a', 'editSale', { class: 'button', href: `/console/sales/${id}/edit` }));
@@ -155,7 +155,9 @@ export function saleView(view, id) {
     // The answer to an action with an unknown outcome, and the state before the action. Another state settles it.
     /** @type {{ answer: Answer, before: SaleState | null } | null} */
     let unsettled = null;
-    // When the sale was paused last, by the audit log.
+    // What the audit log has of this sale, as far as it was read.
+    /** @type {Map<Action['id'], Action>} */
+    const actionsKnown = new Map();
     /** @type {number | null} */
     let pausedAt = null;
     let isWell = true;
@@ -258,8 +260,9 @@ export function saleView(view, id) {
         const isNews = stateBefore !== null && stateBefore !== at;
         stateBefore = at;
         if (isNews) {
-            // The stream does not carry the final values of a draft.
+            // The stream does not carry the final values of a draft, nor since when a sale is paused.
             refresh();
+            auditLog.read();
         }
         if (unsettled && unsettled.before !== at) {
             result.settle(unsettled.answer);
@@ -306,10 +309,9 @@ export function saleView(view, id) {
 
     // A pause stands in the audit log, so that a page opened later knows it, too.
     /** @param {Action[]} entries */
-    function learnPause(entries) {
-        pausedAt = entries
-            .filter(({ action, outcome }) => action === 'sales.pause' && outcome === 'done')
-            .reduce((last, { begun_at: begun }) => Math.max(last ?? 0, Date.parse(begun)), pausedAt);
+    function learnActions(entries) {
+        entries.forEach((entry) => actionsKnown.set(entry.id, entry));
+        pausedAt = pausedSince([...actionsKnown.values()]);
     }
 
     // Nobody waits for a sale that is over, though Redis still has the places.

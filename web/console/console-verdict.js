@@ -42,6 +42,20 @@ const OF_MONEY = ['refunds', 'unmatched'];
 
 /** @typedef {Partial<LiveSale> & Pick<LiveSample, 'health' | 'fault'>} Live */
 
+// Since when a sale that is paused has been so, by the sale's part of the audit log: the first pause after the last resume.
+// Null if an action whose outcome is unknown leaves that open.
+/** @type {(actions: Action[]) => number | null} */
+export function pausedSince(actions) {
+    const moves = actions
+        .filter(({ action, outcome }) => ['sales.pause', 'sales.resume'].includes(action) && ['done', null].includes(outcome))
+        .sort((a, b) => Date.parse(a.begun_at) - Date.parse(b.begun_at));
+    const resumed = moves.findLastIndex(({ action }) => action === 'sales.resume');
+    const pauses = moves.slice(resumed + 1);
+    // A single pause of unknown outcome has paused the sale: nothing else has.
+    const isKnown = moves[resumed]?.outcome !== null && (pauses[0]?.outcome === 'done' || pauses.length === 1);
+    return isKnown ? Date.parse(pauses[0].begun_at) : null;
+}
+
 // What this page has seen of a sale: since when something is wrong, and how fast its items go.
 export function observed() {
     const since = new Map();

@@ -236,6 +236,37 @@ async fn the_verdict_counts_units_that_may_come_back_and_shoppers_who_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_is_counted_from_the_one_that_holds_or_not_at_all() {
+    let app = TestApp::shared().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "Sales").await;
+    let since = "return import(new URL('console-verdict.js', document.querySelector('script[type=module]').src)).then(({ pausedSince }) => {
+        const actions = arguments[0].split(' ').map((one, at) => {
+            const [action, outcome] = one.split(':');
+            return { action: `sales.${action}`, outcome: outcome ?? null, begun_at: new Date(1000 * at).toISOString() };
+        });
+        return pausedSince(actions.reverse());
+    })";
+    // Each action a second after the one before. One without an outcome is unknown.
+    for (actions, expected) in [
+        ("open:done pause:done", json!(1000)),
+        ("pause:done pause:done amend:done pause", json!(0)),
+        ("pause:done resume:done pause", json!(2000)),
+        (
+            "pause:done resume:done pause:invalid_transition pause:done",
+            json!(3000),
+        ),
+        ("pause:done resume:done", Value::Null),
+        ("pause:done resume:done pause pause:done", Value::Null),
+        ("pause:done resume pause:done", Value::Null),
+    ] {
+        assert_eq!(window.run(since, &[actions]).await, expected, "{actions}");
+    }
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_of_a_tab_says_what_is_in_it() {
     let app = TestApp::shared().await;
     let draft = app.create_sale(&sale_with(&json!({"name": "Launch"}))).await;
