@@ -160,6 +160,8 @@ export function saleView(view, id) {
     const actionsKnown = new Map();
     /** @type {number | null} */
     let pausedAt = null;
+    // Whether the last sample has the units, though not the rest.
+    let hasUnitsAlone = false;
     let isWell = true;
     // Instances whose report is overdue.
     let silent = 0;
@@ -285,10 +287,23 @@ export function saleView(view, id) {
     function renderStream() {
         const since = seen.lastAt();
         const lost = since > 0 ? say('numbersOld', { time: timeExact(since) }) : say('reconnecting');
-        const isNew = isConnected && live !== null && !live.fault;
-        write(stream, isConnected !== false ? isNew ? say('upToDate') : '' : refusal ? { text: say('liveRefused'), more: refusal } : lost);
+        const isOld = isConnected === false || Boolean(live?.fault);
+        if (isConnected === false) {
+            write(stream, refusal ? { text: say('liveRefused'), more: refusal } : lost);
+        } else {
+            setText(stream, isConnected && live ? ageText(live) : '');
+        }
         setAttribute(stream, 'class', isConnected === false ? 'stream is-lost' : 'stream');
-        setAttribute(view, 'class', isConnected === false || live?.fault ? 'view is-old' : 'view');
+        setAttribute(view, 'class', isOld ? `view is-old${isConnected && hasUnitsAlone ? ' has-units' : ''}` : 'view');
+    }
+
+    // How old the numbers of a stream are; empty without any.
+    function ageText({ fault }) {
+        if (!fault) {
+            return say('upToDate');
+        }
+        const at = seen.lastGoodAt();
+        return at === 0 ? '' : say(hasUnitsAlone ? 'numbersOfButUnits' : 'numbersOf', { time: timeExact(at) });
     }
 
     // Returns the verdict's key.
@@ -420,6 +435,7 @@ export function saleView(view, id) {
     /** @param {LiveSample} sample */
     function heard(sample) {
         isConnected = true;
+        hasUnitsAlone = sample.sale === null && sample.stock !== null;
         seen.see(sample);
         live = { ...(sample.sale ? {} : { state: live?.state, starts_at: live?.starts_at }), ...sample.sale, health: sample.health, fault: sample.fault };
         add([sample.point]);

@@ -200,8 +200,10 @@ export function unitsOf() {
         key.append(element('li', { class: `key-${part}` }, word('span', part)));
     }
     const mark = element('ul', { class: 'legend' }, element('li', { class: 'key-mark' }, word('span', 'borrowed')));
-    const node = element('section', { class: 'list' }, word('h2', 'units'), taken, key, list, more);
+    const noNumbers = word('p', 'noNumbers', { class: 'muted' });
+    const node = element('section', { class: 'list' }, word('h2', 'units'), noNumbers, taken, key, list, more);
     const shardsNode = element('section', { class: 'list' }, word('h3', 'byShards'), mark, shardList);
+    showNumbers(false);
     const rows = new Map();
     const together = shardRow(word('h4', 'allItems'));
     /** @type {Map<string, Item>} */
@@ -209,9 +211,17 @@ export function unitsOf() {
     let shown = PAGE;
     let last;
 
+    // Without numbers, a sentence stands in place of legends of nothing.
+    function showNumbers(areThere) {
+        show(noNumbers, !areThere);
+        show(key, areThere);
+        show(shardsNode, areThere);
+    }
+
     /** @param {LiveStock & { state?: SaleState }} sale */
     function update(sale) {
         last = sale;
+        showNumbers(true);
         const items = sale.items.slice(0, shown);
         const isWhole = sale.shards.every(({ items: cells }) => cells !== null);
         // A sale has no shards before its preload, and none after its stock is put away.
