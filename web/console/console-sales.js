@@ -7,6 +7,7 @@ import { onSubmit } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
 import { button, listTable, percent, word } from './console-table.js';
 import { dateCell, endCell } from './console-time.js';
+import { needsRedis, outagePart } from './console-verdict.js';
 import { announce, element, setAttribute, setText, show } from './dom.js';
 import { clockTime, secondsLeft } from './format.js';
 import { plainly, say } from './language.js';
@@ -17,8 +18,6 @@ const EVERY_MS = 5000;
 const NUMBERS_MAX = 12;
 const GROUPS = ['now', 'next', 'drafts', 'over'];
 const GROUP_OF = { open: 'now', paused: 'now', scheduled: 'next', draft: 'drafts', closed: 'over' };
-
-const statePill = (state) => element('span', { class: `pill is-${state}` }, say(`sale_${state}`));
 
 /** The links to a sale and, once it is over, to its report. @param {AdminSale} sale */
 function nameCell({ id, name, state }) {
@@ -39,7 +38,8 @@ function inOrder(a, b) {
 function cellsOf() {
     const link = () => element('a', { class: 'due' });
     const whole = () => element('span', { class: 'whole' });
-    return { time: whole(), left: whole(), pace: whole(), alerts: link(), due: link() };
+    const [pill, gone] = [element('span'), element('span', { class: 'pill' })];
+    return { pill, gone, state: element('span', {}, pill, ' ', gone), time: whole(), left: whole(), pace: whole(), alerts: link(), due: link() };
 }
 
 export function salesView(view) {
@@ -49,6 +49,9 @@ export function salesView(view) {
     // Each sale's orders, as last counted, and when.
     const counted = new Map();
     let isReading = false;
+    const outage = outagePart();
+    // Whether Redis is silent, so that nobody can buy.
+    let isDown = false;
     // What the operator searches for; empty for all sales.
     const searchInAddress = () => new URLSearchParams(location.search).get('search') ?? '';
     let wanted = searchInAddress();
@@ -60,7 +63,7 @@ export function salesView(view) {
         path: () => `/v1/admin/sales?limit=50${wanted === '' ? '' : `&search=${encodeURIComponent(wanted)}`}`,
         pageOf(body) {
             body.data.forEach((sale) => known.set(sale.id, sale));
-            readNumbers();
+            readHealth().then(readNumbers);
             return body;
         },
         idOf: (sale) => sale.id,
@@ -68,10 +71,11 @@ export function salesView(view) {
         groupOf: ({ state }) => `group_${GROUP_OF[state]}`,
         /** @param {AdminSale} sale */
         row(sale) {
-            const { time, left, pace, alerts, due } = ofSale(sale.id);
+            const { state, time, left, pace, alerts, due } = ofSale(sale.id);
+            showState(sale);
             return [
                 nameCell(sale),
-                statePill(sale.state),
+                state,
                 time,
                 left,
                 pace,
@@ -92,9 +96,32 @@ export function salesView(view) {
         return cells.get(id);
     }
 
+    // The state, and that an outage of Redis hides the numbers of a sale that is on.
+    /** @param {AdminSale} sale */
+    function showState({ id, state }) {
+        const { pill, gone, left, pace } = ofSale(id);
+        setText(pill, say(`sale_${state}`));
+        setAttribute(pill, 'class', `pill is-${isDown && needsRedis(state) ? 'bad' : state}`);
+        if (isDown && GROUP_OF[state] === 'now') {
+            setText(left, say('notKnown'));
+            setText(pace, '');
+        }
+        if (isDown || state !== 'open') {
+            setText(gone, '');
+        }
+    }
+
+    async function readHealth() {
+        const { isOk, body } = await call('GET', '/v1/admin/health');
+        if (isOk) {
+            isDown = outage.update(body, now() ?? Date.now());
+            known.forEach(showState);
+        }
+    }
+
     // A sale that does not sell is read once.
     async function readNumbers() {
-        if (isReading) {
+        if (isReading || isDown) {
             return;
         }
         isReading = true;
@@ -112,11 +139,12 @@ export function salesView(view) {
     }
 
     /** @type {(stats: Stats, received: number) => void} */
-    function showNumbers({ sale_id: id, items, orders, undrained_events: undrained, alerts }, received) {
-        const { left, pace, alerts: attention, due } = ofSale(id);
+    function showNumbers({ sale_id: id, state, items, orders, undrained_events: undrained, alerts }, received) {
+        const { gone, left, pace, alerts: attention, due } = ofSale(id);
         const sum = (part) => items.reduce((all, item) => all + item[part], 0);
         const free = sum('available') + sum('in_transit');
         setText(left, percent(free, sum('total')));
+        setText(gone, state === 'open' && free === 0 ? say(sum('held') > 0 ? 'allHeld' : 'allSold') : '');
         const count = orders.reserved + orders.paid + orders.cancelled + orders.expired + orders.revoked + undrained;
         const before = counted.get(id);
         counted.set(id, { count, received });
@@ -198,7 +226,7 @@ export function salesView(view) {
     window.addEventListener('popstate', () => searchInAddress() !== wanted && search(searchInAddress()));
     showSearch();
     const create = word('a', 'newSale', { class: 'button strong', href: '/console/sales/new', 'data-needs': 'all' });
-    view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), form, table.node);
+    view.append(element('div', { class: 'head' }, word('h1', 'sales'), create), outage.node, form, table.node);
     table.read();
     return { ...table, tick };
 }

@@ -1,5 +1,5 @@
 // The verdict on a sale: one sentence that says whether it sells. Below it stands a line for each trouble, with a link to
-// the runbook's paragraph.
+// the runbook's paragraph. The list of sales says with the same words that nobody can buy.
 
 import { word } from './console-table.js';
 import { announce, element, setAttribute, setChildren, setText, show } from './dom.js';
@@ -39,8 +39,58 @@ const PARAGRAPHS = {
 };
 // Troubles of shoppers and money. The others are of the system.
 const OF_MONEY = ['refunds', 'unmatched'];
+// The states in which an outage of Redis keeps shoppers from buying.
+/** @type {SaleState[]} */
+const NEEDS_REDIS = ['open', 'paused', 'scheduled'];
 
 /** @typedef {Partial<LiveSale> & Pick<LiveSample, 'health' | 'fault'>} Live */
+
+/** @type {(state: SaleState) => boolean} */
+export const needsRedis = (state) => NEEDS_REDIS.includes(state);
+
+function runbookLink(key = '') {
+    return word('a', 'whatToDo', { hreflang: 'en', href: key ? `${RUNBOOK}#${PARAGRAPHS[key]}` : RUNBOOK });
+}
+
+// Since when servers are silent. The instance says when each last answered. A server that never answered is silent since
+// this page saw it first, at `at`.
+function silences() {
+    const since = new Map();
+    /** @type {(health: Health, at: number) => void} */
+    function note(health, at) {
+        for (const server of ['redis', 'postgres']) {
+            const { fault, answered_at: answered } = health[server];
+            if (fault) {
+                since.set(server, answered ?? since.get(server) ?? at);
+            } else {
+                since.delete(server);
+            }
+        }
+    }
+    return { since, note };
+}
+
+// The sentence of an outage of Redis, for a page of many sales. `update` returns whether Redis is silent.
+export function outagePart() {
+    const { since, note } = silences();
+    const text = element('span');
+    const node = element('p', { class: 'verdict is-bad', id: 'verdict' }, text, ' ', runbookLink('redis'));
+    show(node, false);
+    /** @type {(health: Health, at: number) => boolean} */
+    function update(health, at) {
+        note(health, at);
+        const isSilent = since.has('redis');
+        if (isSilent) {
+            setText(text, say('verdict_redis', { time: timeExact(since.get('redis')) }));
+        }
+        if (isSilent && node.hidden) {
+            announce(text.textContent);
+        }
+        show(node, isSilent);
+        return isSilent;
+    }
+    return { node, update };
+}
 
 // Since when a sale that is paused has been so, by the sale's part of the audit log: the first pause after the last resume.
 // Null if an action whose outcome is unknown leaves that open.
@@ -58,7 +108,7 @@ export function pausedSince(actions) {
 
 // What this page has seen of a sale: since when something is wrong, and how fast its items go.
 export function observed() {
-    const since = new Map();
+    const { since, note } = silences();
     /** @type {Map<string, number | null>} */
     const soldOut = new Map();
     // When an item first sold out, by the report. It also knows the time before this page was opened.
@@ -73,13 +123,7 @@ export function observed() {
     function see({ point: { at }, health, sale, stock }) {
         lastAt = at;
         lastGoodAt = sale ? at : lastGoodAt;
-        for (const server of ['redis', 'postgres']) {
-            if (!health[server].fault) {
-                since.delete(server);
-            } else if (!since.has(server)) {
-                since.set(server, at);
-            }
-        }
+        note(health, at);
         const items = (sale ?? stock)?.items;
         if (items) {
             seeItems(at, items);
@@ -176,8 +220,7 @@ function judged({ sale, state, live, points, isConnected, now, pausedAt }, seen)
     if (isConnected === false && seen.lastAt() > 0) {
         return { key: 'disconnected', tone: 'is-bad', values: { time: timeExact(seen.lastAt()) } };
     }
-    const sells = state === 'open' || state === 'paused' || state === 'scheduled';
-    if (sells && seen.since.has('redis')) {
+    if (needsRedis(state) && seen.since.has('redis')) {
         return { key: 'redis', tone: 'is-bad', values: { time: timeExact(seen.since.get('redis')) } };
     }
     if (state === 'paused') {
@@ -252,10 +295,6 @@ export function verdictPart(pages) {
     const node = element('div', { class: 'list' }, sentence, list);
     const lines = new Map();
     let before = '';
-
-    function runbookLink(key = '') {
-        return word('a', 'whatToDo', { hreflang: 'en', href: key ? `${RUNBOOK}#${PARAGRAPHS[key]}` : RUNBOOK });
-    }
 
     function lineOf(key) {
         if (!lines.has(key)) {

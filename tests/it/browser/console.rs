@@ -352,8 +352,8 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
     app.create_sale(&named("Sketch")).await;
     app.load_sale(&later).await;
     let id = app.load_sale(&named("Selling")).await;
-    let order = app.buy("ada", &id, "k", 3).await.ok(201).id();
-    assert_eq!(app.pay_with("pay_odd", &order, 1, "EUR").await, "refund_due");
+    let order = app.buy("ada", &id, "k", 3).await.ok(201);
+    assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "refund_due");
     let window = Window::open(&app).await;
     window.open_console("/console").await;
     let row = format!("tr:has(a[href='/console/sales/{id}'])");
@@ -377,6 +377,16 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
         window.run(texts, &[]).await,
         json!(["On now", "Selling", "Next", "Next", "Drafts", "Sketch", "Over", "Done"])
     );
+    // Units that are held may come back.
+    let mut orders = vec![order.body];
+    for (user, units) in [("bob", 5), ("cyd", 2)] {
+        orders.push(app.buy(user, &id, "k", units).await.ok(201).body);
+    }
+    window.sees(&row, "All held").await;
+    for (number, order) in orders.iter().enumerate() {
+        assert_eq!(app.pay(&format!("pay_{number}"), order).await, "applied");
+    }
+    window.sees(&row, "Sold out").await;
     // Money that is owed back is seen from every page.
     window.goto("/console/limits").await;
     let badge = "return document.querySelector('#nav a[href=\"/console/money\"]').dataset.badge ?? ''";

@@ -27,6 +27,9 @@ async fn without_postgres_an_operator_reads_that_nothing_was_done_and_stays_sign
         .sees("#verdict a[href='/docs/alerts#flashsalepostgresdown']", "What to do")
         .await;
     window.sees("#system .tile.is-bad", "no answer").await;
+    window
+        .sees("#stream", "Units are up to date, all other numbers are of")
+        .await;
     // An operator who has read it goes on.
     window.click(".result button").await;
     window.misses(RESULT).await;
@@ -89,10 +92,51 @@ async fn without_redis_the_console_says_since_when_nobody_can_buy_and_what_to_do
     // What is not well is unfolded; the program's own text stands there.
     window.sees("#system summary", "not well").await;
     window.sees("#system .tile.is-bad", "no answer").await;
+    window.sees("#stream", "Numbers of ").await;
+    window.sees(".unit .numbers", "10 available").await;
+    // The ledger has the pause before Redis answers.
+    window.does("#do-pause").await;
+    window.sees("#sale-state", "Paused").await;
+    window.sees("#do-resume", "Resume").await;
+    window.misses(RESULT).await;
     drop(frozen);
-    window.sees("#verdict", "Nobody is buying now").await;
-    window.sees("#sale-state.is-open", "Open").await;
+    window.sees("#verdict", "PAUSED for 0:").await;
+    window.sees("#stream", "up to date").await;
     window.sees("#system summary", "all well").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_the_list_says_that_nobody_can_buy_and_every_page_says_since_when() {
+    let postgres = servers::FreshPostgres::start().await;
+    let redis = servers::fresh_redis();
+    let app = Instance::start(&environment(&redis.server.url(), &postgres.url()), "all").may_log_errors();
+    let id = app.load_sale(&sale()).await;
+    let window = Window::open(&app).await.expect(&["503"]);
+    window.open_console("/console").await;
+    let row = format!("tr:has(a[href='/console/sales/{id}'])");
+    window.sees(&row, "100 %").await;
+    window.sees(&format!("{row} .pill.is-open"), "Open").await;
+    window.misses("#verdict").await;
+    let frozen = servers::Frozen::one(redis.server.pid());
+    window.sees("#verdict", "nobody can buy, nothing is lost").await;
+    window
+        .sees("#verdict a[href='/docs/alerts#flashsaleredisdown']", "What to do")
+        .await;
+    window.sees(&format!("{row} .pill.is-bad"), "Open").await;
+    window.sees(&row, "Not known").await;
+    // A page that is opened later has no numbers, and the same time.
+    window.goto(&format!("/console/sales/{id}")).await;
+    window.sees("#verdict", "Redis has not answered since").await;
+    window.sees("#view", "There are no numbers of this sale yet").await;
+    window.misses(".legend .key-sold").await;
+    let since = window.text("#verdict").await.unwrap();
+    window.goto("/console").await;
+    window.sees("#verdict", &since).await;
+    drop(frozen);
+    window.misses("#verdict").await;
+    window.sees(&format!("{row} .pill.is-open"), "Open").await;
+    window.sees(&row, "100 %").await;
     window.close().await;
 }
 
