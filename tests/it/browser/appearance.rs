@@ -77,6 +77,15 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.click("#orders .order-number button").await;
     window.sees("#orders .order-number button", "Copied").await;
     assert_eq!(window.run("return window.copied", &[]).await, order);
+    // The button says so for a moment. A browser that does not copy leaves the whole number to the reader, selected.
+    window.sees("#orders .order-number button", "Copy").await;
+    window.misses("#orders .order-number code").await;
+    let no_clipboard = "navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed'))";
+    window.run(no_clipboard, &[]).await;
+    window.click("#orders .order-number button").await;
+    window.sees("#orders .order-number code", order).await;
+    window.sees("#orders .order-number button", "Copy").await;
+    assert_eq!(window.run("return String(getSelection())", &[]).await, order);
     window.misses("#items .payment button.strong").await;
     window.close().await;
 }
