@@ -47,7 +47,8 @@ export function orderRow(id, act) {
         number.update();
         const isNews = seen !== null && seen !== order.state;
         seen = order.state;
-        return isNews ? `${itemName}: ${state.textContent}. ${note.textContent}` : '';
+        const words = { item: itemName, state: state.textContent, note: note.textContent };
+        return isNews ? say('orderNews', words) : '';
     }
 
     return { row, update };

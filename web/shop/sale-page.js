@@ -267,7 +267,7 @@ function renderMessage() {
     // A change of language is no news.
     const inAll = JSON.stringify(message);
     if (text !== '' && messageBefore !== null && messageBefore !== inAll) {
-        announce(`${say('fromShop')}: ${text}`);
+        announce(say('shopSays', { text }));
     }
     messageBefore = inAll;
 }
