@@ -593,7 +593,10 @@ function finish(end, attempt, who, isCurrent) {
     const isNews = kind !== 'stopped' && kind !== 'signed_out';
     const news = { ...end, kind, sku: attempt.sku, quantity: attempt.quantity, isEnd: true, at: performance.now() };
     phase = isNews ? news : null;
-    if (kind === 'signed_out') {
+    if (kind === 'stopped') {
+        said = '';
+        announce(say('stopped'));
+    } else if (kind === 'signed_out') {
         signOut();
         wantSignIn('signInAgain');
     } else if (kind === 'reserved' && end.order) {

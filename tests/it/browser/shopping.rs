@@ -361,6 +361,7 @@ async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     window.sees(NOTE, "as soon as one is free").await;
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
+    announces(&window, "Stopped. Nothing was bought.").await;
     assert_eq!(window.attempt().await, None);
     // It goes on after a reload, and nothing has to be pressed.
     window.click(BUY).await;
