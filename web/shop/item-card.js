@@ -248,11 +248,12 @@ export function itemCard(item, act, isVariant) {
         setAttribute(left, 'class', `pill is-${item.availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
-        show(choice, free > 1 && !isFull);
+        const mayChoose = free > 1 && !isFull && !Object.hasOwn(CLOSED_BUTTONS, sale.state);
+        show(choice, mayChoose);
         limitChoice(quantity, free);
         quantity.disabled = isBusy;
         const units = wanted() ?? 0;
-        const several = units > 1 ? money(units * item.price_minor, item.currency) : '';
+        const several = mayChoose && units > 1 ? money(units * item.price_minor, item.currency) : '';
         setText(total, several && say('total', { amount: several }));
         show(total, several !== '');
         setText(wrong, isWrong ? say('quantityWrong', { n: free }) : '');

@@ -438,9 +438,11 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
         window.finds(BUY, word).await;
         if verb == "resume" {
             window.sees("#items .pill", "Available").await;
+            window.sees("#items .choice", "Quantity").await;
             window.misses("#notice").await;
         } else {
             window.misses("#items .pill").await;
+            window.misses("#items .choice").await;
         }
         if verb == "pause" {
             window.sees("#notice", "What is reserved can still be paid").await;

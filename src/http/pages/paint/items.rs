@@ -101,6 +101,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
         _ if sale.guards.waiting_room => "enterRoom",
         _ => "buy",
     };
+    let may_choose = item.per_user_limit > 1 && !matches!(sale.state, SaleState::Paused | SaleState::Closed);
     let left = left_of(item);
     html! {
         li class="item" {
@@ -113,7 +114,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
             p class="muted small" { (language.say_with("limitNote", "n", &item.per_user_limit.to_string())) }
             p class="small hold" hidden[hold.is_empty()] { (hold) }
             div class="buying scripted" {
-                div class="choice" hidden[item.per_user_limit < 2] {
+                div class="choice" hidden[!may_choose] {
                     label { (language.say("quantity")) }
                     @if item.per_user_limit > CHOICE_MAX {
                         input type="number" value="1" disabled;
