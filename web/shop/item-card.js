@@ -244,8 +244,10 @@ export function itemCard(item, act, isVariant) {
         showPicture(image, isVariant ? undefined : item.image_url);
         showDescription(description, item.description);
         setText(price, money(item.price_minor, item.currency));
-        setText(left, say(`left_${item.availability}`));
-        setAttribute(left, 'class', `pill is-${item.availability}`);
+        // The waiting room may know it before the sale's next reading.
+        const availability = phase?.isSoldOut ? 'sold_out' : item.availability;
+        setText(left, say(`left_${availability}`));
+        setAttribute(left, 'class', `pill is-${availability}`);
         setText(limit, say('limitNote', { n: item.per_user_limit }));
         setText(quantityLabel, say('quantity'));
         const mayChoose = free > 1 && !isFull && !Object.hasOwn(CLOSED_BUTTONS, sale.state);

@@ -71,7 +71,8 @@ export function waitingRoom() {
         const mayGo = left > STAY_SECONDS;
         const words = mayGo ? 'queuedTurn' : turnAt === null ? 'queuedStill' : 'queuedSoon';
         setText(turn, say(words, { left: about(Math.max(1, left)), time }));
-        show(turn, startsAt === null && !phase.isSoldOut);
+        // A turn is shown beside its place, which the first reply may not have yet.
+        show(turn, startsAt === null && position !== undefined && !phase.isSoldOut);
         const keptWords = mayGo ? say('queuedKept', { time }) : say('queuedStay');
         // When all is sold out, the note above says to stay.
         setText(kept, `${phase.isSoldOut ? '' : keptWords} ${isOn() ? say('notified') : ''}`.trim());

@@ -44,7 +44,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.close().await;
 }
 
-/// Waits in a room whose places come from this script, and returns what the item's box says.
+/// Waits in a room whose places come from this script, and returns what the item's card says.
 async fn said_in_room(sale: &Value, place: &Value) -> String {
     let app = shared_development().await;
     let id = app.load_sale(sale).await;
@@ -57,7 +57,7 @@ async fn said_in_room(sale: &Value, place: &Value) -> String {
     window.run(&script, &[]).await;
     window.click(BUY).await;
     window.sees("#items .room", "Updated").await;
-    let said = window.text("#items .outcome").await.unwrap();
+    let said = window.text("#items").await.unwrap();
     window.close().await;
     said
 }
@@ -75,6 +75,18 @@ async fn the_waiting_room_says_one_thing_either_stay_or_go() {
     assert!(
         soon.contains("Stay here") && !soon.contains("close this page"),
         "{soon}"
+    );
+    // The first reply may have no place yet, and may come before the sale's next reading.
+    let first = json!({"state": "waiting", "waiting": 9, "estimated_wait_seconds": 10});
+    let first = said_in_room(&sale_with(&room), &first).await;
+    assert!(
+        first.contains("Stay here") && !first.contains("Your turn in"),
+        "{first}"
+    );
+    let gone = said_in_room(&sale_with(&room), &json!({"state": "sold_out"})).await;
+    assert!(
+        gone.contains("Everything is taken") && gone.contains("Sold out"),
+        "{gone}"
     );
     let later = said_in_room(&sale_with(&room), &place(600)).await;
     assert!(later.contains("Your turn in about 10 min, at "), "{later}");
