@@ -1,4 +1,4 @@
-// A sale as a file for calendars (iCalendar, RFC 5545).
+// A sale as a file for calendars (iCalendar, RFC 5545), with a reminder ten minutes before.
 
 import { save } from './save.js';
 
@@ -32,6 +32,11 @@ export function addToCalendar(sale) {
         // Some calendars show only the place.
         `LOCATION:${address}`,
         `URL:${address}`,
+        'BEGIN:VALARM',
+        'ACTION:DISPLAY',
+        `DESCRIPTION:${escaped(sale.name)}`,
+        'TRIGGER:-PT10M',
+        'END:VALARM',
         'END:VEVENT',
         'END:VCALENDAR',
         '',

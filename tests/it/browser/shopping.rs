@@ -633,6 +633,7 @@ async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
         format!("DTEND:{}", ends_at.format(stamp)),
         r"SUMMARY:双十一\, autumn launch\; phones \\ headphones\, the last ones of the year 2026".to_owned(),
         format!("URL:{}", address.as_str().unwrap()),
+        "TRIGGER:-PT10M".to_owned(),
     ] {
         assert!(lines.contains(&format!("\r\n{line}\r\n")), "{line} is not in {lines}");
     }
