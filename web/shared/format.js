@@ -46,6 +46,12 @@ export const timeExact = (time) => new Intl.DateTimeFormat(form(), { timeStyle: 
 /** @type {(time: number | string, now: number | null) => boolean} */
 export const isToday = (time, now) => now !== null && new Date(time).toDateString() === new Date(now).toDateString();
 
+// Within this time, a clock shows each time only once. Shortly before midnight, "tomorrow" would sound far away.
+const NEAR_MS = 12 * 3_600_000;
+
+/** @type {(time: number | string, now: number | null) => boolean} */
+const isNear = (time, now) => now !== null && Math.abs(new Date(time).getTime() - now) < NEAR_MS;
+
 /** @type {Intl.DateTimeFormatOptions} */
 const HOURS = { hour: 'numeric', minute: '2-digit', timeZoneName: 'short' };
 
@@ -68,17 +74,14 @@ function momentByDay(time, now) {
     return word ? say(word, { time: hours().format(new Date(time)) }) : moment(time);
 }
 
-// The time within a sentence: today's is the time on the clock, tomorrow's and any other has its day and zone.
+// The time within a sentence: today's or a near one is the time on the clock, tomorrow's and any other has its day and zone.
 /** @type {(time: number | string, now: number | null) => string} */
 export function momentNear(time, now) {
-    switch (dayWord(time, now)) {
-        case 'todayAt':
-            return timeOfDay(time);
-        case 'tomorrowAt':
-            return say('tomorrow', { time: hours().format(new Date(time)) });
-        default:
-            return moment(time);
+    const word = dayWord(time, now);
+    if (word === 'todayAt' || isNear(time, now)) {
+        return timeOfDay(time);
     }
+    return word ? say('tomorrow', { time: hours().format(new Date(time)) }) : moment(time);
 }
 
 const exact = () => new Intl.DateTimeFormat(form(), { dateStyle: 'medium', timeStyle: 'medium' });

@@ -293,6 +293,31 @@ async fn a_sale_of_today_or_tomorrow_is_dated_so_by_the_readers_zone() {
     window.close().await;
 }
 
+/// Times in a sentence, shortly before midnight: within twelve hours, and later.
+const NEAR_MIDNIGHT: &str =
+    "return import(new URL('format.js', document.querySelector('script[type=module]').src)).then(({ momentNear }) => {
+    const now = Date.parse('2026-01-01T23:55:00Z');
+    return [5, 715, 780, 1500].map((minutes) => momentNear(now + minutes * 60_000, now).replaceAll('\u{202f}', ' '));
+})";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_within_twelve_hours_is_not_called_tomorrows() {
+    let app = TestApp::start().await;
+    let window = Window::open(&app).await;
+    window
+        .devtools("Emulation.setTimezoneOverride", json!({"timezoneId": "UTC"}))
+        .await;
+    window.goto("/").await;
+    let times = [
+        "12:00 AM",
+        "11:50 AM",
+        "tomorrow, 12:55 PM UTC",
+        "Jan 3, 2026, 12:55 AM UTC",
+    ];
+    assert_eq!(window.run(NEAR_MIDNIGHT, &[]).await, json!(times));
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_apis_own_detail_stands_beside_a_vague_code() {
     let app = TestApp::start().await;

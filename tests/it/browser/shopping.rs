@@ -354,7 +354,7 @@ async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     let id = app.load_sale(&sale_with(&json!({"stock": 1}))).await;
     let held = app.buy("bob", &id, "k", 1).await.ok(201).id();
     let window = Window::of_shopper(&app, &id, "ada").await;
-    window.finds("#items .hold", "The next may come back at").await;
+    window.finds("#items .hold", "The next may come back by").await;
     window.sees(BUY, "Keep trying for me").await;
     // A shopper who stops has bought nothing.
     window.click(BUY).await;

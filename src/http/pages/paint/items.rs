@@ -5,12 +5,14 @@ use super::{lowest_price, picture};
 use crate::domain::sale::SaleState;
 use crate::domain::shop::language::Language;
 use crate::http::views::{Availability, PublicItem, PublicSale};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
 /// Above this limit, the script shows a field in place of a list of quantities.
 const CHOICE_MAX: u32 = 10;
+/// Within this time, the script writes no day.
+const NEAR: TimeDelta = TimeDelta::hours(12);
 
 /// The items in their order; those of one group together, at the place of the first.
 pub fn items(language: Language, sale: &PublicSale) -> Markup {
@@ -138,7 +140,7 @@ fn hold_words(language: Language, sale: &PublicSale, item: &PublicItem) -> Strin
         (Some(false), _) => language.say("noneOnHold").to_owned(),
         (Some(true), Some(next)) => {
             let is_today = next.date_naive() == sale.server_time.date_naive();
-            let time = if is_today {
+            let time = if is_today || next - sale.server_time < NEAR {
                 next.format("%H:%M UTC").to_string()
             } else {
                 moment(language, next)
