@@ -181,7 +181,7 @@ function limitChoice(field, free) {
 export function itemCard(item, act, isVariant) {
     const id = `item-${item.sku}`;
     const image = picture();
-    const name = element(isVariant ? 'h4' : 'h3', { id });
+    const name = element(isVariant ? 'h4' : 'h3', { id, tabindex: '-1' });
     const price = element('p', { class: 'price' });
     const left = element('span', { class: 'pill' });
     const limit = element('p', { class: 'muted small' });
@@ -300,7 +300,7 @@ export function itemCard(item, act, isVariant) {
         setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
         show(outcome, text !== '' || order !== undefined);
         if (order && unpaid?.id !== order.id) {
-            unpaid = { id: order.id, paying: payment(order.id, act, () => card.focus()), number: orderNumber(order.id) };
+            unpaid = { id: order.id, paying: payment(order.id, act, () => name.focus({ preventScroll: true })), number: orderNumber(order.id) };
             due.replaceChildren(unpaid.paying.node, unpaid.number.node);
         }
         show(due, order !== undefined);

@@ -13,17 +13,17 @@ const TONES = { reserved: 'is-due', paid: 'is-available' };
  * @param {import('./payment.js').Act} act
  */
 export function orderRow(id, act) {
-    const name = element('h3');
+    const name = element('h3', { id: `order-${id}-name`, tabindex: '-1' });
     const state = element('span', { class: 'pill' });
     const amount = element('p', { class: 'price' });
     const note = element('p', { class: 'note' });
     const below = element('a');
     const short = element('p', {}, below);
     const number = orderNumber(id);
-    const paying = payment(id, act, () => row.focus());
+    const paying = payment(id, act, () => name.focus());
     const head = element('div', { class: 'item-head' }, name, state);
     const whole = element('div', { class: 'whole' }, amount, note, paying.node);
-    const row = element('li', { class: 'order', 'data-order': id, tabindex: '-1' }, head, whole, short, number.node);
+    const row = element('li', { class: 'order', 'data-order': id }, head, whole, short, number.node);
     /** @type {OrderState | null} */
     let seen = null;
 

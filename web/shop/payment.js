@@ -13,7 +13,7 @@ import { say } from './language.js';
  * @typedef {{ cancel: Change, pay: Change, mayPay: () => boolean, payLink: (id: string) => string | null }} Act
  * @param {string} id
  * @param {Act} act
- * @param {() => void} lostFocus called when the pressed button may be gone
+ * @param {() => void} lostFocus called when the pressed button is gone
  */
 export function payment(id, act, lostFocus) {
     const note = element('p', { class: 'note' });
@@ -37,7 +37,10 @@ export function payment(id, act, lostFocus) {
         wrongWord = (await what(id)) ?? '';
         isBusy = false;
         isAsked = false;
-        if (document.activeElement === document.body) {
+        // Browsers take the focus off a hidden button only at the next drawing. After a failure, the button to pay stays.
+        const { activeElement: focused } = document;
+        const isGone = focused === sure || (wrongWord === '' && node.contains(focused));
+        if (isGone || focused === document.body) {
             lostFocus();
         }
     }

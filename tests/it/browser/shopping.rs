@@ -57,6 +57,11 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.click("#items .payment button.strong").await;
     window.sees(ORDER, "Paid").await;
     window.misses("#items .payment").await;
+    assert_eq!(
+        window.focus().await,
+        "h3#item-phone.",
+        "it was on a button that is gone"
+    );
     assert_eq!(app.units(&id).await, [9, 0, 1]);
     // Another is cancelled, which needs two presses.
     window.click(BUY).await;
@@ -66,6 +71,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.misses("#items .payment button.strong").await;
     window.click("#items .payment .actions button:nth-child(3)").await;
     window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
+    assert_eq!(window.focus().await, "h3#item-phone.");
     app.wait_for_units(&id, [9, 0, 1]).await;
     window.close().await;
 }
