@@ -49,6 +49,8 @@ interface PageElements {
     'to-sign-in': HTMLElement;
     'to-pay': HTMLElement;
     'to-pay-link': HTMLAnchorElement;
+    'to-pay-more': HTMLElement;
+    'to-pay-now': HTMLElement;
     'to-pay-timer': HTMLElement;
     'to-pay-what': HTMLElement;
     until: HTMLElement;

@@ -8,6 +8,9 @@ import { payment } from './payment.js';
 
 const TONES = { reserved: 'is-due', paid: 'is-available' };
 
+/** What was ordered. @type {(itemName: string, order: Order) => string} */
+export const inShort = (itemName, { quantity }) => (quantity > 1 ? `${itemName} × ${quantity}` : itemName);
+
 /**
  * @param {string} id
  * @param {import('./payment.js').Act} act
@@ -32,7 +35,7 @@ export function orderRow(id, act) {
     function update(now, order, itemName, isInCard) {
         const isOpen = order.state === 'reserved';
         const isOver = isOpen && now !== null && secondsLeft(Date.parse(order.expires_at), now) === 0;
-        setText(name, order.quantity > 1 ? `${itemName} × ${order.quantity}` : itemName);
+        setText(name, inShort(itemName, order));
         setAttribute(row, 'data-state', order.state);
         setText(state, say(isOver ? 'order_over' : `order_${order.state}`));
         setAttribute(state, 'class', `pill ${(!isOver && TONES[order.state]) || ''}`);

@@ -20,13 +20,13 @@ import { addToCalendar } from './calendar.js';
 import { readLetters } from './captcha.js';
 import { hear, hearRoughly, now, resync } from './clock.js';
 import { developmentHeaders, hasLink, isDevelopment } from './development.js';
-import { announce, byId, element, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
+import { announce, byId, element, onPress, setAttribute, setChildren, setText, setTitle, show } from './dom.js';
 import { about, clockTime, countdownParts, moment, momentNear, money, secondsLeft, span } from './format.js';
 import { itemCard, showsOrder } from './item-card.js';
 import { groupCard, grouped } from './item-group.js';
 import { inOwn, say, startLanguage } from './language.js';
 import { showDescription, showPicture, titled, watch } from './look.js';
-import { orderRow } from './order-row.js';
+import { inShort, orderRow } from './order-row.js';
 import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
 import { crowd, notify } from './room.js';
@@ -49,6 +49,8 @@ const KEEP_MS = 2000;
 const NEWS_MS = 2000;
 // The refusals that end with an unpaid order.
 const OF_UNPAID = ['too_many_holds', 'purchase_limit_reached'];
+// Two presses of the bar within this time are one.
+const TWICE_MS = 1000;
 // How many minutes before the end of the time to pay screen readers say so.
 const MILESTONES = [1, 2, 5];
 
@@ -92,6 +94,8 @@ const rows = new Map();
 // The time of the last drawing. All that a drawing shows is of one moment, so that no two timers differ.
 /** @type {number | null} */
 let drawnAt = null;
+// When the bar's button to pay was pressed last.
+let pressedAt = -Infinity;
 // The milestone that each unpaid order has passed.
 /** @type {Map<string, number>} */
 const passed = new Map();
@@ -191,6 +195,12 @@ function isInCard(order) {
 
 // The first that can still be paid.
 const firstUnpaid = () => reserved().find(isInTime);
+
+// The id of the heading above an order's payment, and that payment.
+/** @param {Order} order */
+const headingOf = (order) => (isInCard(order) ? `item-${order.sku}` : `order-${order.id}-name`);
+/** @param {Order} order */
+const paymentOf = (order) => byId(headingOf(order))?.closest('.item, .order')?.querySelector('.payment');
 
 // The news comes before the sale's name, so that it shows in a tab's short title.
 function titleOf() {
@@ -327,7 +337,8 @@ function announceTime(order) {
 /** @param {Order} order */
 const nameOf = (order) => sale?.items.find(({ sku }) => sku === order.sku)?.name ?? order.sku;
 
-// As long as something is unpaid, the orders come first: above the items, and at the bottom of a small screen.
+// As long as something is unpaid, the orders come first: above the items, and in the bar at the bottom. A large screen has
+// the bar only while the payment is out of view.
 function renderToPay() {
     const unpaid = shopper() && !isMissing ? firstUnpaid() : undefined;
     const [section, items] = [byId('orders-section'), byId('items-section')];
@@ -344,12 +355,32 @@ function renderToPay() {
     if (!unpaid) {
         return;
     }
-    setText(byId('to-pay-what'), say('toPay', { item: nameOf(unpaid) }));
+    const { top, bottom } = paymentOf(unpaid)?.getBoundingClientRect() ?? { top: 0, bottom: 0 };
+    byId('to-pay').classList.toggle('is-near', top >= 0 && bottom > 0 && bottom <= innerHeight);
+    const more = reserved().filter(isInTime).length - 1;
+    setText(byId('to-pay-what'), say('toPay', { item: inShort(nameOf(unpaid), unpaid) }));
+    setText(byId('to-pay-more'), more > 0 ? say('toPayMore', { n: more }) : '');
     setText(byId('to-pay-timer'), drawnAt === null ? '' : clockTime(secondsLeft(Date.parse(unpaid.expires_at), drawnAt)));
     const link = payLink(unpaid.id);
-    const amount = money(unpaid.amount_minor, unpaid.currency);
-    setText(byId('to-pay-link'), link === null ? say('payHow') : say('payAmount', { amount }));
-    setAttribute(byId('to-pay-link'), 'href', link ?? (isInCard(unpaid) ? `#item-${unpaid.sku}` : '#orders-section'));
+    const isHere = link === null && hasLink();
+    const payWords = say('payAmount', { amount: money(unpaid.amount_minor, unpaid.currency) });
+    setText(byId('to-pay-now'), payWords);
+    show(byId('to-pay-now'), isHere);
+    setText(byId('to-pay-link'), link === null ? say('payHow') : payWords);
+    setAttribute(byId('to-pay-link'), 'href', link ?? `#${headingOf(unpaid)}`);
+    show(byId('to-pay-link'), !isHere);
+}
+
+// The bar pays by the payment's own button, which shows what comes of it. The second press of a double click must not pay
+// for the next order.
+function payNow() {
+    const unpaid = firstUnpaid();
+    const isTwice = performance.now() - pressedAt < TWICE_MS;
+    pressedAt = performance.now();
+    if (unpaid && !isTwice) {
+        byId(headingOf(unpaid))?.focus();
+        /** @type {HTMLElement | null | undefined} */ (paymentOf(unpaid)?.querySelector('button.strong'))?.click();
+    }
 }
 
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
@@ -695,6 +726,7 @@ function salePause() {
 
 show(byId('development'), isDevelopment);
 watch(byId('picture'));
+onPress(byId('to-pay-now'), payNow);
 byId('calendar').addEventListener('click', () => sale && addToCalendar(sale));
 startLanguage(render);
 document.addEventListener('visibilitychange', resync);

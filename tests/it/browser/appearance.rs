@@ -90,6 +90,39 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
     window.close().await;
 }
 
+/// The heights of the bar's button and of the bar, and the width of the page.
+const BAR: &str =
+    "const [button, bar] = ['to-pay-link', 'to-pay'].map((id) => document.getElementById(id).offsetHeight);
+    return [button < 50, bar < 100, document.documentElement.scrollWidth]";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bar_of_a_telephone_fits_a_long_name_and_leads_to_how_to_pay() {
+    let app = TestApp::start().await;
+    let mut sale = sale();
+    sale["items"][0]["name"] = json!("SupercalifragilisticexpialidociousProductNameWithoutSpaces, 2026 edition");
+    let id = app.load_sale(&sale).await;
+    let window = Window::with(&app, TELEPHONE).await;
+    window.goto_sale(&id).await;
+    window.fill("#token", &token("ada")).await;
+    window.click("#by-token button").await;
+    window.click("#items .buy").await;
+    for (tag, words) in [("en", "How to pay"), ("zh-CN", "如何付款")] {
+        window.change_language(tag).await;
+        window.sees("#to-pay-link", words).await;
+        assert_eq!(
+            window.run(BAR, &[]).await,
+            json!([true, true, TELEPHONE.width]),
+            "{tag}"
+        );
+    }
+    window.click("#to-pay-link").await;
+    poll::within(PATIENCE, "the focus is at the item", async || {
+        window.focus().await == "h3#item-phone."
+    })
+    .await;
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_follow_the_browsers_chinese_until_the_reader_switches() {
     let app = development().await;

@@ -158,6 +158,43 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_desk_has_the_bar_while_the_payment_is_out_of_view_and_it_pays() {
+    let app = shared_development().await;
+    let more = (1..20).map(|n| {
+        json!({"sku": format!("case-{n}"), "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 1,
+            "per_user_limit": 1})
+    });
+    let items: Vec<Value> = [sale()["items"][0].clone()].into_iter().chain(more).collect();
+    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    let first = app.buy("ada", &id, "a", 2).await.ok(201).id();
+    app.buy("ada", &id, "b", 1).await.ok(201);
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.sees("#items .payment .timer", "14:").await;
+    let to_payment = "document.querySelector('#items .payment').scrollIntoView({ block: 'center' })";
+    window.run(to_payment, &[]).await;
+    window.misses("#to-pay").await;
+    window.run("scrollTo(0, document.body.scrollHeight)", &[]).await;
+    for (part, text) in [
+        ("#to-pay-what", "Reserved: A phone × 2"),
+        ("#to-pay-more", "and 1 more"),
+        ("#to-pay-timer", "14:"),
+        ("#to-pay-now", "Pay €998.00"),
+    ] {
+        window.sees(part, text).await;
+    }
+    window.misses("#to-pay-link").await;
+    window.click("#to-pay-now").await;
+    window
+        .sees(&format!("#orders [data-order='{first}'] .pill"), "Paid")
+        .await;
+    assert_eq!(window.focus().await, "h3#item-phone.");
+    window.run("scrollTo(0, document.body.scrollHeight)", &[]).await;
+    window.sees("#to-pay-now", "Pay €499.00").await;
+    window.misses("#to-pay-more").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
     let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 8}))).await;
