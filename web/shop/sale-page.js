@@ -383,6 +383,19 @@ function payNow() {
     }
 }
 
+// A browser scrolls a page that is loaded again before there is a bar, and so the bar may cover the payment.
+function uncoverPayment() {
+    const unpaid = firstUnpaid();
+    const payment = unpaid && paymentOf(unpaid);
+    const { top } = payment?.getBoundingClientRect() ?? { top: -1 };
+    if (scrollY > 0 && top >= 0 && top < innerHeight) {
+        payment?.scrollIntoView({ block: 'nearest' });
+    }
+}
+
+// After two frames, the browser has made up for parts of the page that moved.
+const afterLayout = (act) => requestAnimationFrame(() => requestAnimationFrame(act));
+
 // Sent without the shopper's token: the server counts page views that carry a token, and this page polls often.
 async function refreshSale() {
     const answer = await (takeReading() ?? ask('GET', `/v1/sales/${encodeURIComponent(id)}`));
@@ -413,6 +426,9 @@ async function refreshOrders() {
         ordersHeard = turn;
         if (answer.isOk) {
             orders = answer.body.data;
+            if (ordersState !== 'heard') {
+                afterLayout(uncoverPayment);
+            }
             ordersState = 'heard';
             forgetOldNews();
         } else if (answer.status === 401) {
@@ -632,9 +648,7 @@ function finish(end, attempt, who, isCurrent) {
         wantSignIn('signInAgain');
     } else if (kind === 'reserved' && end.order) {
         keepOrder(end.order);
-        // One frame later, the browser has made up for the orders that moved above the items.
-        const showIt = () => cards.get(attempt.sku)?.card.scrollIntoView({ block: 'nearest' });
-        requestAnimationFrame(() => requestAnimationFrame(showIt));
+        afterLayout(() => cards.get(attempt.sku)?.card.scrollIntoView({ block: 'nearest' }));
     }
     render();
     askSale();

@@ -104,6 +104,14 @@ const IN_VIEW: &str = "const node = document.querySelector(arguments[0]);
     return height > 0 && top >= 0 && bottom <= innerHeight
         && node.contains(document.elementFromPoint(left + width / 2, top + height / 2))";
 
+/// Scrolls the page so that the bar covers most of this button.
+const HALF_COVERED: &str = "const { top } = document.querySelector(arguments[0]).getBoundingClientRect();
+    scrollBy(0, top - innerHeight + 90)";
+
+/// Whether nothing of the payment with this button is on the screen.
+const IS_BELOW: &str = "const payment = document.querySelector(arguments[0]).closest('.payment');
+    return payment.getBoundingClientRect().top >= innerHeight";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     let pay = "https://shop.example/pay/{order}";
@@ -138,6 +146,17 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
         }
         window.sees(&format!("{item} .payment .note"), "Pay by").await;
         window.sees(&format!("{item} .buy"), "1 of 1 reserved").await;
+        if wanted == 11 {
+            // A page that is loaded again is where it was, and the bar was not there when the browser scrolled.
+            window.run(HALF_COVERED, &[&paying]).await;
+            window.driver().refresh().await.unwrap();
+            window.sees("#to-pay-timer", "1").await;
+            poll::within(PATIENCE, "the bar does not cover the payment", async || {
+                window.run(IN_VIEW, &[&paying]).await == json!(true)
+                    || window.run(IS_BELOW, &[&paying]).await == json!(true)
+            })
+            .await;
+        }
         let unpaid_first =
             "return document.querySelector('#orders').compareDocumentPosition(document.querySelector('#items'))
             === Node.DOCUMENT_POSITION_FOLLOWING";
