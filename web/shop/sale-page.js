@@ -34,6 +34,7 @@ import { stateAt, timeOf } from './sale-state.js';
 import { payLink } from './shop-links.js';
 import { showSignIn, signOut, startSignIn, wantSignIn } from './sign-in.js';
 import { shopper } from './token.js';
+import { noteUnpaid } from './unpaid.js';
 
 const TICK_MS = 250;
 // How often the page requests the sale: when it is open or about to start, and otherwise.
@@ -340,7 +341,8 @@ const nameOf = (order) => sale?.items.find(({ sku }) => sku === order.sku)?.name
 // As long as something is unpaid, the orders come first: above the items, and in the bar at the bottom. A large screen has
 // the bar only while the payment is out of view.
 function renderToPay() {
-    const unpaid = shopper() && !isMissing ? firstUnpaid() : undefined;
+    const who = shopper();
+    const unpaid = who && !isMissing ? firstUnpaid() : undefined;
     const [section, items] = [byId('orders-section'), byId('items-section')];
     if (Boolean(unpaid) !== (section.compareDocumentPosition(items) === Node.DOCUMENT_POSITION_FOLLOWING)) {
         const focused = document.activeElement;
@@ -349,6 +351,9 @@ function renderToPay() {
         if (focused instanceof HTMLElement && section.contains(focused)) {
             focused.focus();
         }
+    }
+    if (who && ordersState === 'heard' && drawnAt !== null) {
+        noteUnpaid(id, who.user, unpaid ? Date.parse(unpaid.expires_at) : null, drawnAt);
     }
     byId('main').classList.toggle('has-unpaid', Boolean(unpaid));
     show(byId('to-pay'), Boolean(unpaid));

@@ -11,6 +11,8 @@ import { poll, showConnection } from './poll.js';
 import { takeReading } from './reading.js';
 import { stateAt, timeOf } from './sale-state.js';
 import { showSignIn, startSignIn } from './sign-in.js';
+import { shopper } from './token.js';
+import { unpaidOf } from './unpaid.js';
 
 const EVERY_MS = 15_000;
 const TICK_MS = 500;
@@ -50,15 +52,18 @@ function card(id) {
     const price = element('p', { class: 'muted' });
     const head = element('div', { class: 'item-head' }, element('h2', {}, name), state);
     const row = element('li', { class: 'sale' }, image, head, time, price);
-    /** @param {PublicSale} sale */
-    function update(sale) {
+    // `unpaidUntil`: until when an order of the shopper's waits for its payment.
+    /** @type {(sale: PublicSale, unpaidUntil?: number) => void} */
+    function update(sale, unpaidUntil) {
         const at = stateAt(sale, now());
         showPicture(image, sale.image_url);
         setText(name, sale.name);
         const isSoldOut = at === 'open' && sale.items.every((item) => item.availability === 'sold_out');
-        setText(state, say(isSoldOut ? 'left_sold_out' : `state_${at}`));
-        setAttribute(state, 'class', isSoldOut ? 'pill' : `pill is-${at}`);
-        setText(time, timing(sale, at));
+        const isUnpaid = unpaidUntil !== undefined;
+        setText(state, say(isUnpaid ? 'order_reserved' : isSoldOut ? 'left_sold_out' : `state_${at}`));
+        setAttribute(state, 'class', isUnpaid ? 'pill is-due' : isSoldOut ? 'pill' : `pill is-${at}`);
+        const left = isUnpaid ? `${say('leftToPay', { time: clockTime(secondsLeft(unpaidUntil, now())) })} · ` : '';
+        setText(time, left + timing(sale, at));
         setText(price, lowestPrice(sale.items));
     }
     return { row, update };
@@ -73,10 +78,12 @@ function render() {
     }
     show(byId('empty'), sales.length === 0);
     show(byId('more'), hasMore);
+    const who = shopper();
+    const unpaid = new Map(who ? unpaidOf(who.user, now() ?? 0).map(({ sale, until }) => [sale, until]) : []);
     const rows = sales.map((sale) => {
         const shown = cards.get(sale.id) ?? card(sale.id);
         cards.set(sale.id, shown);
-        shown.update(sale);
+        shown.update(sale, unpaid.get(sale.id));
         return shown.row;
     });
     setChildren(byId('sales'), rows);

@@ -1,13 +1,18 @@
 // Signs the shopper in. The shopper is the subject of the token that the shop's own sign-in issued.
 
 import { ask } from './api.js';
+import { now } from './clock.js';
 import { developmentHeaders, forgetLink, hasLink, isDevelopment } from './development.js';
 import { byId, setAttribute, setText, show } from './dom.js';
+import { momentNear } from './format.js';
 import { say } from './language.js';
 import { signInLink } from './shop-links.js';
 import { forgetOffer, forgetToken, keepToken, offer, offered, shopper, startHandedTokens } from './token.js';
+import { unpaidOf } from './unpaid.js';
 
 let why = '';
+// Until when an order of the shopper who has signed out stays reserved.
+let reservedUntil = 0;
 
 // What a wrong field can be wrong about.
 const OF_FIELDS = { token: 'noToken', user: 'notSignedIn' };
@@ -30,7 +35,8 @@ export function showSignIn() {
     show(byId('who'), Boolean(who));
     show(byId('sign-out'), Boolean(who));
     setText(byId('who'), who?.user ?? '');
-    setText(byId('sign-in-why'), why && say(why));
+    const isReserved = why === 'stillReserved';
+    setText(byId('sign-in-why'), why && say(why, isReserved ? { time: momentNear(reservedUntil, now()) } : {}));
     setAttribute(byId('token'), 'aria-invalid', why === OF_FIELDS.token ? 'true' : 'false');
     setAttribute(byId('user'), 'aria-invalid', why === OF_FIELDS.user ? 'true' : 'false');
 }
@@ -90,10 +96,19 @@ export function startSignIn(changed) {
         }
     });
     byId('sign-out').addEventListener('click', () => {
+        const who = shopper();
+        const unpaid = who ? unpaidOf(who.user, now() ?? 0) : [];
         signOut();
+        if (unpaid.length > 0) {
+            why = 'stillReserved';
+            reservedUntil = Math.min(...unpaid.map(({ until }) => until));
+        }
         changed();
         // The button disappears, and the focus would be lost with it.
         byId('main').focus();
+        if (unpaid.length > 0) {
+            byId('sign-in').scrollIntoView({ block: 'center' });
+        }
     });
     byId('take-offer').addEventListener('click', () => {
         const other = offered();

@@ -560,6 +560,42 @@ async fn a_telephone_and_a_keyboard_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_shows_a_shopper_what_is_unpaid_and_signing_out_says_that_it_stays_reserved() {
+    let app = development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    window.goto("/").await;
+    let of_list = format!("#sales li:has(a[href='/sales/{id}'])");
+    let pill = format!("{of_list} .pill");
+    window.sees(&pill, "Reserved").await;
+    window.sees(&of_list, "left to pay · Ends in").await;
+    // The next shopper at the same browser sees nothing of it.
+    window.click("#sign-out").await;
+    window
+        .sees("#sign-in-why", "What is reserved for you stays so until")
+        .await;
+    window.sees(&pill, "On sale").await;
+    window.sign_in("bob").await;
+    window.misses("#sign-in-why").await;
+    window.sees(&pill, "On sale").await;
+    window.click("#sign-out").await;
+    window.misses("#sign-in-why").await;
+    window.sign_in("ada").await;
+    window.sees(&pill, "Reserved").await;
+    window.goto_sale(&id).await;
+    window.click("#items .payment button.strong").await;
+    window.sees(ORDER, "Paid").await;
+    window.goto("/").await;
+    window.sees("#who", "ada").await;
+    window.finds(&pill, "On sale").await;
+    window.click("#sign-out").await;
+    window.misses("#sign-in-why").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_says_when_a_sale_starts_or_ends_that_is_days_ahead() {
     let app = development().await;
     // First, because it may wait for its place longer than the minute for which a time below holds.
