@@ -9,9 +9,13 @@ import { payment } from './payment.js';
 import { meaning } from './problem.js';
 import { waitingRoom } from './room.js';
 import { isOffered, mayQueue } from './sale-state.js';
+import { mapOfTab } from './storage.js';
 
 // Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
 const CHOICE_MAX = 10;
+
+// The chosen quantities. A tab keeps them over a reload, until a purchase begins.
+const quantities = mapOfTab('flashsale.quantities', 100);
 
 // Texts for refusal codes. Any other code gets a general text.
 /** @type {Partial<Record<StepCode, string>>} */
@@ -207,6 +211,11 @@ export function itemCard(item, act, isVariant) {
     const parts = [head, price, limit, hold, buying, total, wrong, outcome];
     const all = isVariant ? parts : [image, ...parts, description];
     const card = element(isVariant ? 'div' : 'li', { class: 'item', tabindex: '-1' }, ...all);
+    const chosen = `${location.pathname} ${item.sku}`;
+    const kept = Number(quantities.get(chosen));
+    if (kept >= 1 && kept <= most) {
+        quantity.value = String(kept);
+    }
     let isWrong = false;
     // What the button says.
     let word = 'buy';
@@ -225,10 +234,12 @@ export function itemCard(item, act, isVariant) {
         if (units === null) {
             quantity.focus();
         } else {
+            quantities.forget(chosen);
             act.buy(item.sku, units, word === 'keepTrying');
         }
     });
     quantity.addEventListener('input', () => {
+        quantities.set(chosen, quantity.value);
         isWrong = false;
     });
     onPress(again, () => act.again());

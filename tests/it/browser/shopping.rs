@@ -657,6 +657,23 @@ async fn a_shopper_may_type_up_to_the_limit_and_sees_the_price_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quantity_chosen_before_the_start_survives_a_reload() {
+    let app = shared_development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.fill("#item-phone-quantity", "2").await;
+    window.sees("#items .total", "Total €998.00").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#items .total", "Total €998.00").await;
+    app.operate(&id, "open").await.ok(200);
+    window.finds(BUY, "Buy").await;
+    window.click(BUY).await;
+    window.sees("#orders h3", "A phone × 2").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     let app = shared_development().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
