@@ -14,7 +14,8 @@ let recovered = null;
 // Shows the shopper the state of the connection.
 export function showConnection() {
     const isTroubled = state !== 'there';
-    const text = isTroubled ? say(state) : recovered === null ? '' : say('recovered');
+    const word = state === 'lost' && !navigator.onLine ? 'offline' : state;
+    const text = isTroubled ? say(word) : recovered === null ? '' : say('recovered');
     setText(byId('connection'), text);
     byId('connection').classList.toggle('is-lost', isTroubled);
 }

@@ -3,7 +3,7 @@
 use crate::support::app::{Instance, TestApp, environment, rfc3339, sale, sale_with};
 use crate::support::poll::PATIENCE;
 use crate::support::raw::Raw;
-use crate::support::window::{Window, development, shared_development};
+use crate::support::window::{Appearance, TELEPHONE, Window, development, shared_development};
 use crate::support::{poll, servers};
 use chrono::{TimeDelta, Utc};
 use flashsale::stock::keys::ShardKey;
@@ -143,6 +143,39 @@ async fn a_page_outlives_its_server_and_says_so() {
     let again = app.buy("ada", &id, &drawn, 1).await.ok(200);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+/// Whether the notice about the connection is on the screen of a page that is scrolled to its end.
+const NOTICE_IN_VIEW: &str = "scrollTo(0, document.body.scrollHeight);
+    const notice = document.getElementById('connection');
+    const { top, left } = notice.getBoundingClientRect();
+    return scrollY > 100 && document.elementFromPoint(left + 10, top + 10) === notice";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_without_a_connection_reads_so_wherever_the_page_is() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::with(
+        &app,
+        Appearance {
+            height: 400,
+            ..TELEPHONE
+        },
+    )
+    .await
+    .expect(&["ERR"]);
+    window.goto_sale(&id).await;
+    let network =
+        |offline: bool| json!({"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1});
+    window.devtools("Network.enable", json!({})).await;
+    window.devtools("Network.emulateNetworkConditions", network(true)).await;
+    window.sees("#connection", "You are offline").await;
+    assert_eq!(window.run(NOTICE_IN_VIEW, &[]).await, json!(true));
+    window
+        .devtools("Network.emulateNetworkConditions", network(false))
+        .await;
+    window.sees("#connection", "Connected again").await;
     window.close().await;
 }
 
