@@ -322,48 +322,67 @@ async function purchaseToken(attempt, world, kind) {
     return refusal(answer, attempt, world);
 }
 
+const maySolveUnseen = (world) => Boolean(world.sale().guards.captcha_proof);
+
+// Asks for a challenge. Returns it, or the step that prevented it.
+/** @type {(attempt: Attempt, world: World) => Promise<Challenge | Step>} */
+async function pose(attempt, world) {
+    const body = { sale_id: world.id, ...(attempt.isUnseen && maySolveUnseen(world) ? { without_picture: true } : {}) };
+    const posed = await ask('POST', '/v1/challenges', { token: world.token, body });
+    if (posed.isOk) {
+        return posed.body;
+    }
+    return isUnknown(posed) ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 } : refusal(posed, attempt, world);
+}
+
 // Has the shopper or the browser solve a challenge. Returns `{ id, answer }`, or the step that prevented it.
 /** @type {(attempt: Attempt, world: World) => Promise<Solution | Step>} */
 async function solution(attempt, world) {
     world.show({ kind: 'checking' });
-    const mayNotSee = Boolean(world.sale().guards.captcha_proof);
-    const body = { sale_id: world.id, ...(attempt.isUnseen && mayNotSee ? { without_picture: true } : {}) };
-    const posed = await ask('POST', '/v1/challenges', { token: world.token, body });
-    if (!posed.isOk) {
-        return isUnknown(posed)
-            ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 }
-            : refusal(posed, attempt, world);
+    let challenge = await pose(attempt, world);
+    if (!('id' in challenge)) {
+        return challenge;
     }
-    /** @type {Challenge} */
-    const challenge = posed.body;
     const turnUntil = world.sale().guards.waiting_room ? Date.parse(loadRoom(world.id, world.user).until ?? '') : undefined;
-    let answer;
-    if (challenge.kind === 'captcha') {
-        const why = attempt.wasWrong ? 'lettersWrong' : attempt.isLate ? 'lettersLate' : 'lettersWhy';
-        const read = await world.letters(challenge.image, { why, mayNotSee, turnUntil });
+    let why = attempt.wasWrong ? 'lettersWrong' : attempt.isLate ? 'lettersLate' : 'lettersWhy';
+    let answer = '';
+    while (challenge.kind === 'captcha') {
+        const read = await world.letters(challenge.image, { why, mayNotSee: maySolveUnseen(world), turnUntil });
         if (read === null) {
             return { kind: 'stopped' };
         }
-        answer = read.letters;
-        if (answer === '') {
-            // The shopper wants another picture, or none.
-            attempt.wasWrong = false;
-            attempt.isLate = false;
-            attempt.isUnseen = Boolean(read.isUnseen);
-            return { kind: 'again', why: 'guards', code: 'challenge_required' };
+        if (read.letters !== '') {
+            answer = read.letters;
+            break;
         }
-    } else {
+        // The shopper wants another picture, or none. Without one, the picture that is there stays.
+        attempt.wasWrong = false;
+        attempt.isLate = false;
+        attempt.isUnseen = Boolean(read.isUnseen);
+        const next = await pose(attempt, world);
+        if ('id' in next) {
+            challenge = next;
+            why = 'lettersWhy';
+        } else if (next.kind === 'again' && next.code === 'rate_limited') {
+            attempt.isUnseen = false;
+            why = 'lettersLimit';
+        } else {
+            return next;
+        }
+    }
+    if (challenge.kind === 'proof_of_work') {
         world.show({ kind: 'proving', turnUntil });
-        answer = await solve(challenge.altcha, world.signal);
-        if (answer === null) {
+        const proof = await solve(challenge.altcha, world.signal);
+        if (proof === null) {
             attempt.isUnseen = false;
         }
         if (world.isStopped()) {
             return { kind: 'stopped' };
         }
-        if (answer === null) {
+        if (proof === null) {
             return { kind: 'unsolvable' };
         }
+        answer = proof;
     }
     attempt.solved = { id: challenge.id, answer };
     world.keep();

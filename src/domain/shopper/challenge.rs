@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// How long a challenge can be answered.
 pub const LASTS: Duration = Duration::from_secs(300);
-/// The most challenges that one account may ask for in a minute.
+/// The most challenges that one account may ask for in a minute. The page names this number in its text `lettersLimit`.
 pub const MINUTE_MAX: u32 = 5;
 
 /// A challenge, with its shopper and sale.

@@ -5,7 +5,7 @@ use crate::support::poll::{self, PATIENCE};
 use crate::support::servers;
 use crate::support::window::{Window, shared_development};
 use chrono::{TimeDelta, Utc};
-use flashsale::domain::shopper::challenge::{Challenge, LASTS};
+use flashsale::domain::shopper::challenge::{Challenge, LASTS, MINUTE_MAX};
 use flashsale::stock::Stock;
 use serde_json::{Value, json};
 
@@ -300,6 +300,41 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sees(NOTE, "Reserved for you").await;
     window.misses(".captcha").await;
     assert_eq!(app.units(&id).await, [9, 1, 0]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_too_many_pictures_keeps_the_last_one_and_reads_why() {
+    let app = shared_development().await;
+    let guards = json!({"purchase_token": true, "challenge": "captcha"});
+    let id = app.load_sale(&sale_with(&json!({"guards": guards}))).await;
+    let window = Window::open(&app).await.expect(&["429"]);
+    window.goto_sale(&id).await;
+    // Challenges are counted by account, in a Redis that tests share.
+    let user = uuid::Uuid::new_v4().to_string();
+    window.sign_in(&user).await;
+    window.click(BUY).await;
+    let mut last = json!(null);
+    let picture = "return document.querySelector('.captcha img')?.src ?? null";
+    for asked in 0..MINUTE_MAX {
+        if asked > 0 {
+            window.click(".captcha .actions button").await;
+        }
+        poll::within(PATIENCE, "another picture is there", async || {
+            let shown = window.run(picture, &[]).await;
+            !shown.is_null() && shown != last
+        })
+        .await;
+        last = window.run(picture, &[]).await;
+    }
+    let challenge = posed(&window).await;
+    window.click(".captcha .actions button").await;
+    window.sees(".captcha .warning", "at most five pictures a minute").await;
+    assert_eq!(window.run(picture, &[]).await, last);
+    set_captcha_text(&id, &user, &challenge, "AB3XY").await;
+    window.fill("#letters", "ab3xy").await;
+    window.click(".captcha button.strong").await;
+    window.sees(NOTE, "Reserved for you").await;
     window.close().await;
 }
 
