@@ -10,6 +10,7 @@ import { meaning } from './problem.js';
 import { waitingRoom } from './room.js';
 import { isOffered, mayQueue } from './sale-state.js';
 import { mapOfTab } from './storage.js';
+import { noteOutcome, onTap } from './tap.js';
 
 // Up to this many, the shopper picks the quantity from a list. Above it, the shopper types the number.
 const CHOICE_MAX = 10;
@@ -228,7 +229,7 @@ export function itemCard(item, act, isVariant) {
         const number = Number(quantity.value);
         return Number.isInteger(number) && number >= 1 && number <= free ? number : null;
     };
-    onPress(buy, () => {
+    onTap(buy, () => {
         const units = wanted();
         isWrong = units === null;
         if (units === null) {
@@ -243,7 +244,10 @@ export function itemCard(item, act, isVariant) {
         isWrong = false;
     });
     onPress(again, () => act.again());
-    onPress(stop, () => act.stop());
+    onTap(stop, (tap) => {
+        act.stop();
+        noteOutcome(tap);
+    });
 
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.

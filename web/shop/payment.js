@@ -3,6 +3,7 @@
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, momentNear, secondsLeft } from './format.js';
 import { say } from './language.js';
+import { noteOutcome, onTap } from './tap.js';
 
 // `act` has:
 // - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
@@ -31,10 +32,11 @@ export function payment(id, act, lostFocus) {
     let isBusy = false;
     let wrongWord = '';
 
-    async function run(what) {
+    async function run(what, tap) {
         isBusy = true;
         wrongWord = '';
         wrongWord = (await what(id)) ?? '';
+        noteOutcome(tap);
         isBusy = false;
         isAsked = false;
         // Browsers take the focus off a hidden button only at the next drawing. After a failure, the button to pay stays.
@@ -44,13 +46,13 @@ export function payment(id, act, lostFocus) {
             lostFocus();
         }
     }
-    onPress(pay, () => run(act.pay));
+    onTap(pay, (tap) => run(act.pay, tap));
     onPress(cancel, () => {
         isAsked = true;
         show(sure, true);
         sure.focus();
     });
-    onPress(sure, () => run(act.cancel));
+    onTap(sure, (tap) => run(act.cancel, tap));
     onPress(keep, () => {
         isAsked = false;
         show(cancel, true);

@@ -176,6 +176,60 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     window.close().await;
 }
 
+/// The middle of a button, in the middle of the screen.
+const MIDDLE: &str = "const node = document.querySelector(arguments[0]);
+    node.scrollIntoView({ block: 'center' });
+    const { left, top, width, height } = node.getBoundingClientRect();
+    return [left + width / 2, top + height / 2]";
+
+/// Taps at a place of the screen, whatever is there.
+async fn taps(window: &Window, place: &Value) {
+    for kind in ["mousePressed", "mouseReleased"] {
+        let tap = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
+        window.devtools("Input.dispatchMouseEvent", tap).await;
+    }
+}
+
+/// Lets a button cover the whole screen.
+const COVER: &str = "const button = document.querySelector(arguments[0]);
+    Object.assign(button.style, { position: 'fixed', inset: '0', width: '100vw', height: '100vh', zIndex: '9' })";
+
+/// The page's clock stands still, so many milliseconds from now.
+const STANDS: &str = "const still = performance.now() + Number(arguments[0]); performance.now = () => still";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_tap_where_another_button_has_slid_buys_nothing() {
+    let app = shared_development().await;
+    let item = |sku: &str| json!({"sku": sku, "name": sku, "price_minor": 900, "currency": "EUR", "stock": 9, "per_user_limit": 1});
+    let items = json!([item("phone"), item("case")]);
+    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    let window = Window::with(&app, TELEPHONE).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    window.sees("#items .payment .timer", "14:").await;
+    window.click("#items .payment .actions button:nth-child(2)").await;
+    window.sees("#items .payment .note", "Cancel this order?").await;
+    let sure = window
+        .run(MIDDLE, &["#items .payment .actions button:nth-child(3)"])
+        .await;
+    // On a busy machine, the second tap may come late.
+    window.run(STANDS, &["0"]).await;
+    taps(&window, &sure).await;
+    window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
+    let case = "#items > li:nth-child(2)";
+    window.run(COVER, &[&format!("{case} .buy")]).await;
+    taps(&window, &sure).await;
+    let begun = "return document.querySelectorAll('#items [aria-busy=true], #orders [data-state=reserved]').length";
+    assert_eq!(window.run(begun, &[]).await, json!(0));
+    assert_eq!(window.attempt().await, None);
+    // A moment later, the same tap is meant for the button.
+    window.run(STANDS, &["2000"]).await;
+    taps(&window, &sure).await;
+    window.sees(&format!("{case} .note"), "Reserved for you").await;
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_desk_has_the_bar_while_the_payment_is_out_of_view_and_it_pays() {
     let app = shared_development().await;
