@@ -164,15 +164,16 @@ type Counted = Record<Repeat['why'], number>;
 type Solution = { id: string; answer: string };
 
 // What a shopper has of an item. `has`: units that are reserved or paid for. `order`: the unpaid order whose time ends first.
-// `isFull`: the account may have no more unpaid orders.
+// `ended`: the order that is shown when none is unpaid. `isFull`: the account may have no more unpaid orders.
 interface Own {
     has: number;
     reserved: number;
     order?: Order;
+    ended?: Order;
     isFull: boolean;
 }
 
-// An item in the card of its group. `hasNews`: there is an attempt at it, or an unpaid order.
+// An item in the card of its group. `hasNews`: its card shows an attempt or an order.
 interface Variant {
     item: PublicItem;
     card: HTMLElement;

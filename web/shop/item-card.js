@@ -1,7 +1,7 @@
 // One item of a sale: picture, description, availability, the buy button and the state of the attempt.
 
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
-import { clockTime, moment, momentNear, money, secondsLeft } from './format.js';
+import { clockTime, moment, momentNear, money, secondsLeft, shortNumber } from './format.js';
 import { say } from './language.js';
 import { picture, showDescription, showPicture } from './look.js';
 import { orderNumber } from './order-number.js';
@@ -86,9 +86,6 @@ function words(phase, itemName, now) {
             return say('elsewhere');
         case 'begun':
             return say('begunNote', { n: phase.quantity, item: itemName });
-        case 'reserved':
-            // An unpaid order has its own words, below.
-            return phase.order?.state === 'reserved' ? '' : decidedWords(phase.order?.state);
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
@@ -111,8 +108,8 @@ function refusedWords({ code, state, bannedUntil }, now) {
     return word ? say(word) : `${say('refused')} ${meaning(code ?? '')}`.trim();
 }
 
-// A replayed order is described in its current state.
-function decidedWords(state) {
+// What became of an order.
+function endedWords(state) {
     return say('decidedNote', { state: say(`order_${state}`), note: say(`order_${state}_note`) });
 }
 
@@ -128,14 +125,15 @@ function turnWords(phase, now) {
 
 const TONES = { refused: 'is-bad', unsolvable: 'is-bad', letters: 'is-due', begun: 'is-due' };
 
-// `isDue`: whether there is an unpaid order that can still be paid; undefined without an unpaid order.
-/** @type {(phase: Phase | null, isDue: boolean | undefined) => string} */
-function toneOf(phase, isDue) {
+// `isDue`: whether there is an unpaid order that can still be paid; undefined without an unpaid order. `ended`: the order
+// whose end is shown.
+/** @type {(phase: Phase | null, isDue: boolean | undefined, ended: Order | undefined) => string} */
+function toneOf(phase, isDue, ended) {
     if (isDue !== undefined) {
         return isDue ? 'is-due' : 'is-over';
     }
-    if (phase?.kind === 'reserved') {
-        return phase.order?.state === 'paid' ? 'is-good' : 'is-over';
+    if (ended) {
+        return ended.state === 'paid' ? 'is-good' : 'is-over';
     }
     // The shopper has to decide what is still unknown.
     return phase?.kind === 'unknown' && phase.isEnd ? 'is-due' : (TONES[phase?.kind ?? ''] ?? '');
@@ -203,8 +201,10 @@ export function itemCard(item, act, isVariant) {
     const again = element('button', { type: 'button' });
     const stop = element('button', { class: 'quiet', type: 'button' });
     const due = element('div');
+    const toOrder = element('a');
+    const below = element('p', { class: 'small' }, toOrder);
     const room = waitingRoom();
-    const outcome = element('div', { class: 'outcome' }, note, timer, due, room.node, place, element('div', { class: 'actions' }, again, stop));
+    const outcome = element('div', { class: 'outcome' }, note, timer, due, below, room.node, place, element('div', { class: 'actions' }, again, stop));
     const head = element('div', { class: 'item-head' }, name, left);
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
@@ -252,7 +252,7 @@ export function itemCard(item, act, isVariant) {
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
-    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, isFull }) {
+    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, ended: endedOrder, isFull }) {
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         free = Math.max(0, most - has);
         setText(name, item.name);
@@ -310,9 +310,24 @@ export function itemCard(item, act, isVariant) {
 
         const focused = [again, stop].find((button) => button === document.activeElement);
         const isDue = order && (now === null || secondsLeft(Date.parse(order.expires_at), now) > 0);
-        const text = words(phase, item.name, now) || (isDue ? say('reservedNote') : '');
+        const attempted = words(phase, item.name, now);
+        // A replayed order may have ended before.
+        const replayed = phase?.order && phase.order.state !== 'reserved' ? phase.order : undefined;
+        const ended = order || attempted ? undefined : (replayed ?? endedOrder);
+        const text = attempted || (isDue ? say('reservedNote') : '') || (ended ? endedWords(ended.state) : '');
+        if (!ended) {
+            outcome.style.minHeight = '';
+        } else if (ended.id === unpaid?.id && !due.hidden) {
+            // The box keeps its height, so that no other button slides under the finger.
+            outcome.style.minHeight = `${outcome.offsetHeight}px`;
+        }
         setText(note, text);
-        setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue)}`);
+        show(below, ended !== undefined);
+        if (ended) {
+            setText(toOrder, say('orderNumber', { id: shortNumber(ended.id) }));
+            setAttribute(toOrder, 'href', `#order-${ended.id}`);
+        }
+        setAttribute(outcome, 'class', `outcome ${toneOf(phase, isDue, ended)}`);
         show(outcome, text !== '' || order !== undefined);
         if (order && unpaid?.id !== order.id) {
             unpaid = { id: order.id, paying: payment(order.id, act, () => name.focus({ preventScroll: true })), number: orderNumber(order.id) };

@@ -65,7 +65,7 @@ export function groupCard(id, changed) {
     let chosen;
 
     function update(sale, variants) {
-        // An attempt or an unpaid order opens its item, too.
+        // An attempt or an order opens its item, too.
         chosen ??= variants.find(({ hasNews }) => hasNews)?.item.sku;
         const items = variants.map(({ item }) => item);
         const first = items.find(({ sku }) => sku === chosen);

@@ -26,7 +26,7 @@ export function orderRow(id, act) {
     const paying = payment(id, act, () => name.focus());
     const head = element('div', { class: 'item-head' }, name, state);
     const whole = element('div', { class: 'whole' }, amount, note, paying.node);
-    const row = element('li', { class: 'order', 'data-order': id }, head, whole, short, number.node);
+    const row = element('li', { id: `order-${id}`, class: 'order', 'data-order': id, tabindex: '-1' }, head, whole, short, number.node);
     /** @type {OrderState | null} */
     let seen = null;
 

@@ -70,6 +70,9 @@ let ordersState = 'loading';
 // The number of order requests sent, and the latest one whose reply counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
+// The order of each item that was the last to end before the shopper's eyes.
+/** @type {Map<string, string>} */
+const endedLast = new Map();
 // The attempt as shown to the shopper: `{ kind, sku, … }`. `isEnd`: nothing continues by itself.
 /** @type {Phase | null} */
 let phase = null;
@@ -151,7 +154,7 @@ function renderGroup(present, items) {
     const variants = items.map((item) => ({
         item,
         card: renderItem(present, item, true),
-        hasNews: phase?.sku === item.sku || unpaidOf(item.sku) !== undefined,
+        hasNews: phase?.sku === item.sku || Boolean(unpaidOf(item.sku) ?? endedOf(item.sku)),
     }));
     group.update(present, variants);
     return group.card;
@@ -168,6 +171,7 @@ function ownOf(sku) {
         has: unitsIn('reserved') + unitsIn('paid'),
         reserved: unitsIn('reserved'),
         order: unpaidOf(sku),
+        ended: endedOf(sku),
         isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
     };
 }
@@ -185,6 +189,14 @@ function reserved() {
 function unpaidOf(sku) {
     const ofItem = reserved().filter((order) => order.sku === sku);
     return ofItem.find(isInTime) ?? ofItem.at(0);
+}
+
+// The order of an item that its card shows when none is unpaid: the last to end before the shopper's eyes, or else the newest
+// that is paid.
+function endedOf(sku) {
+    const ofItem = orders.filter((order) => order.sku === sku);
+    const paid = ofItem.filter((order) => order.state === 'paid').sort((a, b) => b.created_at.localeCompare(a.created_at));
+    return ofItem.find((order) => order.id === endedLast.get(sku)) ?? paid.at(0);
 }
 
 // Whether the card of its item shows this order, with its payment.
@@ -430,7 +442,7 @@ async function refreshOrders() {
     if (shopper()?.token === who.token && turn > ordersHeard) {
         ordersHeard = turn;
         if (answer.isOk) {
-            orders = answer.body.data;
+            takeOrders(answer.body.data);
             if (ordersState !== 'heard') {
                 afterLayout(uncoverPayment);
             }
@@ -472,10 +484,22 @@ function forgetOldNews() {
     }
 }
 
+// Takes the newest list, and notes which orders have ended since the last one.
+/** @param {Order[]} list */
+function takeOrders(list) {
+    const unpaid = reserved().map((order) => order.id);
+    for (const order of list) {
+        if (order.state !== 'reserved' && unpaid.includes(order.id)) {
+            endedLast.set(order.sku, order.id);
+        }
+    }
+    orders = list;
+}
+
 /** @param {Order} order */
 function keepOrder(order) {
     ordersHeard = ordersAsked;
-    orders = [order, ...orders.filter((other) => other.id !== order.id)];
+    takeOrders([order, ...orders.filter((other) => other.id !== order.id)]);
     render();
 }
 

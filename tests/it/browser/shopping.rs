@@ -63,6 +63,19 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
         "it was on a button that is gone"
     );
     assert_eq!(app.units(&id).await, [9, 0, 1]);
+    // The item's card says so, too, also after a reload, and leads to the order.
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0]["id"].clone();
+    let order = order.as_str().unwrap();
+    let link = format!("#items .outcome a[href='#order-{order}']");
+    let short = format!("Order …{}", &order[order.len() - 8..]);
+    for is_reloaded in [false, true] {
+        if is_reloaded {
+            window.driver().refresh().await.unwrap();
+        }
+        window.sees(NOTE, "Paid. Thank you. It is yours.").await;
+        window.sees(&link, &short).await;
+    }
+    window.sees(&format!("#order-{order}"), "Paid").await;
     // Another is cancelled, which needs two presses.
     window.click(BUY).await;
     window.sees("#orders .order[data-state=reserved]", "Reserved").await;
@@ -72,6 +85,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.click("#items .payment .actions button:nth-child(3)").await;
     window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
     assert_eq!(window.focus().await, "h3#item-phone.");
+    window.sees(NOTE, "Cancelled. You gave it back.").await;
     app.wait_for_units(&id, [9, 0, 1]).await;
     window.close().await;
 }
@@ -98,6 +112,15 @@ async fn announces(window: &Window, text: &str) {
     .await;
 }
 
+/// So many items of which a shopper may have one.
+fn shoes(count: u32) -> Value {
+    let shoe = |n: u32| {
+        json!({"sku": format!("size-{n}"), "name": format!("Shoe, size {n}"), "price_minor": 49_900, "currency": "EUR",
+            "stock": 10, "per_user_limit": 1})
+    };
+    (1..=count).map(shoe).collect()
+}
+
 /// Whether an element is within the screen, and nothing covers it.
 const IN_VIEW: &str = "const node = document.querySelector(arguments[0]);
     const { top, bottom, left, width, height } = node.getBoundingClientRect();
@@ -119,13 +142,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     let app = TestApp::with("all", &settings).await;
     let window = Window::with(&app, TELEPHONE).await;
     for (count, wanted) in [(1, 1), (20, 1), (20, 11), (20, 20)] {
-        let items: Vec<Value> = (1..=count)
-            .map(|n| {
-                json!({"sku": format!("size-{n}"), "name": format!("Shoe, size {n}"), "price_minor": 49_900,
-                    "currency": "EUR", "stock": 10, "per_user_limit": 1})
-            })
-            .collect();
-        let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+        let id = app.load_sale(&sale_with(&json!({"items": shoes(count)}))).await;
         window.goto_sale(&id).await;
         if window.text("#who").await.is_none() {
             window.sign_in("ada").await;
@@ -176,11 +193,14 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
     window.close().await;
 }
 
-/// The middle of a button, in the middle of the screen.
-const MIDDLE: &str = "const node = document.querySelector(arguments[0]);
-    node.scrollIntoView({ block: 'center' });
-    const { left, top, width, height } = node.getBoundingClientRect();
-    return [left + width / 2, top + height / 2]";
+/// The middle of a button, in the middle of the screen, once the page has scrolled to what was bought.
+const MIDDLE: &str = "const frame = () => new Promise(requestAnimationFrame);
+    return frame().then(frame).then(frame).then(() => {
+        const node = document.querySelector(arguments[0]);
+        node.scrollIntoView({ block: 'center' });
+        const { left, top, width, height } = node.getBoundingClientRect();
+        return [left + width / 2, top + height / 2];
+    })";
 
 /// Taps at a place of the screen, whatever is there.
 async fn taps(window: &Window, place: &Value) {
@@ -200,9 +220,7 @@ const STANDS: &str = "const still = performance.now() + Number(arguments[0]); pe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_tap_where_another_button_has_slid_buys_nothing() {
     let app = shared_development().await;
-    let item = |sku: &str| json!({"sku": sku, "name": sku, "price_minor": 900, "currency": "EUR", "stock": 9, "per_user_limit": 1});
-    let items = json!([item("phone"), item("case")]);
-    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    let id = app.load_sale(&sale_with(&json!({"items": shoes(2)}))).await;
     let window = Window::with(&app, TELEPHONE).await;
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
@@ -217,8 +235,8 @@ async fn a_second_tap_where_another_button_has_slid_buys_nothing() {
     window.run(STANDS, &["0"]).await;
     taps(&window, &sure).await;
     window.sees("#orders .order[data-state=cancelled]", "Cancelled").await;
-    let case = "#items > li:nth-child(2)";
-    window.run(COVER, &[&format!("{case} .buy")]).await;
+    let other = "#items > li:nth-child(2)";
+    window.run(COVER, &[&format!("{other} .buy")]).await;
     taps(&window, &sure).await;
     let begun = "return document.querySelectorAll('#items [aria-busy=true], #orders [data-state=reserved]').length";
     assert_eq!(window.run(begun, &[]).await, json!(0));
@@ -226,7 +244,38 @@ async fn a_second_tap_where_another_button_has_slid_buys_nothing() {
     // A moment later, the same tap is meant for the button.
     window.run(STANDS, &["2000"]).await;
     taps(&window, &sure).await;
-    window.sees(&format!("{case} .note"), "Reserved for you").await;
+    window.sees(&format!("{other} .note"), "Reserved for you").await;
+    window.close().await;
+}
+
+/// The name of the item at a place of the screen.
+const ITEM_AT: &str = "const [x, y] = arguments.map(Number);
+    return document.elementFromPoint(x, y)?.closest('.item')?.querySelector('h3').textContent ?? null";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_moves_under_the_finger_that_cancels_or_pays() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale_with(&json!({"items": shoes(20)}))).await;
+    let window = Window::with(&app, TELEPHONE).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    let item = "#items > li:nth-child(16)";
+    for (buttons, words) in [
+        (&[2, 3][..], "Cancelled. You gave it back."),
+        (&[1], "Paid. Thank you. It is yours."),
+    ] {
+        window.click(&format!("{item} .buy")).await;
+        window.sees(&format!("{item} .payment .timer"), "14:").await;
+        let mut place = Value::Null;
+        for button in buttons {
+            let button = format!("{item} .payment .actions button:nth-child({button})");
+            place = window.run(MIDDLE, &[&button]).await;
+            taps(&window, &place).await;
+        }
+        window.sees(&format!("{item} .note"), words).await;
+        let [x, y] = [0_usize, 1].map(|at| place[at].to_string());
+        assert_eq!(window.run(ITEM_AT, &[&x, &y]).await, "Shoe, size 16", "{words}");
+    }
     window.close().await;
 }
 
@@ -411,7 +460,7 @@ async fn a_refusal_because_of_unpaid_orders_goes_away_with_the_order() {
     window.click(BUY).await;
     window.sees(NOTE, "You have too many unpaid orders").await;
     app.cancel("ada", &held).await.ok(200);
-    window.misses(NOTE).await;
+    window.sees(NOTE, "Cancelled. You gave it back.").await;
     window.sees(ORDER, "Cancelled").await;
     window.close().await;
 }
