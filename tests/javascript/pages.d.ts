@@ -165,12 +165,14 @@ type Solution = { id: string; answer: string };
 
 // What a shopper has of an item. `has`: units that are reserved or paid for. `order`: the unpaid order whose time ends first.
 // `ended`: the order that is shown when none is unpaid. `isFull`: the account may have no more unpaid orders.
+// `isAdmitted`: the shopper's turn in the waiting room lasts.
 interface Own {
     has: number;
     reserved: number;
     order?: Order;
     ended?: Order;
     isFull: boolean;
+    isAdmitted: boolean;
 }
 
 // An item in the card of its group. `hasNews`: its card shows an attempt or an order.

@@ -216,12 +216,22 @@ function goodToken({ purchaseToken: kept }, world) {
     return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
 }
 
+// Whether the sale poses a challenge before a purchase.
+/** @type {(guards: PublicSale['guards']) => boolean} */
+const posesChallenge = ({ purchase_token: needsToken, challenge }) => needsToken && challenge !== 'none';
+
 // Whether the shopper or the browser must solve a challenge before the purchase.
 /** @type {(attempt: Attempt, world: World) => boolean} */
 function mustSolve(attempt, world) {
-    const { purchase_token: needsToken, challenge } = world.sale().guards;
-    return needsToken && challenge !== 'none' && !attempt.solved && goodToken(attempt, world) === null;
+    return posesChallenge(world.sale().guards) && !attempt.solved && goodToken(attempt, world) === null;
 }
+
+/** @type {(room: Room, time: number) => boolean} */
+const lastsUntil = ({ admission: kept, until }, time) => Boolean(kept) && Date.parse(until ?? '') > time;
+
+// Whether a new attempt can still use the shopper's turn.
+/** @type {(room: Room, guards: PublicSale['guards'], now: number) => boolean} */
+export const hasTurn = (room, guards, now) => lastsUntil(room, now + (posesChallenge(guards) ? TURN_LEAST_MS : 0));
 
 // Waits for admission from the waiting room. Returns `{ admission }`, or what ended the wait.
 /** @type {(attempt: Attempt, world: World, counted: Counted) => Promise<{ admission: string } | Step>} */
@@ -235,7 +245,7 @@ async function admission(attempt, world, counted) {
             return end;
         }
         const least = mustSolve(attempt, world) ? TURN_LEAST_MS : 0;
-        if (room.admission && Date.parse(room.until ?? '') > world.now() + least) {
+        if (room.admission && lastsUntil(room, world.now() + least)) {
             return { admission: room.admission };
         }
         const answer = await ask('POST', `/v1/sales/${world.id}/waiting-room`, {

@@ -252,7 +252,7 @@ export function itemCard(item, act, isVariant) {
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
-    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, ended: endedOrder, isFull }) {
+    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, ended: endedOrder, isFull, isAdmitted }) {
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         free = Math.max(0, most - has);
         setText(name, item.name);
@@ -299,7 +299,7 @@ export function itemCard(item, act, isVariant) {
             word = 'keepTrying';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
-        } else if (sale.guards.waiting_room) {
+        } else if (sale.guards.waiting_room && !isAdmitted) {
             word = 'enterRoom';
         }
         setText(buy, say(word, { n: has, limit: most }));

@@ -1,7 +1,7 @@
 // The page of one sale: its state, its items and the shopper's orders.
 
 import { ask } from './api.js';
-import { drive } from './attempt.js';
+import { drive, hasTurn } from './attempt.js';
 import {
     begin,
     forget,
@@ -11,6 +11,7 @@ import {
     keep,
     keepWish,
     load,
+    loadRoom,
     onOtherTab,
     sentAt,
     sleepWatch,
@@ -173,7 +174,14 @@ function ownOf(sku) {
         order: unpaidOf(sku),
         ended: endedOf(sku),
         isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
+        isAdmitted: isAdmitted(),
     };
+}
+
+// Whether the waiting room has let the shopper in, and the turn still lasts.
+function isAdmitted() {
+    const who = sale?.guards.waiting_room ? shopper() : null;
+    return sale !== null && who !== null && drawnAt !== null && hasTurn(loadRoom(id, who.user), sale.guards, drawnAt);
 }
 
 /** @param {Order} order */

@@ -41,6 +41,13 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     app.operate(&id, "open").await.ok(200);
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
+    // As long as the turn lasts, the button buys at once, and says so.
+    window.sees(BUY, "Buy").await;
+    let ends = "const name = Object.keys(localStorage).find((it) => it.startsWith('flashsale.room.'));
+        const room = JSON.parse(localStorage.getItem(name));
+        localStorage.setItem(name, JSON.stringify({ ...room, until: new Date(0).toISOString() }))";
+    window.run(ends, &[]).await;
+    window.sees(BUY, "Queue to buy").await;
     window.close().await;
 }
 
