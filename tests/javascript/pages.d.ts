@@ -164,13 +164,14 @@ type Counted = Record<Repeat['why'], number>;
 type Solution = { id: string; answer: string };
 
 // What a shopper has of an item. `has`: units that are reserved or paid for. `order`: the unpaid order whose time ends first.
-// `ended`: the order that is shown when none is unpaid. `isFull`: the account may have no more unpaid orders.
-// `isAdmitted`: the shopper's turn in the waiting room lasts.
+// `ended`: the order that is shown when none is unpaid. `other`: the attempt at another item that comes first. `isFull`: the
+// account may have no more unpaid orders. `isAdmitted`: the shopper's turn in the waiting room lasts.
 interface Own {
     has: number;
     reserved: number;
     order?: Order;
     ended?: Order;
+    other?: Phase;
     isFull: boolean;
     isAdmitted: boolean;
 }

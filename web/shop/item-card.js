@@ -52,6 +52,17 @@ const BUSY = {
     elsewhere: 'elsewhereButton',
 };
 
+// Why no other item can be bought during an attempt. The short phases need no reason.
+/** @type {Partial<Record<Phase['kind'], string>>} */
+const OTHERS = {
+    trying: 'otherTried',
+    queued: 'otherQueued',
+    letters: 'otherFirst',
+    slow: 'otherFirst',
+    unknown: 'otherFirst',
+    elsewhere: 'otherFirst',
+};
+
 // What asks something of the shopper, or takes long, has the card's box for itself.
 const ALONE = ['letters', 'proving', 'queued', 'trying'];
 
@@ -188,6 +199,8 @@ export function itemCard(item, act, isVariant) {
     const price = element('p', { class: 'price' });
     const left = element('span', { class: 'pill' });
     const limit = element('p', { class: 'muted small' });
+    const toOther = element('a');
+    const why = element('p', { class: 'why' }, toOther);
     const hold = element('p', { class: 'small hold' });
     const most = item.per_user_limit;
     const quantity = quantityField(`${id}-quantity`, most);
@@ -209,7 +222,7 @@ export function itemCard(item, act, isVariant) {
     const choice = element('div', { class: 'choice' }, quantityLabel, quantity);
     const buying = element('div', { class: 'buying' }, choice, buy);
     const description = element('p', { class: 'description' });
-    const parts = [head, price, limit, hold, buying, total, wrong, outcome];
+    const parts = [head, price, limit, why, hold, buying, total, wrong, outcome];
     const all = isVariant ? parts : [image, ...parts, description];
     const card = element(isVariant ? 'div' : 'li', { class: 'item', tabindex: '-1' }, ...all);
     const chosen = `${location.pathname} ${item.sku}`;
@@ -252,7 +265,8 @@ export function itemCard(item, act, isVariant) {
     // `phase`: the attempt at this item, if any. `isBusy`: an attempt is under way at any item.
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
-    function update(now, sale, item, phase, isBusy, { has, reserved, order: unpaidOrder, ended: endedOrder, isFull, isAdmitted }) {
+    function update(now, sale, item, phase, isBusy, own) {
+        const { has, reserved, order: unpaidOrder, ended: endedOrder, other, isFull, isAdmitted } = own;
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         free = Math.max(0, most - has);
         setText(name, item.name);
@@ -304,6 +318,15 @@ export function itemCard(item, act, isVariant) {
         }
         setText(buy, say(word, { n: has, limit: most }));
         setPressable(buy, !isBusy && PRESSABLE.includes(word));
+        // It stands in the place of the limit, so that little moves.
+        const reason = other && PRESSABLE.includes(word) && OTHERS[other.kind];
+        show(limit, !reason);
+        show(why, Boolean(reason));
+        if (other && reason) {
+            const otherName = sale.items.find(({ sku }) => sku === other.sku)?.name ?? '';
+            setText(toOther, say(reason, { item: otherName }));
+            setAttribute(toOther, 'href', `#item-${other.sku}`);
+        }
         // Paying comes before buying more.
         setAttribute(buy, 'class', unpaidOrder ? 'buy' : 'strong buy');
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');

@@ -173,6 +173,7 @@ function ownOf(sku) {
         reserved: unitsIn('reserved'),
         order: unpaidOf(sku),
         ended: endedOf(sku),
+        other: phase && isBusy() && phase.sku !== sku ? phase : undefined,
         isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
         isAdmitted: isAdmitted(),
     };

@@ -832,6 +832,31 @@ async fn the_title_shows_the_time_to_pay_before_an_attempt_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_page_tries_for_one_item_the_others_say_why_they_wait() {
+    let app = shared_development().await;
+    let items = json!([
+        {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
+        {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
+    ]);
+    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    app.buy("bob", &id, "k", 1).await.ok(201);
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.finds(BUY, "Keep trying for me").await;
+    window.click(BUY).await;
+    let case = "#items > li:nth-child(2)";
+    let why = format!("{case} a[href='#item-phone']");
+    window.sees(&why, "You are trying for A phone: stop that first.").await;
+    window.change_language("zh-CN").await;
+    window.sees(&why, "正在替您尝试购买 A phone：请先停止。").await;
+    window.change_language("en").await;
+    window.click("#items .outcome button.quiet").await;
+    window.misses(&why).await;
+    window.click(&format!("{case} .buy")).await;
+    window.sees(&format!("{case} .note"), "Reserved for you").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_has_not_started_can_be_added_to_a_calendar() {
     let app = shared_development().await;
     let (starts_at, ends_at) = (Utc::now() + TimeDelta::days(3), Utc::now() + TimeDelta::days(4));
