@@ -23,7 +23,7 @@ const TOO_LATE_SECONDS = 5;
 
 // The server may still work on an unanswered request for this long. A refusal within this time proves nothing about that
 // request.
-const WORK_MS = 3000;
+export const WORK_MS = 3000;
 // Delay before retrying an unknown outcome. It grows, with jitter, so that clients do not retry at the same moment.
 const UNKNOWN_FIRST_SECONDS = WORK_MS / 1000;
 const UNKNOWN_LONGEST_SECONDS = 8;

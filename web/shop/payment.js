@@ -1,5 +1,6 @@
 // The actions for an unpaid order, and the time left for them: pay, or give it back.
 
+import { WORK_MS } from './attempt.js';
 import { element, onPress, setAttribute, setPressable, setText, show } from './dom.js';
 import { clockTime, money, momentNear, secondsLeft } from './format.js';
 import { say } from './language.js';
@@ -8,10 +9,11 @@ import { noteOutcome, onTap } from './tap.js';
 // `act` has:
 // - `cancel(id)` and `pay(id)`: promises of an error key, or of nothing on success;
 // - `mayPay()`: true in development mode;
-// - `payLink(id)`: the shop's payment page, or null.
+// - `payLink(id)`: the shop's payment page, or null;
+// - `readAt()`: when the page asked for the orders that it shows, by the monotonic counter.
 /**
  * @typedef {(id: string) => Promise<string>} Change
- * @typedef {{ cancel: Change, pay: Change, mayPay: () => boolean, payLink: (id: string) => string | null }} Act
+ * @typedef {{ cancel: Change, pay: Change, mayPay(): boolean, payLink(id: string): string | null, readAt(): number }} Act
  * @param {string} id
  * @param {Act} act
  * @param {() => void} lostFocus called when the pressed button is gone
@@ -31,11 +33,13 @@ export function payment(id, act, lostFocus) {
     let isAsked = false;
     let isBusy = false;
     let wrongWord = '';
+    let triedAt = 0;
 
     async function run(what, tap) {
         isBusy = true;
         wrongWord = '';
         wrongWord = (await what(id)) ?? '';
+        triedAt = performance.now();
         noteOutcome(tap);
         isBusy = false;
         isAsked = false;
@@ -84,7 +88,10 @@ export function payment(id, act, lostFocus) {
         for (const button of [pay, cancel, sure, keep]) {
             setPressable(button, !isBusy);
         }
-        setText(wrong, wrongWord && say(wrongWord));
+        // Read so much later, the order is as the request has left it.
+        const isKnown = wrongWord === 'tryAgain' && act.readAt() > triedAt + WORK_MS;
+        setText(wrong, wrongWord && say(isKnown ? 'notDone' : wrongWord));
+        show(wrong, isOpen);
     }
 
     return { node, update };

@@ -71,6 +71,8 @@ let ordersState = 'loading';
 // The number of order requests sent, and the latest one whose reply counts.
 let ordersAsked = 0;
 let ordersHeard = 0;
+// When the page asked for the list that it shows, by the monotonic counter.
+let ordersRead = -Infinity;
 // The order of each item that was the last to end before the shopper's eyes.
 /** @type {Map<string, string>} */
 const endedLast = new Map();
@@ -134,7 +136,7 @@ function render() {
 // Returns the item's card.
 /** @type {(present: PublicSale, item: PublicItem, isVariant: boolean) => HTMLElement} */
 function renderItem(present, item, isVariant) {
-    const act = { buy, again: resume, stop: leave, cancel, pay, mayPay: hasLink, payLink };
+    const act = { ...paying, buy, again: resume, stop: leave };
     const card = cards.get(item.sku) ?? itemCard(item, act, isVariant);
     cards.set(item.sku, card);
     const own = phase?.sku === item.sku ? phase : null;
@@ -328,7 +330,7 @@ function renderOrders() {
     const isUnpaid = (order) => Number(order.state === 'reserved');
     const sorted = [...orders].sort((a, b) => isUnpaid(b) - isUnpaid(a) || b.created_at.localeCompare(a.created_at));
     const shown = sorted.map((order) => {
-        const row = rows.get(order.id) ?? orderRow(order.id, { cancel, pay, mayPay: hasLink, payLink });
+        const row = rows.get(order.id) ?? orderRow(order.id, paying);
         rows.set(order.id, row);
         const change = row.update(drawnAt, order, nameOf(order), isInCard(order));
         if (change) {
@@ -452,6 +454,7 @@ async function refreshOrders() {
         ordersHeard = turn;
         if (answer.isOk) {
             takeOrders(answer.body.data);
+            ordersRead = answer.sent;
             if (ordersState !== 'heard') {
                 afterLayout(uncoverPayment);
             }
@@ -751,6 +754,7 @@ async function change(path, more, missing) {
 
 const cancel = (order) => change(`/v1/orders/${order}/cancel`);
 const pay = (order) => change('/dev/pay', { headers: developmentHeaders(), body: { order_id: order } }, 'wrongLink');
+const paying = { cancel, pay, mayPay: hasLink, payLink, readAt: () => ordersRead };
 
 function changedShopper() {
     stop();

@@ -180,6 +180,32 @@ async fn a_shopper_without_a_connection_reads_so_wherever_the_page_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_cancellation_that_was_lost_the_page_says_what_it_knows() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    app.buy("ada", &id, "k", 1).await.ok(201);
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
+    window.sees("#items .payment .timer", "14:").await;
+    let cancels = async || {
+        window.click("#items .payment .actions button:nth-child(2)").await;
+        window.sees("#items .payment .note", "Cancel this order?").await;
+        window.click("#items .payment .actions button:nth-child(3)").await;
+    };
+    window.block(&["*/cancel"]).await;
+    cancels().await;
+    let wrong = "#items .payment .warning";
+    window.sees(wrong, "We do not know yet whether that worked").await;
+    // The orders are read again.
+    window
+        .sees(wrong, "It did not go through. It is still reserved for you.")
+        .await;
+    window.block(&[]).await;
+    cancels().await;
+    window.sees(NOTE, "Cancelled. You gave it back.").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_that_cannot_be_read_are_not_said_to_be_none() {
     let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
