@@ -189,7 +189,7 @@ function limitChoice(field, free) {
 
 /**
  * @param {PublicItem} item
- * @param {import('./payment.js').Act & { buy(sku: string, quantity: number, isTrying: boolean): void, again(): void, stop(): void }} act handles the buttons
+ * @param {import('./payment.js').Act & { buy(sku: string, quantity: number, isTrying: boolean): void, again(isTrying: boolean): void, stop(): void }} act handles the buttons
  * @param {boolean} isVariant whether it stands in the card of a group, which has picture and description
  */
 export function itemCard(item, act, isVariant) {
@@ -256,7 +256,7 @@ export function itemCard(item, act, isVariant) {
         quantities.set(chosen, quantity.value);
         isWrong = false;
     });
-    onPress(again, () => act.again());
+    onPress(again, () => act.again(word === 'keepTrying'));
     onTap(stop, (tap) => {
         act.stop();
         noteOutcome(tap);
@@ -268,6 +268,8 @@ export function itemCard(item, act, isVariant) {
     function update(now, sale, item, phase, isBusy, own) {
         const { has, reserved, order: unpaidOrder, ended: endedOrder, other, isFull, isAdmitted } = own;
         const order = showsOrder(phase) ? unpaidOrder : undefined;
+        const isBegun = phase?.kind === 'begun';
+        const focused = [buy, again, stop].find((button) => button === document.activeElement);
         free = Math.max(0, most - has);
         setText(name, item.name);
         showPicture(image, isVariant ? undefined : item.image_url);
@@ -281,12 +283,14 @@ export function itemCard(item, act, isVariant) {
         setText(quantityLabel, say('quantity'));
         const mayChoose = free > 1 && !isFull && !Object.hasOwn(CLOSED_BUTTONS, sale.state);
         show(choice, mayChoose);
+        // A begun purchase has its one button in the box.
+        show(buying, !isBegun);
         limitChoice(quantity, free);
         quantity.disabled = isBusy;
         const units = wanted() ?? 0;
         const several = mayChoose && units > 1 ? money(units * item.price_minor, item.currency) : '';
         setText(total, several && say('total', { amount: several }));
-        show(total, several !== '');
+        show(total, several !== '' && !isBegun);
         setText(wrong, isWrong ? say('quantityWrong', { n: free }) : '');
         setAttribute(quantity, 'aria-invalid', isWrong ? 'true' : 'false');
         setAttribute(quantity, 'aria-describedby', isWrong ? wrong.id : id);
@@ -316,7 +320,8 @@ export function itemCard(item, act, isVariant) {
         } else if (sale.guards.waiting_room && !isAdmitted) {
             word = 'enterRoom';
         }
-        setText(buy, say(word, { n: has, limit: most }));
+        const label = say(word, { n: has, limit: most });
+        setText(buy, label);
         setPressable(buy, !isBusy && PRESSABLE.includes(word));
         // It stands in the place of the limit, so that little moves.
         const reason = other && PRESSABLE.includes(word) && OTHERS[other.kind];
@@ -331,7 +336,6 @@ export function itemCard(item, act, isVariant) {
         setAttribute(buy, 'class', unpaidOrder ? 'buy' : 'strong buy');
         setAttribute(card, 'aria-busy', isHere ? 'true' : 'false');
 
-        const focused = [again, stop].find((button) => button === document.activeElement);
         const isDue = order && (now === null || secondsLeft(Date.parse(order.expires_at), now) > 0);
         const attempted = words(phase, item.name, now);
         // A replayed order may have ended before.
@@ -371,15 +375,15 @@ export function itemCard(item, act, isVariant) {
         }
         setText(timer, wait > 0 ? say('againIn', { time: clockTime(wait) }) : turnWords(phase, now));
         show(timer, timer.textContent !== '');
-        const isBegun = phase?.kind === 'begun';
         const isOld = phase?.kind === 'unknown' && Boolean(phase.sentAt);
-        setText(again, say(isBegun ? 'buy' : 'askAgain'));
-        setPressable(again, !(isBegun && isFull));
+        setText(again, isBegun ? label : say('askAgain'));
+        setPressable(again, !isBegun || PRESSABLE.includes(word));
+        setAttribute(again, 'class', isBegun && !order ? 'strong' : '');
         show(again, isBegun || (phase?.kind === 'unknown' && Boolean(phase.isEnd)));
         setText(stop, say(isOld ? 'forgetIt' : (STOP_BUTTONS[phase?.kind ?? ''] ?? 'stop')));
         show(stop, isBegun || isOld || (Boolean(isHere) && ['queued', 'trying', 'slow', 'letters', 'proving'].includes(phase?.kind ?? '')));
         // Hiding the pressed button would lose the focus.
-        if (focused && (focused.hidden || outcome.hidden)) {
+        if (focused?.closest('[hidden]')) {
             card.focus();
         }
         return text;

@@ -531,16 +531,19 @@ function buy(sku, quantity, isTrying) {
     if (!load(id, who.user)) {
         begin(id, who.user, wish);
     }
-    resume();
+    resume(isTrying);
 }
 
 // Resumes the stored attempt at the shopper's request.
-function resume() {
+/** @type {(isTrying: boolean) => void} */
+function resume(isTrying) {
     const who = shopper();
     const attempt = who && load(id, who.user);
     if (attempt && sale) {
         if (attempt.isOpen) {
             attempt.sentAt = Date.now();
+        } else {
+            attempt.isTrying = isTrying;
         }
         run(attempt, who);
     }

@@ -146,6 +146,8 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     judge.window.sign_in("ada").await;
     let begun = [("#items .variants .buy", "Buy"), (CARD, "Buy 1 Linen cap?")];
     judge.judges("a purchase was begun, a variant is open", &begun).await;
+    judge.window.click(&format!("{CARD} .outcome button.quiet")).await;
+    judge.window.sees(&buy, "Buy").await;
     judge_refusals(&mut judge, &buy).await;
 
     judge.window.goto_sale(&bought).await;

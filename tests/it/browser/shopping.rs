@@ -43,7 +43,8 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
     window.sees("#sign-in-why", "Sign in to buy").await;
     window.sign_in("ada").await;
     window.sees(NOTE, "Buy 1 Aurora headphones, midnight blue?").await;
-    window.click("#items .outcome .actions button").await;
+    window.misses(BUY).await;
+    window.click("#items .outcome .actions button.strong").await;
     window.sees(NOTE, "Reserved for you").await;
     window.sees(ORDER, "Reserved").await;
     window.sees("#items .payment .timer", "14:").await;

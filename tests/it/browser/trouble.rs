@@ -421,7 +421,7 @@ async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     // A reload does not buy either.
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "Buy 1 A phone?").await;
-    window.finds(BUY, "Queue to buy").await;
+    window.finds("#items .outcome .actions button", "Queue to buy").await;
     assert_eq!(app.orders("ada", &id).await.ok(200).body["data"], json!([]));
     assert_eq!(window.attempt().await.unwrap(), begun);
     window.click("#items .outcome button.quiet").await;
