@@ -176,11 +176,13 @@ interface Own {
     isAdmitted: boolean;
 }
 
-// An item in the card of its group. `hasNews`: its card shows an attempt or an order.
+// An item in the card of its group. `hasNews`: its card shows an attempt or an order. `hasAll`: the shopper has as
+// many as one may have.
 interface Variant {
     item: PublicItem;
     card: HTMLElement;
     hasNews: boolean;
+    hasAll: boolean;
 }
 
 // The phase of an attempt that the shopper sees. `unpaid`: the most unpaid orders that the page has seen since its end.

@@ -271,6 +271,7 @@ export function itemCard(item, act, isVariant) {
         const isBegun = phase?.kind === 'begun';
         const focused = [buy, again, stop].find((button) => button === document.activeElement);
         free = Math.max(0, most - has);
+        const hasAll = has >= most;
         setText(name, item.name);
         showPicture(image, isVariant ? undefined : item.image_url);
         showDescription(description, item.description);
@@ -297,8 +298,10 @@ export function itemCard(item, act, isVariant) {
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
-        show(left, isOffered(sale));
-        setText(hold, ['open', 'paused'].includes(sale.state) ? holdWords(item, now) : '');
+        // To a shopper who has all that one may have, it is not sold out. The units on hold may be the shopper's own.
+        show(left, isOffered(sale) && !(hasAll && item.availability === 'sold_out'));
+        const mayComeBack = ['open', 'paused'].includes(sale.state) && reserved === 0 && !hasAll;
+        setText(hold, mayComeBack ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');
         const isSoldOut = item.availability === 'sold_out' && !mayQueue(sale);
         word = 'buy';
@@ -306,7 +309,7 @@ export function itemCard(item, act, isVariant) {
             word = BUSY[phase.kind];
         } else if (!isOffered(sale)) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
-        } else if (free === 0) {
+        } else if (hasAll) {
             word = reserved === 0 ? 'hasAll' : reserved === has ? 'hasReserved' : 'hasBoth';
         } else if (isSoldOut && !item.on_hold) {
             // What is paid for does not come back by itself.

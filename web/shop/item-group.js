@@ -29,19 +29,20 @@ export function grouped(items) {
 }
 
 // One option, as a radio button.
-/** @type {(group: string, sku: string, choose: () => void) => { label: HTMLElement, update: (item: PublicItem, isOpen: boolean, isChosen: boolean) => void }} */
+/** @type {(group: string, sku: string, choose: () => void) => { label: HTMLElement, update: (variant: Variant, isOpen: boolean, isChosen: boolean) => void }} */
 function optionOf(group, sku, choose) {
     const radio = element('input', { type: 'radio', name: group, value: sku });
     const name = element('span');
     const mark = element('small');
     const label = element('label', {}, radio, name, mark);
     radio.addEventListener('change', choose);
-    function update(item, isOpen, isChosen) {
-        const isMarked = isOpen && item.availability !== 'available';
+    function update({ item, hasAll }, isOpen, isChosen) {
+        const left = hasAll && item.availability === 'sold_out' ? 'available' : item.availability;
+        const isMarked = isOpen && left !== 'available';
         setText(name, item.option ?? item.name);
-        setText(mark, isMarked ? say(`left_${item.availability}`) : '');
+        setText(mark, isMarked ? say(`left_${left}`) : '');
         show(mark, isMarked);
-        setAttribute(label, 'class', `option is-${item.availability}`);
+        setAttribute(label, 'class', `option is-${left}`);
         radio.checked = isChosen;
     }
     return { label, update };
@@ -74,14 +75,15 @@ export function groupCard(id, changed) {
         showPicture(image, pictured?.image_url);
         setText(name, items[0].group ?? '');
         setText(legend, say('choose'));
-        const labels = items.map((item) => {
+        const labels = variants.map((variant) => {
+            const { item } = variant;
             const choose = () => {
                 chosen = item.sku;
                 changed();
             };
             const option = choices.get(item.sku) ?? optionOf(id, item.sku, choose);
             choices.set(item.sku, option);
-            option.update(item, isOffered(sale), item.sku === chosen);
+            option.update(variant, isOffered(sale), item.sku === chosen);
             return option.label;
         });
         setChildren(options, labels);

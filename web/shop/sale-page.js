@@ -154,11 +154,11 @@ function renderGroup(present, items) {
     const id = `group-${items[0].sku}`;
     const group = groups.get(id) ?? groupCard(id, render);
     groups.set(id, group);
-    const variants = items.map((item) => ({
-        item,
-        card: renderItem(present, item, true),
-        hasNews: phase?.sku === item.sku || Boolean(unpaidOf(item.sku) ?? endedOf(item.sku)),
-    }));
+    const variants = items.map((item) => {
+        const { has, order, ended } = ownOf(item.sku);
+        const hasNews = phase?.sku === item.sku || Boolean(order ?? ended);
+        return { item, card: renderItem(present, item, true), hasNews, hasAll: has >= item.per_user_limit };
+    });
     group.update(present, variants);
     return group.card;
 }

@@ -388,6 +388,25 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_who_holds_the_last_unit_does_not_read_that_it_is_sold_out() {
+    let app = shared_development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1, "per_user_limit": 1})))
+        .await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.sees("#items .pill", "Almost gone").await;
+    window.click(BUY).await;
+    window.sees(BUY, "1 of 1 reserved").await;
+    // The page has read that nothing is free.
+    window.misses("#items .pill").await;
+    window.misses("#items .hold").await;
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0]["id"].clone();
+    app.cancel("ada", order.as_str().unwrap()).await.ok(200);
+    window.finds("#items .pill", "Almost gone").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_with_too_many_unpaid_orders_is_asked_to_pay_first_and_for_nothing_else() {
     let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"guards": {"holds_max": 1}}))).await;
