@@ -100,14 +100,15 @@ function words(phase, itemName, now) {
         case 'unsolvable':
             return say('unsolvable');
         case 'refused':
-            if (phase.code === 'sold_out' && (phase.quantity ?? 1) > 1) {
-                return say('refusedFew');
-            }
-            return refusedWords(phase, now);
+            return tooMany(phase) ? say('refusedFew', { n: tooMany(phase) }) : refusedWords(phase, now);
         default:
             return '';
     }
 }
+
+// A quantity of which a refusal says that fewer units are left.
+/** @param {Phase | null} phase */
+const tooMany = (phase) => (phase?.code === 'sold_out' && (phase.quantity ?? 1) > 1 ? phase.quantity : undefined);
 
 // A code without a text of its own gets the general refusal and the code's meaning.
 /** @type {(phase: Phase, now: number | null) => string} */
@@ -233,7 +234,7 @@ export function itemCard(item, act, isVariant) {
     let isWrong = false;
     // What the button says.
     let word = 'buy';
-    // How many more the shopper may have.
+    // How many more the shopper may have, and may be left.
     let free = most;
     /** @type {{ id: string, paying: ReturnType<typeof payment>, number: ReturnType<typeof orderNumber> } | null} */
     let unpaid = null;
@@ -270,7 +271,7 @@ export function itemCard(item, act, isVariant) {
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         const isBegun = phase?.kind === 'begun';
         const focused = [buy, again, stop].find((button) => button === document.activeElement);
-        free = Math.max(0, most - has);
+        free = Math.max(0, Math.min(most - has, (tooMany(phase) ?? Infinity) - 1));
         const hasAll = has >= most;
         setText(name, item.name);
         showPicture(image, isVariant ? undefined : item.image_url);
@@ -280,7 +281,8 @@ export function itemCard(item, act, isVariant) {
         const availability = phase?.isSoldOut ? 'sold_out' : item.availability;
         setText(left, say(`left_${availability}`));
         setAttribute(left, 'class', `pill is-${availability}`);
-        setText(limit, say('limitNote', { n: item.per_user_limit }));
+        const haveWord = reserved === 0 ? 'hasAll' : reserved === has ? 'hasReserved' : 'hasBoth';
+        setText(limit, has > 0 && !hasAll ? say(haveWord, { n: has, limit: most }) : say('limitNote', { n: most }));
         setText(quantityLabel, say('quantity'));
         const mayChoose = free > 1 && !isFull && !Object.hasOwn(CLOSED_BUTTONS, sale.state);
         show(choice, mayChoose);
@@ -310,7 +312,7 @@ export function itemCard(item, act, isVariant) {
         } else if (!isOffered(sale)) {
             word = CLOSED_BUTTONS[sale.state] ?? 'notYet';
         } else if (hasAll) {
-            word = reserved === 0 ? 'hasAll' : reserved === has ? 'hasReserved' : 'hasBoth';
+            word = haveWord;
         } else if (isSoldOut && !item.on_hold) {
             // What is paid for does not come back by itself.
             word = 'left_sold_out';

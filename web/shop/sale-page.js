@@ -49,6 +49,8 @@ const ORDERS_LATER_MS = 60_000;
 const KEEP_MS = 2000;
 // News of an attempt stays at least this long. A reply within this time may be older than the news.
 const NEWS_MS = 2000;
+// After this time, more units may be left than a refusal has said.
+const FEW_MS = 60_000;
 // The refusals that end with an unpaid order.
 const OF_UNPAID = ['too_many_holds', 'purchase_limit_reached'];
 // Two presses of the bar within this time are one.
@@ -480,13 +482,15 @@ function forgetOldNews() {
     }
     const unpaid = reserved().length;
     news.unpaid = Math.max(news.unpaid ?? 0, unpaid);
-    if (performance.now() - (news.at ?? -Infinity) < NEWS_MS) {
+    const age = performance.now() - (news.at ?? -Infinity);
+    if (age < NEWS_MS) {
         return;
     }
     const order = orders.find((one) => one.id === news.order?.id);
     const isDecided = news.kind === 'reserved' && order && order.state !== news.order?.state;
     const item = sale?.items.find(({ sku }) => sku === news.sku);
-    const isBack = news.code === 'sold_out' && news.quantity === 1 && item && item.availability !== 'sold_out';
+    const isLeft = item !== undefined && item.availability !== 'sold_out';
+    const isBack = news.code === 'sold_out' && (news.quantity === 1 ? isLeft : age > FEW_MS);
     const goesOn = news.code === 'sale_not_open' && sale?.state === 'open';
     const isWaitedOut = news.kind === 'slow' && (news.until ?? 0) <= (now() ?? 0);
     const isBanOver = Date.parse(news.bannedUntil ?? '') <= (now() ?? 0);

@@ -75,6 +75,7 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
         }
         window.sees(NOTE, "Paid. Thank you. It is yours.").await;
         window.sees(&link, &short).await;
+        window.sees("#items .item > .muted", "You have 1 of 5, paid").await;
     }
     window.sees(&format!("#order-{order}"), "Paid").await;
     // Another is cancelled, which needs two presses.
@@ -365,17 +366,19 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     let order = app.buy("bob", &id, "k", 1).await.ok(201).id();
     window.fill("#item-phone-quantity", "2").await;
     window.click(BUY).await;
-    window.sees(NOTE, "not that many left").await;
+    window.sees(NOTE, "Fewer than 2 are left.").await;
+    // Nothing is left to choose.
+    window.misses("#item-phone-quantity").await;
     app.buy("eve", &id, "k", 1).await.ok(201);
     window.finds(BUY, "Keep trying for me").await;
     window.sees("#items .pill", "Sold out").await;
     window.sees("#items .hold", "0 left, some on hold").await;
     app.cancel("bob", &order).await.ok(200);
     window.finds(BUY, "Buy").await;
-    window.fill("#item-phone-quantity", "1").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.finds(BUY, "Keep trying for me").await;
+    window.sees("#items .item > .muted", "1 of 2 reserved").await;
     // The limit is two: one more, and then no button that can only fail.
     app.restock(&id, "r", "phone", 5).await.ok(200);
     window.finds(BUY, "Buy").await;
@@ -384,6 +387,26 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.sees(BUY, "2 of 2 reserved").await;
     let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
     assert_eq!(window.run(is_off, &[]).await, json!("true"));
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_refusal_of_too_many_a_shopper_may_choose_fewer() {
+    let app = shared_development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 2, "per_user_limit": 3})))
+        .await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["409"]);
+    window.fill("#item-phone-quantity", "3").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "Fewer than 3 are left. Try fewer.").await;
+    let choices =
+        "return [...document.querySelectorAll('#item-phone-quantity option:not(:disabled)')].map((it) => it.value)";
+    assert_eq!(window.run(choices, &[]).await, json!(["1", "2"]));
+    window.fill("#item-phone-quantity", "2").await;
+    window.click(BUY).await;
+    window.sees(ORDER, "Reserved").await;
+    assert_eq!(app.units(&id).await, [0, 2, 0]);
     window.close().await;
 }
 
