@@ -111,7 +111,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     assert_eq!(app.pay("pay_axe", &paid).await, "applied");
     let cancelled = app.buy("ada", &bought, "k2", 1).await.ok(201).id();
     app.cancel("ada", &cancelled).await.ok(200);
-    app.buy("ada", &bought, "k3", 1).await.ok(201);
+    let held = app.buy("ada", &bought, "k3", 1).await.ok(201).id();
 
     let mut judge = Judge::of(&app, &["403", "404", "ERR"]).await;
     judge.opens("/", &[("#sales", "A sale"), ("#development", "Dev")]).await;
@@ -157,6 +157,9 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
         ("#orders [data-state=cancelled]", "Cancelled"),
     ];
     judge.judges("orders", &orders).await;
+    app.cancel("ada", &held).await.ok(200);
+    let ended = [(NOTE, "Cancelled. You gave it back.")];
+    judge.judges("an order has ended", &ended).await;
     let order = format!("/sales/{short}");
     judge
         .opens(&order, &[("#orders [data-state=expired]", "Expired")])
