@@ -776,6 +776,19 @@ interface RecordedPayment {
 
 type PaymentOutcome = 'applied' | 'duplicate' | 'refund_due' | 'unmatched' | 'pending';
 
+interface ListedPayment {
+    payment_id: string;
+    order_id: string;
+    amount_minor: number;
+    currency: string;
+    outcome: PaymentOutcome;
+    reason: string | null;
+    received_at: string;
+    settled_at: string | null;
+    settled_reference: string | null;
+    order: Order | null;
+}
+
 interface ListedAlert {
     id: number;
     raised_at: string;

@@ -151,7 +151,8 @@ function actionsOn(result, after) {
         });
     }
 
-    async function ban({ user, ...warning }, button) {
+    async function ban(warning, button) {
+        const { user } = warning;
         const { each, nodes, isGood, body: bodyOf } = banFields('alert-ban');
         const fields = Object.entries(each);
         setTexts(fields, begun.get(user) ?? { reason: warningText(warning) });

@@ -427,7 +427,7 @@ export function saleView(view, id) {
             ['saleMessage', apart(messageText(sale.message) || '–')],
             ...sale.items.map((item) => [null, itemText(item)]),
         ];
-        setText(trialText, guardsText({}, Object.fromEntries(trials())));
+        setText(trialText, guardsText({}, sale.staged_guards ?? {}));
         show(onTrial, trials().length > 0 && sale.state !== 'closed');
         details.replaceChildren(...facts.map(([key, text]) => element('p', {}, ...(key ? [word('b', key), ` ${text}`] : [text]))));
     }
