@@ -87,11 +87,11 @@ export function setPressable(button, isPressable) {
 /** @type {(button: Element) => boolean} */
 export const isPressable = (button) => button.getAttribute('aria-disabled') !== 'true';
 
-/** @type {(button: HTMLElement, act: () => unknown) => void} */
+/** @type {(button: HTMLElement, act: (press: MouseEvent) => unknown) => void} */
 export function onPress(button, act) {
-    button.addEventListener('click', () => {
+    button.addEventListener('click', (press) => {
         if (isPressable(button)) {
-            act();
+            act(press);
         }
     });
 }

@@ -258,7 +258,7 @@ export function itemCard(item, act, isVariant) {
         isWrong = false;
     });
     onPress(again, () => act.again(word === 'keepTrying'));
-    onTap(stop, (tap) => {
+    onPress(stop, (tap) => {
         act.stop();
         noteOutcome(tap);
     });

@@ -1,7 +1,7 @@
 // Taps on buttons that buy or pay. A shopper may tap once more after an outcome, where another button has slid under the
 // finger meanwhile. Such a tap does nothing.
 
-import { isPressable } from './dom.js';
+import { onPress } from './dom.js';
 
 // How near to the tap that had the outcome, and how soon after it.
 const NEAR_PX = 30;
@@ -22,8 +22,8 @@ const isSecond = ({ detail, clientX, clientY }) =>
 
 /** @type {(button: HTMLElement, act: (tap: MouseEvent) => unknown) => void} */
 export function onTap(button, act) {
-    button.addEventListener('click', (tap) => {
-        if (isPressable(button) && !isSecond(tap)) {
+    onPress(button, (tap) => {
+        if (!isSecond(tap)) {
             act(tap);
         }
     });

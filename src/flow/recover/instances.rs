@@ -101,7 +101,7 @@ impl Instances {
         self.reaches_ledger.store(reaches, Ordering::Relaxed);
     }
 
-    fn works(&self) -> bool {
+    pub(super) fn works(&self) -> bool {
         self.has_jobs.load(Ordering::Relaxed) && self.reaches_ledger.load(Ordering::Relaxed)
     }
 

@@ -107,11 +107,11 @@ fn begin_round(app: &App) -> RenewalRound {
 }
 
 /// Whether this process misses nothing if it reads no bulletin in a round. The first workers for heartbeats go by the
-/// last one that a bulletin names, and so do all others once it is old.
+/// last one that a bulletin names, and so do all other workers once it is old.
 fn may_skip_bulletin(app: &App) -> bool {
-    let beat = app.bulletins.since_beat();
-    let rests = app.instances.rests_from_job("beat") && beat.is_some_and(|since| since < BEAT_AGE_MAX);
-    app.arrivals.hears() && rests
+    let is_recent = || app.bulletins.since_beat().is_some_and(|since| since < BEAT_AGE_MAX);
+    let rests = app.instances.rests_from_job("beat") && (!app.instances.works() || is_recent());
+    app.arrivals.hears() && app.bulletins.are_fresh() && rests
 }
 
 /// Those of the shards that this process still knows as reconciled.

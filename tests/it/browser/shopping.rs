@@ -251,7 +251,7 @@ async fn a_second_tap_where_another_button_has_slid_buys_nothing() {
 }
 
 /// The name of the item at a place of the screen.
-const ITEM_AT: &str = "const [x, y] = arguments.map(Number);
+const ITEM_AT: &str = "const [x, y] = [...arguments].map(Number);
     return document.elementFromPoint(x, y)?.closest('.item')?.querySelector('h3').textContent ?? null";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -416,7 +416,7 @@ async fn an_unsent_purchase_is_not_made_a_day_later_without_a_press() {
     let begun = window.attempt().await.unwrap();
     assert_eq!(begun["isOpen"], false);
     app.operate(&id, "open").await.ok(200);
-    window.goto_sale(&id).await;
+    window.goto(&format!("/sales/{id}")).await;
     window.sees(NOTE, "Buy 1 A phone?").await;
     // A reload does not buy either.
     window.driver().refresh().await.unwrap();

@@ -18,6 +18,12 @@ async fn recorded(app: &TestApp, outcome: &str) -> Vec<Value> {
     listed.body["data"].as_array().unwrap().clone()
 }
 
+/// A listed payment as other answers have it, without its order.
+fn without_order(mut listed: Value) -> Value {
+    listed.as_object_mut().unwrap().remove("order").unwrap();
+    listed
+}
+
 #[tokio::test]
 async fn a_payment_is_applied_once_and_known_again() {
     let app = TestApp::start().await;
@@ -273,7 +279,8 @@ async fn money_that_was_paid_back_is_said_so_once_and_is_owed_no_more() {
     assert_eq!(listed(&app, "refund_due&settled=false").await, ["pay_even"]);
     assert_eq!(listed(&app, "unmatched&settled=false").await, [""; 0]);
     assert_eq!(listed(&app, "unmatched&settled=true").await, [strange]);
-    assert_eq!(recorded(&app, "refund_due&settled=true").await[..], [settled.body]);
+    let listed_settled = recorded(&app, "refund_due&settled=true").await.into_iter();
+    assert_eq!(listed_settled.map(without_order).collect::<Vec<_>>(), [settled.body]);
     // And the provider may send it again.
     assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "duplicate");
     assert_eq!(owed().await, [1, 0]);
@@ -362,7 +369,7 @@ async fn of_two_simultaneous_refunds_of_one_payment_one_is_recorded() {
         for answer in sent.collect::<Vec<_>>() {
             answers.push(answer.await.unwrap());
         }
-        let noted = recorded(&app, "unmatched&settled=true").await[0].clone();
+        let noted = without_order(recorded(&app, "unmatched&settled=true").await.remove(0));
         assert_eq!(noted["payment_id"], *payment);
         for (number, answer) in answers.into_iter().enumerate() {
             if noted["settled_reference"] == format!("re_{}", number / 4) {

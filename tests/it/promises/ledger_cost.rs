@@ -292,8 +292,9 @@ const DRAIN: i64 = 7;
 /// To begin, wait briefly for locks, find whether it is known, lock the order, record the payment, change the order, its message
 /// and its units, commit; then, after the delivery, to begin, verify the server, mark the message delivered, commit.
 const PAYMENT: i64 = 13;
-/// To begin, wait briefly for locks, find whether it is known, and leave it at that, which may be sent a moment later.
-const PAYMENT_AGAIN_MAX: i64 = 4;
+/// To begin, wait briefly for locks, find whether it is known, and leave it at that, which may be sent a moment later. Then
+/// to compare it with what is recorded.
+const PAYMENT_AGAIN_MAX: i64 = 5;
 /// To begin, take the messages, verify the servers, mark them delivered, commit.
 const RELEASES: i64 = 5;
 /// One survey of all shards.
