@@ -371,7 +371,7 @@ function renderToPay() {
     const [section, items] = [byId('orders-section'), byId('items-section')];
     if (Boolean(unpaid) !== (section.compareDocumentPosition(items) === Node.DOCUMENT_POSITION_FOLLOWING)) {
         const focused = document.activeElement;
-        items[unpaid ? 'before' : 'after'](section);
+        keepInPlace(items, () => items[unpaid ? 'before' : 'after'](section));
         // A node that moves loses the focus.
         if (focused instanceof HTMLElement && section.contains(focused)) {
             focused.focus();
@@ -421,6 +421,22 @@ function uncoverPayment() {
     if (scrollY > 0 && top >= 0 && top < innerHeight) {
         payment?.scrollIntoView({ block: 'nearest' });
     }
+}
+
+// Changes the page above a node without moving it on the screen, as some browsers do by themselves: a button must not slide
+// under the finger. At its top, a page shows what comes first.
+/** @type {(node: Element, change: () => unknown) => void} */
+function keepInPlace(node, change) {
+    const { top } = node.getBoundingClientRect();
+    const root = document.documentElement;
+    root.style.overflowAnchor = 'none';
+    change();
+    if (scrollY > 0) {
+        scrollBy({ top: node.getBoundingClientRect().top - top, behavior: 'instant' });
+    }
+    afterLayout(() => {
+        root.style.overflowAnchor = '';
+    });
 }
 
 // After two frames, the browser has made up for parts of the page that moved.
