@@ -47,11 +47,22 @@ pub fn lock(path: &Path) -> anyhow::Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock {shown}")),
     }
+    if !leads_to(path, &file) {
+        bail!("another start has just removed {shown}; start again");
+    }
     file.set_len(0)
         .and_then(|()| file.rewind())
         .with_context(|| format!("cannot write {shown}"))?;
     writeln!(file, "{}", std::process::id()).with_context(|| format!("cannot write {shown}"))?;
     Ok(file)
+}
+
+/// Whether a path still leads to this file. A start that fails removes a lock that it has made, and another process may
+/// wait for that lock. The lock of a removed file would keep nobody out.
+fn leads_to(path: &Path, file: &File) -> bool {
+    let id = |metadata: io::Result<fs::Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
+    let held = id(file.metadata());
+    held.is_some() && id(fs::metadata(path)) == held
 }
 
 /// Opens a file that only its owner can read, and refuses links and files of other users. Root also opens files in
@@ -200,6 +211,18 @@ mod tests {
         );
         drop(held);
         lock(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_keeps_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path).unwrap();
+        assert!(leads_to(&path, &held));
+        fs::remove_file(&path).unwrap();
+        assert!(!leads_to(&path, &held));
+        let _other = lock(&path).unwrap();
+        assert!(!leads_to(&path, &held));
     }
 
     #[test]
