@@ -46,7 +46,8 @@ pub async fn publish(app: &App) -> Result<(), Fault> {
 
 /// The shadow refusals of a sale, or of all requests, the latest first, with the time of the last request of each.
 pub async fn list(app: &App, sale: Option<SaleId>) -> Result<Vec<(ShadowRefusal, Millis)>, Fault> {
-    let mut all = app.stock.shadow_refusals(ledger_name(app).await?).await?;
+    let (ledger, now) = (ledger_name(app).await?, Utc::now().timestamp_millis());
+    let mut all = app.stock.shadow_refusals(ledger, now).await?;
     all.retain(|(refusal, _)| sale.is_none() || refusal.sale == sale);
     Ok(all)
 }

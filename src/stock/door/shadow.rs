@@ -74,10 +74,11 @@ impl Stock {
         self.noted(self.link.ask_together(pipeline).await)
     }
 
-    /// Reads all refusals with their times, the latest first.
-    pub async fn shadow_refusals(&self, ledger: &str) -> Result<Vec<(ShadowRefusal, Millis)>, Fault> {
-        let mut read = redis::cmd("ZREVRANGE");
-        read.arg(key(ledger)).arg(0).arg(-1).arg("WITHSCORES");
+    /// Reads the refusals of the day before `now` with their times, the latest first. Entries leave the set only when
+    /// others come.
+    pub async fn shadow_refusals(&self, ledger: &str, now: Millis) -> Result<Vec<(ShadowRefusal, Millis)>, Fault> {
+        let mut read = redis::cmd("ZREVRANGEBYSCORE");
+        read.arg(key(ledger)).arg("+inf").arg(now - KEPT).arg("WITHSCORES");
         let entries: Vec<(String, i64)> = self.command(&read).await?;
         let known = entries.into_iter();
         Ok(known
