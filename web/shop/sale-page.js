@@ -377,7 +377,8 @@ function renderToPay() {
             focused.focus();
         }
     }
-    if (who && ordersState === 'heard' && drawnAt !== null) {
+    // Only the whole list shows that nothing is unpaid.
+    if (who && drawnAt !== null && (unpaid || ordersState === 'heard')) {
         noteUnpaid(id, who.user, unpaid ? Date.parse(unpaid.expires_at) : null, drawnAt);
     }
     byId('main').classList.toggle('has-unpaid', Boolean(unpaid));

@@ -93,7 +93,7 @@ async fn development_mode_cannot_be_overlooked_and_wants_its_link() {
 /// The heights of the bar's button and of the bar, and the width of the page.
 const BAR: &str =
     "const [button, bar] = ['to-pay-link', 'to-pay'].map((id) => document.getElementById(id).offsetHeight);
-    return [button < 50, bar < 100, document.documentElement.scrollWidth]";
+    return [button < 50, bar < 120, document.documentElement.scrollWidth]";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bar_of_a_telephone_fits_a_long_name_and_leads_to_how_to_pay() {
