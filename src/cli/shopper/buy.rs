@@ -124,7 +124,7 @@ impl Wish {
         error.failure(text)
     }
 
-    /// How a sale in the state that a refusal names comes to sell.
+    /// What makes the sale sell, by the state that a refusal names.
     fn next_step(&self, reader: &Client, problem: &Value) -> Option<String> {
         let sale = self.sale;
         let state: SaleState = problem["sale_state"].as_str()?.parse().ok()?;
