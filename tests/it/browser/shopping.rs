@@ -1,6 +1,6 @@
 //! A shopper's purchases on a good day, and the messages on a bad one.
 
-use crate::support::app::{TestApp, Who, rfc3339, sale, sale_with};
+use crate::support::app::{Shared, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, TELEPHONE, Window, development, shared_development};
 use chrono::{TimeDelta, Timelike as _, Utc};
@@ -849,18 +849,24 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
     window.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_title_shows_the_time_to_pay_before_an_attempt_that_waits() {
-    let app = shared_development().await;
+/// A shopper's window that tries for the sold-out phone of a sale that also has a case.
+async fn trying_for_a_phone(app: &Shared) -> Window {
     let items = json!([
         {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
         {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
     ]);
     let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
     app.buy("bob", &id, "k", 1).await.ok(201);
-    let window = Window::of_shopper(&app, &id, "ada").await;
+    let window = Window::of_shopper(app, &id, "ada").await;
     window.finds(BUY, "Keep trying for me").await;
     window.click(BUY).await;
+    window
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_title_shows_the_time_to_pay_before_an_attempt_that_waits() {
+    let app = shared_development().await;
+    let window = trying_for_a_phone(&app).await;
     window.has_title("Trying for you · A sale · Flashsale").await;
     window.click("#items .outcome button.quiet").await;
     window.misses(NOTE).await;
@@ -877,15 +883,7 @@ async fn the_title_shows_the_time_to_pay_before_an_attempt_that_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_page_tries_for_one_item_the_others_say_why_they_wait() {
     let app = shared_development().await;
-    let items = json!([
-        {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
-        {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
-    ]);
-    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
-    app.buy("bob", &id, "k", 1).await.ok(201);
-    let window = Window::of_shopper(&app, &id, "ada").await;
-    window.finds(BUY, "Keep trying for me").await;
-    window.click(BUY).await;
+    let window = trying_for_a_phone(&app).await;
     let case = "#items > li:nth-child(2)";
     let why = format!("{case} a[href='#item-phone']");
     window.sees(&why, "You are trying for A phone: stop that first.").await;
