@@ -99,8 +99,8 @@ pub struct Shared {
     pub live: admin::live::Live,
     /// The stock audits that operators wait for.
     pub audits: admin::audits::Audits,
-    /// The exports of orders that run.
-    pub exports: admin::orders::Exports,
+    /// The exports of lists that run.
+    pub exports: admin::lists::Exports,
     /// Whether this instance itself serves HTTPS.
     pub is_https: bool,
     /// This instance's name for operators.

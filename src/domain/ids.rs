@@ -59,7 +59,7 @@ pub struct SaleId(pub Uuid);
 ///
 /// So the same request has the same id on every instance and on every attempt. An id alone names its sale. The check
 /// rejects all but one in 65,536 guessed ids without a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OrderId(pub Uuid);
 

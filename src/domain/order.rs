@@ -5,6 +5,7 @@ pub mod event;
 pub mod outage;
 pub mod payment;
 pub mod purchase;
+pub mod wanted;
 pub mod webhook;
 
 use super::deployment::server::ReplicationId;
@@ -16,7 +17,7 @@ use event::Position;
 use payment::RecordedPayment;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use wanted::Place;
 
 /// An order's state. It leaves `Reserved` once, and no other state is ever left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +91,7 @@ pub struct Order {
 }
 
 impl Order {
-    pub const fn place(&self) -> OrderPlace {
+    pub const fn place(&self) -> Place<OrderId> {
         (self.created_at, self.id)
     }
 }
@@ -115,41 +116,6 @@ pub struct ListedPayment {
     pub payment: RecordedPayment,
     /// The order that the payment names, as it is now; null if there is none.
     pub order: Option<Order>,
-}
-
-/// An order's place among others by time, oldest first.
-pub type OrderPlace = (DateTime<Utc>, OrderId);
-
-/// The place before all orders of a moment.
-pub const fn start_of(at: DateTime<Utc>) -> OrderPlace {
-    (at, OrderId(Uuid::nil()))
-}
-
-/// Whose orders an operator lists. Not those of all accounts in all sales.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OrdersOf {
-    Sale(SaleId),
-    /// The orders of an account, in one sale or in all.
-    User(UserId, Option<SaleId>),
-}
-
-/// The orders that an operator lists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedOrders {
-    pub of: OrdersOf,
-    /// Only orders in this state.
-    pub state: Option<OrderState>,
-    /// Only orders from this moment on.
-    pub from: Option<DateTime<Utc>>,
-    /// Only orders before this place.
-    pub before: Option<OrderPlace>,
-}
-
-impl WantedOrders {
-    /// Leaves out the orders from this place on.
-    pub fn end_before(&mut self, place: OrderPlace) {
-        self.before = Some(self.before.map_or(place, |before| before.min(place)));
-    }
 }
 
 /// An order in Postgres, with the event that brought it there.

@@ -7,15 +7,34 @@ pub mod expire;
 pub mod groups;
 pub mod order;
 pub mod pay;
+pub mod payments;
 pub mod release;
 
+use crate::domain::fault::Fault;
+use crate::domain::order::wanted::OrdersOf;
+use crate::flow::App;
+use futures_util::stream::BoxStream;
 use std::time::Duration;
+
+/// All entries of a list, as the ledger has them at one moment, part by part. Fails with `Unavailable` when the ledger does
+/// not answer, or the last part was read more than a minute ago.
+pub type Export<T> = BoxStream<'static, Result<Vec<T>, Fault>>;
+/// Entries that an export holds in memory at once.
+const EXPORT_PART: i64 = 1000;
 
 /// After a full batch of expiries or releases, the next one waits so many times as long as that batch took: purchases
 /// matter more than units that are free a moment later. A batch takes longer beside purchases, so the pauses do, too.
 const REST_TIMES: u32 = 3;
 /// The longest of these pauses, so that a slow server delays the units of many batches by a known time.
 const REST_MAX: Duration = Duration::from_millis(75);
+
+/// Whether there can be such orders: they are of any sale, or of one that exists.
+async fn can_be(app: &App, of: &OrdersOf) -> Result<bool, Fault> {
+    match of.sale() {
+        Some(sale) => Ok(app.ledger.sale(sale).await?.is_some()),
+        None => Ok(true),
+    }
+}
 
 /// The pause after a full batch that took so long.
 fn rest_after(took: Duration) -> Duration {

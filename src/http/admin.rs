@@ -9,6 +9,7 @@ pub mod bans;
 pub mod dead_letters;
 pub mod guards;
 pub mod health;
+pub mod lists;
 pub mod live;
 pub mod live_sample;
 pub mod messages;

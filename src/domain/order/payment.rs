@@ -99,6 +99,11 @@ pub struct RecordedPayment {
 }
 
 impl RecordedPayment {
+    /// The payment's place among others by time: its time and its id.
+    pub fn place(&self) -> (DateTime<Utc>, String) {
+        (self.received_at, self.payment_id.clone())
+    }
+
     /// Whether a payment with the same id is this one again, with the same order and amount.
     pub fn is_repeated_by(&self, payment: &Payment) -> bool {
         self.order_id == payment.order_id

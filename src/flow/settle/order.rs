@@ -3,14 +3,15 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{OrderId, SaleId, UserId};
 use crate::domain::order::payment::RecordedPayment;
-use crate::domain::order::{Order, OrdersOf, OwnedOrder, WantedOrders, start_of};
+use crate::domain::order::wanted::WantedOrders;
+use crate::domain::order::{Order, OwnedOrder};
 use crate::domain::sale::Sale;
 use crate::flow::settle::drain::drain_to_now;
+use crate::flow::settle::{EXPORT_PART, Export, can_be};
 use crate::flow::{App, in_time, whole};
-use crate::ledger::settle::order::Snapshot;
 use crate::stock::keys::ShardKey;
 use crate::stock::record::BuyerRecord;
-use chrono::{DateTime, Utc};
+use futures_util::stream::{StreamExt as _, try_unfold};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,6 @@ pub struct OwnOrders {
     /// Whether there are older ones.
     pub are_more: bool,
 }
-
-/// An export that is being read.
-pub struct Export {
-    snapshot: Snapshot,
-    wanted: WantedOrders,
-}
-
-/// Orders that an export holds in memory at once.
-const EXPORT_PART: i64 = 1000;
 
 /// How long a shopper's request waits for the ledger where the stock may know as well.
 const LEDGER_WAIT: Duration = Duration::from_secs(1);
@@ -147,39 +139,35 @@ pub async fn list_for_operators(
     Ok(Some(with_payments(orders, payments)))
 }
 
-/// All orders of a list, as the ledger has them at one moment. `None` when there is no such sale.
-pub async fn begin_export(app: &App, wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<Export>, Fault> {
+/// All orders of such a list, as an export. `None` when there is no such sale.
+pub async fn begin_export(
+    app: &App,
+    wanted: WantedOrders,
+    after: Option<OrderId>,
+) -> Result<Option<Export<OwnedOrder>>, Fault> {
     let Some(wanted) = following(app, wanted, after).await? else {
         return Ok(None);
     };
     let snapshot = app.ledger.snapshot().await?;
-    Ok(Some(Export { snapshot, wanted }))
-}
-
-impl Export {
-    /// The next orders, newest first; none after the last one. Fails with `Unavailable` when the ledger does not
-    /// answer, or the last call was more than a minute ago.
-    pub async fn read_on(&mut self) -> Result<Vec<OwnedOrder>, Fault> {
-        let orders = self.snapshot.newest_orders(&self.wanted, EXPORT_PART).await?;
-        if let Some(last) = orders.last() {
-            self.wanted.end_before(last.place());
-        }
-        let payments = self.snapshot.payments_of(&ids_of(&orders)).await?;
-        Ok(with_payments(orders, payments))
-    }
+    let parts = try_unfold((snapshot, wanted), |(mut snapshot, mut wanted)| async move {
+        let orders = snapshot.newest_orders(&wanted, EXPORT_PART).await?;
+        let Some(last) = orders.last() else { return Ok(None) };
+        wanted.stretch.end_before(last.place());
+        let payments = snapshot.payments_of(&ids_of(&orders)).await?;
+        Ok::<_, Fault>(Some((with_payments(orders, payments), (snapshot, wanted))))
+    });
+    Ok(Some(parts.boxed()))
 }
 
 /// The wanted orders after the one with the id `after`, whose sale and account do not matter; none after an id that no
 /// order has. `None` when there is no such sale.
 async fn following(app: &App, mut wanted: WantedOrders, after: Option<OrderId>) -> Result<Option<WantedOrders>, Fault> {
-    if let OrdersOf::Sale(sale) | OrdersOf::User(_, Some(sale)) = wanted.of
-        && app.ledger.sale(sale).await?.is_none()
-    {
+    if !can_be(app, &wanted.of).await? {
         return Ok(None);
     }
     if let Some(after) = after {
-        let place = app.ledger.order(after).await?.map(|order| order.place());
-        wanted.end_before(place.unwrap_or(start_of(DateTime::<Utc>::UNIX_EPOCH)));
+        let order = app.ledger.order(after).await?;
+        wanted.stretch.follow(order.map(|order| order.place()));
     }
     Ok(Some(wanted))
 }

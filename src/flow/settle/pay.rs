@@ -11,9 +11,7 @@
 
 use crate::crash;
 use crate::domain::fault::Fault;
-use crate::domain::ids::OrderId;
-use crate::domain::order::payment::{Payment, PaymentOutcome, RecordedPayment, Refund, RefundReference};
-use crate::domain::order::{ListedPayment, Order};
+use crate::domain::order::payment::{Payment, PaymentOutcome, Refund, RefundReference};
 use crate::domain::sale::Sale;
 use crate::flow::recover::gap;
 use crate::flow::settle::drain::drain_to_now;
@@ -157,27 +155,6 @@ async fn selling(app: &App, payment: &Payment) -> Result<Option<Arc<Sale>>, Faul
 
 fn all_shards(sale: &Sale) -> Vec<u16> {
     (0..sale.shards).collect()
-}
-
-/// Up to `max` payments with this outcome, newest first, after the one given, each with its order. `settled` selects
-/// those that are noted as paid back, or the others.
-pub async fn list(
-    app: &App,
-    outcome: PaymentOutcome,
-    settled: Option<bool>,
-    after: Option<&str>,
-    max: usize,
-) -> Result<Vec<ListedPayment>, Fault> {
-    let payments = app.ledger.payments(outcome, settled, after, whole(max)).await?;
-    let named = |payment: &RecordedPayment| payment.order_id.parse::<OrderId>().ok();
-    let ids: Vec<OrderId> = payments.iter().filter_map(named).collect();
-    let orders = app.ledger.orders(&ids).await?;
-    let orders: HashMap<OrderId, Order> = orders.into_iter().map(|order| (order.id, order)).collect();
-    let listed = |payment: RecordedPayment| ListedPayment {
-        order: named(&payment).and_then(|id| orders.get(&id).cloned()),
-        payment,
-    };
-    Ok(payments.into_iter().map(listed).collect())
 }
 
 /// Notes that money was paid back, with the provider's name for the refund. Repeating the note is no error.

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 /// The path of the cookie. Browsers do not send it to routes of shoppers.
 pub const SESSION_PATH: &str = "/v1/admin";
-/// Reads that the audit log records, because they show shoppers' data.
-pub(super) const SHOPPERS_DATA: [&str; 8] = [
+/// Reads that the audit log always records, because they show shoppers' data.
+const SHOPPERS_DATA: [&str; 8] = [
     "/v1/admin/orders",
     "/v1/admin/orders/{id}",
     "/v1/admin/bans",
@@ -28,12 +28,21 @@ pub(super) const SHOPPERS_DATA: [&str; 8] = [
     "/v1/admin/sales/{id}/dead-letters",
     "/v1/admin/sales/{id}/refused-messages",
 ];
+/// A list that shows shoppers' data where it is of one account, or exported with the accounts. The console reads other
+/// payments all the time, to count them.
+const PAYMENTS: &str = "/v1/admin/payments";
 /// Actions that the limit on refused actions never blocks: they stop a sale, or a thief of a session.
 pub(super) const STOPS: [&str; 3] = ["sales.pause", "sales.close", "sessions.end"];
 /// The outcome of an action that was not refused.
 pub(super) const DONE: &str = "done";
 /// How long the answer to an action waits for its outcome to be recorded.
 const NOTE_MAX: Duration = Duration::from_secs(2);
+
+/// Whether a read shows shoppers' data, so that the audit log records it.
+pub(super) fn shows_shoppers_data(pattern: &str, query: &str, is_export: bool) -> bool {
+    let is_of_account = || form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "user");
+    SHOPPERS_DATA.contains(&pattern) || pattern == PAYMENTS && (is_export || is_of_account())
+}
 
 /// Records that an action begins; returns its number in the audit log.
 pub(super) async fn begin_action(api: &Api, new: NewAction) -> Result<i64, Problem> {
@@ -173,6 +182,22 @@ mod tests {
         assert_eq!(shown, recorded);
     }
 
+    #[test]
+    fn every_read_of_one_account_is_recorded() {
+        let reads = REFERENCE
+            .operations
+            .iter()
+            .filter(|it| it.path.starts_with("/v1/admin/") && it.method == "get");
+        let by_account = reads.filter(|it| it.parameters.iter().any(|it| it.place == "query" && it.name == "user"));
+        let by_account: Vec<&str> = by_account.map(|it| it.path).collect();
+        assert!(by_account.contains(&PAYMENTS), "{by_account:?}");
+        for path in by_account {
+            assert!(shows_shoppers_data(path, "limit=1&user=ada", false), "{path}");
+        }
+        assert!(shows_shoppers_data(PAYMENTS, "outcome=applied", true));
+        assert!(!shows_shoppers_data(PAYMENTS, "outcome=applied", false));
+    }
+
     /// The audit log lists the actions on a sale by this.
     #[test]
     fn a_request_about_a_sale_names_it_in_its_path() {
@@ -250,7 +275,8 @@ mod tests {
             .iter()
             .filter(|it| it.path.starts_with("/v1/admin/") && it.method != Method::GET);
         let changes = changes.map(|it| action(&it.method, it.path));
-        let reads = SHOPPERS_DATA.iter().map(|path| action(&Method::GET, path));
+        let reads = SHOPPERS_DATA.iter().chain([&PAYMENTS]);
+        let reads = reads.map(|path| action(&Method::GET, path));
         for name in changes.chain(reads) {
             let word = format!("\"action_{}\": ", name.replace(['.', '-'], "_"));
             assert!(words.contains(&word), "there is no {word}");

@@ -17,8 +17,8 @@ use crate::guard::actions::ActorAt;
 use crate::guard::address::Client;
 use crate::guard::sign_ins::WrongKey;
 use crate::http::admin::audit_log::{
-    DONE, SESSION_PATH, SHOPPERS_DATA, STOPS, action, asked, before_it_began, begin_action, code, created, note,
-    note_refusal, outcome, sale_of,
+    DONE, SESSION_PATH, STOPS, action, asked, before_it_began, begin_action, code, created, note, note_refusal,
+    outcome, sale_of, shows_shoppers_data,
 };
 use crate::http::extract::{Body, OpenSession, Operator, accepts, api, bearer, single, unauthenticated};
 use crate::http::problem::Problem;
@@ -252,7 +252,8 @@ async fn begin(request: &mut ServiceRequest) -> Result<Option<Begun>, Problem> {
         operator.map_err(before_it_began)?
     };
     request.extensions_mut().insert(operator.clone());
-    if is_read && !SHOPPERS_DATA.contains(&pattern.as_str()) {
+    let is_export = is_read && accepts(request.request(), csv::CSV);
+    if is_read && !shows_shoppers_data(&pattern, request.query_string(), is_export) {
         return Ok(None);
     }
     let address = gateway::address_of(&api, request.request());

@@ -1,20 +1,25 @@
-//! Money that is owed back.
+//! Payments, and money that is owed back.
 
 use crate::domain::code::Code;
-use crate::domain::order::ListedPayment;
+use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::payment::{PaymentOutcome, REFERENCE_MAX, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::wanted::WantedPayments;
+use crate::domain::order::{ListedPayment, Order};
 use crate::domain::plain::PLAIN_PATTERN;
-use crate::flow::settle::pay;
-use crate::http::Api;
+use crate::domain::time;
+use crate::flow::settle::{pay, payments};
+use crate::http::admin::lists::{Column, between, export, whose};
 use crate::http::endpoint::{Endpoint, handler};
-use crate::http::extract::{Json, Operator, Query, parsed};
+use crate::http::extract::{Json, Operator, Query, accepts, parsed};
 use crate::http::openapi::ORDER_ID;
 use crate::http::problem::Problem;
 use crate::http::shop;
 use crate::http::shop::webhooks::{NAME_MAX, NO_NUL, check_text};
 use crate::http::views::{Page, PageSize};
-use actix_web::HttpResponse;
+use crate::http::{Api, csv, found};
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,10 +31,13 @@ pub const ROUTES: &[Endpoint] = &[
         it.of_operators("listPayments", "List payments by what became of them")
             .says(
                 "Newest first, each with its order. `refund_due` is money to pay back, with the reason; \
-                 `settled=false` leaves out payments that were paid back.",
+                 `settled=false` leaves out payments that were paid back. `Accept: text/csv` exports, as for \
+                 `/v1/admin/orders`.",
             )
             .query::<PaymentsQuery>(&[("outcome", "refund_due".into()), ("settled", false.into())])
             .answers_page::<ListedPayment>("A page of payments.", listed)
+            .or_as(csv::CSV)
+            .refuses(&[Code::NotFound, Code::Overloaded])
     }),
     Endpoint::post("/v1/admin/payments/settle", handler!(settle_payment), |it| {
         it.of_operators("settlePayment", "Say that money was paid back")
@@ -44,6 +52,31 @@ pub const ROUTES: &[Endpoint] = &[
     .by_run(),
 ];
 
+/// The columns of an export. A test compares them with the members of a payment.
+const COLUMNS: &[Column<ListedPayment>] = &[
+    ("payment_id", |it| it.payment.payment_id.clone()),
+    ("order_id", |it| it.payment.order_id.clone()),
+    ("amount_minor", |it| it.payment.amount_minor.to_string()),
+    ("currency", |it| it.payment.currency.clone()),
+    ("outcome", |it| it.payment.outcome.as_str().to_owned()),
+    ("reason", |it| it.payment.reason.clone().unwrap_or_default()),
+    ("received_at", |it| time::format(&it.payment.received_at)),
+    ("settled_at", |it| {
+        it.payment.settled_at.as_ref().map_or_else(String::new, time::format)
+    }),
+    ("settled_reference", |it| {
+        it.payment.settled_reference.clone().unwrap_or_default()
+    }),
+    ("order_state", |it| of_order(it, |order| order.state.to_string())),
+    ("sale_id", |it| of_order(it, |order| order.sale_id.to_string())),
+    ("user", |it| of_order(it, |order| order.user.as_str().to_owned())),
+];
+
+/// The cell of a payment about its order; empty if it has none.
+fn of_order(payment: &ListedPayment, cell: fn(&Order) -> String) -> String {
+    payment.order.as_ref().map_or_else(String::new, cell)
+}
+
 /// Which payments to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -53,6 +86,16 @@ pub struct PaymentsQuery {
     outcome: Option<String>,
     /// `true` lists only payments that an operator has marked as paid back, `false` only the others.
     settled: Option<bool>,
+    /// Lists only the payments that were matched with an order of this sale. Those that are `unmatched` or `pending` were
+    /// matched with none.
+    sale_id: Option<SaleId>,
+    /// Lists only the payments that were matched with an order of this account.
+    #[schemars(with = "Option<UserId>")]
+    user: Option<String>,
+    /// Lists only the payments received at this moment or later.
+    from: Option<DateTime<Utc>>,
+    /// Lists only the payments received before this moment.
+    to: Option<DateTime<Utc>>,
     /// At most so many payments; 100 by default.
     #[serde(default)]
     limit: PageSize,
@@ -65,18 +108,28 @@ async fn list_payments(
     api: Data<Api>,
     _: Operator,
     Query(query): Query<PaymentsQuery>,
+    request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let wanted = query.outcome.as_deref().unwrap_or("refund_due");
     let outcome = PaymentOutcome::from_name(wanted)
         .ok_or_else(|| Problem::invalid("outcome must be refund_due, unmatched, pending or applied".to_owned()))?;
-    let (settled, limit, after) = (query.settled, query.limit.get(), query.starting_after);
+    let wanted = WantedPayments {
+        outcome,
+        settled: query.settled,
+        of: whose(query.user.as_deref(), query.sale_id)?,
+        stretch: between(query.from, query.to)?,
+    };
+    let (limit, after) = (query.limit.get(), query.starting_after);
     let is_wrong = |id: &String| check_text("starting_after", id, NAME_MAX).is_err();
     if after.as_ref().is_some_and(is_wrong) {
         return Err(Problem::invalid("starting_after must be a payment_id"));
     }
-    let payments = api
-        .for_operator(move |app| async move { pay::list(&app, outcome, settled, after.as_deref(), limit + 1).await });
-    Ok(HttpResponse::Ok().json(Page::of(payments.await?, limit)))
+    if accepts(&request, csv::CSV) {
+        let begin = api.for_operator(move |app| async move { payments::begin_export(&app, wanted, after).await });
+        return export(&api, request.method(), "payments", COLUMNS, begin).await;
+    }
+    let listed = api.for_operator(move |app| async move { payments::list(&app, wanted, after, limit + 1).await });
+    Ok(HttpResponse::Ok().json(Page::of(found(listed.await?, "such sale")?, limit)))
 }
 
 /// Marks a payment as paid back. The body names the payment, not the path, because the provider's id may have any

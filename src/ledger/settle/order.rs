@@ -95,13 +95,6 @@ impl Ledger {
         row?.map(Row::into_order).transpose()
     }
 
-    /// The orders among these that the ledger has.
-    pub async fn orders(&self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
-        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        let rows = select_orders!("order_id = any($1)", &ids).fetch_all(&self.api).await;
-        rows?.into_iter().map(Row::into_order).collect()
-    }
-
     /// The orders among these that the ledger has, with their events.
     pub async fn accepted(&self, ids: &[OrderId]) -> Result<Vec<Accepted>, Fault> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();

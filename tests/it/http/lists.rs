@@ -201,13 +201,18 @@ fn every_member_of_an_order_is_shown_or_left_out_on_purpose() {
 }
 
 #[test]
-fn an_export_has_every_member_of_an_order_but_its_payments() {
-    let file = text("src/http/admin/orders.rs");
-    let columns = between(&file, "const COLUMNS: ", "\n];").lines();
-    let columns = columns.filter_map(|line| line.trim().strip_prefix("(\"")?.split_once('"'));
-    let mut columns: BTreeSet<String> = columns.map(|(name, _)| name.to_owned()).collect();
-    columns.insert("payments".to_owned());
-    assert_eq!(columns, schema_members("OwnedOrder"));
+fn an_export_has_every_member_of_an_order_or_of_a_payment_with_parts_of_its_order() {
+    let columns = |path: &str| -> BTreeSet<String> {
+        let file = text(path);
+        let columns = between(&file, "const COLUMNS: ", "\n];").lines();
+        let columns = columns.filter_map(|line| line.trim().strip_prefix("(\"")?.split_once('"'));
+        columns.map(|(name, _)| name.to_owned()).collect()
+    };
+    assert_eq!(columns("src/http/admin/orders.rs"), schema_members("OwnedOrder"));
+    let mut of_payment = schema_members("ListedPayment");
+    assert!(of_payment.remove("order"));
+    of_payment.extend(["order_state", "sale_id", "user"].map(str::to_owned));
+    assert_eq!(columns("src/http/admin/payments.rs"), of_payment);
 }
 
 #[test]

@@ -32,8 +32,10 @@ mod tokens;
 mod unknown_paths;
 mod waiting_room;
 
-use crate::support::app::{Answer, Client, payment_body};
+use crate::support::app::{Answer, Client, Who, payment_body};
 use crate::support::poll::{PATIENCE, Patience};
+use reqwest::header::ACCEPT;
+use reqwest::{Method, Response};
 use serde_json::Value;
 
 /// Asks again while the answer is 503: on a busy machine, it says only that the outcome is not known yet.
@@ -46,6 +48,12 @@ async fn decided<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answ
         }
         patience.pause("an answer other than 503").await;
     }
+}
+
+/// The answer to an operator who asks for a list as a table.
+async fn export(client: &Client, path: &str) -> Response {
+    let request = client.request(Method::GET, Who::Operator, path);
+    request.header(ACCEPT, "text/csv").send().await.unwrap()
 }
 
 /// Pays an order in full, and again while the answer is 503. Returns the outcome.

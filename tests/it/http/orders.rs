@@ -324,8 +324,7 @@ async fn operators_list_orders_by_sale_account_and_state_each_with_its_payments(
 
 /// The answer to an operator who asks for the orders of a query as a table.
 async fn export(app: &TestApp, query: &str) -> Response {
-    let request = app.request(Method::GET, Who::Operator, &format!("/v1/admin/orders?{query}"));
-    request.header(ACCEPT, "text/csv").send().await.unwrap()
+    super::export(app, &format!("/v1/admin/orders?{query}")).await
 }
 
 #[tokio::test]
@@ -505,6 +504,7 @@ async fn a_long_export_shows_one_moment_and_no_other_runs_meanwhile() {
     assert_eq!(second.status(), 503);
     assert!(second.headers().contains_key("retry-after"));
     assert!(second.text().await.unwrap().contains("\"overloaded\""));
+    assert_eq!(super::export(&app, "/v1/admin/payments").await.status(), 503);
     // Pages do not wait for it.
     let path = format!("/v1/admin/orders?{query}&limit=1");
     app.get(Who::Operator, &path).await.ok(200);

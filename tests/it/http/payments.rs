@@ -1,13 +1,15 @@
 //! Payments: every outcome, every order of arrival, and signatures that leave no trace.
 
-use super::pay;
+use super::{export, pay};
 use crate::support::app::{Answer, Client, TestApp, Who, payment_body, sale, sale_with, webhook_key};
 use crate::support::poll;
 use chrono::{DateTime, Utc};
 use flashsale::domain::order::webhook::sign;
 use futures_util::future::join_all;
 use reqwest::Method;
+use reqwest::header::ACCEPT;
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 
 /// Payments that operators see with this outcome.
 async fn recorded(app: &TestApp, outcome: &str) -> Vec<Value> {
@@ -131,6 +133,178 @@ async fn every_payment_can_be_reached_page_by_page() {
         let path = format!("/v1/admin/payments?starting_after={wrong}");
         app.get(Who::Operator, &path).await.no(400, "invalid_request");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_and_exports_have_the_payments_of_a_sale_or_account_newest_first_between_two_times() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.load_sale(&sale()).await, app.load_sale(&sale()).await);
+    for (user, sale) in [("ada", &one), ("ada", &two), ("bob&co", &two)] {
+        let order = app.buy(user, sale, "k", 1).await.ok(201).id();
+        app.wait_for_order(user, &order, "reserved").await;
+    }
+    let mut database = app.database().await;
+    // Four a second, for each of the orders in turn. Languages sort such ids otherwise than bytes are sorted.
+    let matched = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, reason, \
+         matched_order_id, settled_at, received_at) \
+         select (array['a &', 'B', 'Ä', 'b'])[1 + n % 4] || n, 'w', order_id::text, n, 'EUR', 'refund_due', 'x', order_id, \
+         now(), timestamptz '2026-11-20 09:00:00Z' + n / 4 * interval '1 second' from generate_series(0, 59) n \
+         join (select order_id, row_number() over (order by user_id, sale_id) - 1 as turn from orders) o on turn = n % 3";
+    let unmatched = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at) \
+         values ('pay_none', 'w', 'none', 1, 'EUR', 'unmatched', now())";
+    for statement in [matched, unmatched] {
+        sqlx::query(statement).execute(&mut database).await.unwrap();
+    }
+    let mut expected = async |condition: &str| -> Vec<String> {
+        let select = format!(
+            "select p.payment_id from payments p join orders o on o.order_id = p.matched_order_id where {condition} \
+             order by p.received_at desc, p.payment_id collate \"C\" desc"
+        );
+        let ids = sqlx::query_scalar(AssertSqlSafe(select)).fetch_all(&mut database);
+        ids.await.unwrap()
+    };
+    let listed = async |query: &str| -> Vec<String> {
+        let mut listed: Vec<String> = Vec::new();
+        loop {
+            let after = listed.last().map_or_else(String::new, |id| {
+                let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+                format!("&starting_after={id}")
+            });
+            let path = format!("/v1/admin/payments?limit=7{query}{after}");
+            let page = app.get(Who::Operator, &path).await.ok(200).body;
+            let payments = page["data"].as_array().unwrap().iter();
+            listed.extend(payments.map(|it| it["payment_id"].as_str().unwrap().to_owned()));
+            if page["has_more"] == false {
+                return listed;
+            }
+        }
+    };
+    let of_two = format!("&sale_id={two}");
+    for (query, condition) in [
+        (String::new(), "true".to_owned()),
+        (format!("&sale_id={one}"), format!("o.sale_id = '{one}'")),
+        (of_two.clone(), format!("o.sale_id = '{two}'")),
+        ("&user=ada".to_owned(), "o.user_id = 'ada'".to_owned()),
+        (
+            format!("{of_two}&user=bob%26co"),
+            format!("o.sale_id = '{two}' and o.user_id = 'bob&co'"),
+        ),
+        (format!("&sale_id={one}&user=bob%26co"), "false".to_owned()),
+        (
+            "&from=2026-11-20T09:00:03Z&to=2026-11-20T09:00:09Z".to_owned(),
+            "p.amount_minor between 12 and 35".to_owned(),
+        ),
+        (
+            format!("{of_two}&settled=false&from=2026-11-20T10:00:03%2B01:00"),
+            format!("o.sale_id = '{two}' and p.amount_minor >= 12"),
+        ),
+        (format!("{of_two}&settled=true"), "false".to_owned()),
+        ("&to=2026-11-20T09:00:00Z".to_owned(), "false".to_owned()),
+        (
+            "&user=ada&from=0001-01-01T00:00:00Z".to_owned(),
+            "o.user_id = 'ada'".to_owned(),
+        ),
+    ] {
+        let expected = expected(&condition).await;
+        assert_eq!(listed(&query).await, expected, "{query}");
+        let table = export(&app, &format!("/v1/admin/payments?limit=7{query}")).await;
+        let table = table.text().await.unwrap();
+        let rows = table.split_terminator("\r\n").skip(1);
+        let exported: Vec<&str> = rows.map(|row| row.split(',').next().unwrap()).collect();
+        assert_eq!(exported, expected, "{query}");
+    }
+    // A payment of another account is a place in time, and an unknown payment is the end.
+    let last = "/v1/admin/payments?user=ada&to=2026-11-20T09:00:02Z&limit=100&starting_after=";
+    for (after, count) in [("b11", 6), ("B5", 3), ("B1", 0), ("unknown", 0)] {
+        let page = app.get(Who::Operator, &format!("{last}{after}")).await.ok(200).body;
+        assert_eq!(page["data"].as_array().unwrap().len(), count, "{after}: {page}");
+    }
+    // Money without an order is of no sale and of no account.
+    for (query, count) in [("", 1), (&of_two, 0), ("&user=ada", 0)] {
+        assert_eq!(
+            listed(&format!("&outcome=unmatched{query}")).await.len(),
+            count,
+            "{query}"
+        );
+    }
+    for wrong in [
+        "user=",
+        "sale_id=7",
+        "from=yesterday",
+        "from=2026-11-20T09:00:09Z&to=2026-11-20T09:00:03Z",
+    ] {
+        let path = format!("/v1/admin/payments?{wrong}");
+        app.get(Who::Operator, &path).await.no(400, "invalid_request");
+    }
+    let path = format!("/v1/admin/payments?sale_id={}", uuid::Uuid::new_v4());
+    app.get(Who::Operator, &path).await.no(404, "not_found");
+    assert_eq!(export(&app, &path).await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_of_payments_names_sales_and_accounts_and_is_in_the_audit_log() {
+    const VIEWS: &str = "9b74c9897bac770ffc029102a200c5de";
+    let keys = format!("cy:view:{VIEWS}");
+    let app = TestApp::with("all", &[("FLASHSALE_OPERATOR_KEYS", &keys)]).await;
+    let id = app.load_sale(&sale()).await;
+    let shopper = "=1,\"x\"";
+    let order = app.buy(shopper, &id, "k", 2).await.ok(201);
+    assert_eq!(app.pay("pay_1", &order.body).await, "applied");
+    assert_eq!(app.pay_with("pay,2", "none", 5, "EUR").await, "unmatched");
+    let reads = async || -> Vec<Value> {
+        let actions = app.get(Who::Operator, "/v1/admin/actions?limit=100").await.ok(200).body;
+        let actions = actions["data"].as_array().unwrap().iter();
+        let reads = actions.filter(|it| it["action"] == "payments.read");
+        reads
+            .map(|it| json!([it["operator"], it["outcome"], it["detail"]]))
+            .collect()
+    };
+    // A page shows no account.
+    let received = async |outcome: &str| {
+        recorded(&app, outcome).await[0]["received_at"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let (applied_at, unmatched_at) = (received("applied").await, received("unmatched").await);
+    assert!(reads().await.is_empty());
+
+    let applied = "/v1/admin/payments?outcome=applied";
+    let by_view = app.request(Method::GET, Who::Bearer(VIEWS), applied);
+    let answer = by_view.header(ACCEPT, "text/csv").send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/csv; charset=utf-8");
+    assert_eq!(
+        answer.headers()["content-disposition"],
+        "attachment; filename=\"payments.csv\""
+    );
+    let heads = "payment_id,order_id,amount_minor,currency,outcome,reason,received_at,settled_at,settled_reference,\
+         order_state,sale_id,user\r\n";
+    assert_eq!(
+        answer.text().await.unwrap(),
+        format!(
+            "{heads}pay_1,{},99800,EUR,applied,,{applied_at},,,paid,{id},\"'=1,\"\"x\"\"\"\r\n",
+            order.id()
+        )
+    );
+    let unmatched = export(&app, "/v1/admin/payments?outcome=unmatched").await;
+    assert_eq!(
+        unmatched.text().await.unwrap(),
+        format!("{heads}\"pay,2\",none,5,EUR,unmatched,,{unmatched_at},,,,,\r\n")
+    );
+    assert_eq!(listed(&app, "applied&user=ada").await, [""; 0]);
+    let of_account = json!({"outcome": "applied", "user": "ada"});
+    let expected = [
+        json!([null, "done", of_account]),
+        json!([null, "done", {"outcome": "unmatched", "accept": "text/csv"}]),
+        json!(["cy", "done", {"outcome": "applied", "accept": "text/csv"}]),
+    ];
+    assert_eq!(reads().await, expected);
+
+    for who in [Who::Nobody, Who::Shopper("ada")] {
+        let request = app.request(Method::GET, who, applied).header(ACCEPT, "text/csv");
+        app.send(request).await.no(401, "unauthenticated");
+    }
+    app.assert_balanced(&id).await;
 }
 
 #[tokio::test]

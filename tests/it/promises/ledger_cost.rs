@@ -7,6 +7,7 @@ use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::ids::{OrderId, SaleId};
 use flashsale::domain::order::payment::{Payment, PaymentOutcome};
+use flashsale::domain::order::wanted::{OrdersOf, Stretch, WantedPayments};
 use flashsale::domain::sale::Sale;
 use flashsale::flow;
 use flashsale::flow::sell::shortage::{Cover, Shortage};
@@ -398,4 +399,55 @@ async fn an_archive_reads_a_few_pages_an_order_however_many_payments_and_items_t
     // One check for all grants, which reads the deleted orders once.
     let pages = counting.pages_of("delete from grants%").await;
     assert!((1..3 * ORDERS).contains(&pages), "{pages}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_list_a_few_of_many_payments_by_reading_few_pages() {
+    let mut counting = Counting::start().await;
+    let few = counting.world.sale(&Terms::of(10, 1)).await;
+    let many = counting.world.sale(&Terms::of(10, 1)).await;
+    counting.world.end_keeper().await;
+    // The ids of a sale's orders begin with its number.
+    let orders = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, state, created_at, expires_at, resolved_at, epoch, seq) \
+         select (lpad(to_hex(number), 8, '0') || substr(gen_random_uuid()::text, 9))::uuid, sale_id, 0, 'mug', 'u' || n, \
+         'k', 1, 0, 'EUR', 'cancelled', now(), now() + interval '1 hour', now(), 1, n \
+         from sales cross join generate_series(1, 20000) n where sale_id = $1";
+    let all_but_twenty = "delete from orders where sale_id = $1 and seq > 20";
+    // So the few are old.
+    let payments = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, \
+         matched_order_id, settled_at, received_at) select order_id::text, 'w', order_id::text, 1, 'EUR', 'applied', \
+         order_id, now(), now() + seq * interval '1 second' from orders where sale_id = $1 order by seq";
+    for (statement, of) in [
+        (orders, few.id),
+        (all_but_twenty, few.id),
+        (orders, many.id),
+        (payments, few.id),
+        (payments, many.id),
+    ] {
+        counting.world.execute(statement, of).await.unwrap();
+    }
+    sqlx::raw_sql("analyze")
+        .execute(&mut counting.connection)
+        .await
+        .unwrap();
+    let app = Arc::clone(&counting.world.app);
+    for (of, count) in [
+        (None, 100),
+        (Some(OrdersOf::Sale(many.id)), 100),
+        (Some(OrdersOf::Sale(few.id)), 20),
+        (Some(OrdersOf::User("u7".parse().unwrap(), None)), 2),
+    ] {
+        let wanted = WantedPayments {
+            outcome: PaymentOutcome::Applied,
+            settled: None,
+            of,
+            stretch: Stretch::between(None, None),
+        };
+        let list = Box::pin(app.ledger.newest_payments(&wanted, 100));
+        let (listed, _) = counting.statements(list).await;
+        assert_eq!(listed.unwrap().len(), count, "{wanted:?}");
+        let pages = counting.pages_of("select payment_id, order_id,%").await;
+        assert!((1..200).contains(&pages), "{pages} pages: {wanted:?}");
+    }
 }

@@ -2,9 +2,12 @@
 
 use super::{Row, select_orders};
 use crate::domain::fault::Fault;
-use crate::domain::order::{Order, OrderState, OrdersOf, WantedOrders};
+use crate::domain::ids::OrderId;
+use crate::domain::order::wanted::{OrdersOf, Stretch, WantedOrders};
+use crate::domain::order::{Order, OrderState};
 use crate::ledger::{Ledger, Tx, acquire, begin_with};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 /// The ledger at one moment, for a list that is read in parts.
 pub struct Snapshot(pub(in crate::ledger::settle) Tx);
@@ -14,6 +17,12 @@ impl Ledger {
     pub async fn newest_orders(&self, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
         let mut connection = acquire(&self.reports).await?;
         newest(&mut connection, wanted, max).await
+    }
+
+    /// The orders among these that the ledger has.
+    pub async fn orders(&self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
+        let mut connection = acquire(&self.reports).await?;
+        among(&mut connection, ids).await
     }
 
     /// The ledger as it is at the first read.
@@ -40,15 +49,22 @@ impl Snapshot {
     pub async fn newest_orders(&mut self, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
         newest(&mut self.0, wanted, max).await
     }
+
+    /// The orders among these that the ledger has.
+    pub async fn orders(&mut self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
+        among(&mut self.0, ids).await
+    }
+}
+
+async fn among(connection: &mut PgConnection, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = select_orders!("order_id = any($1)", &ids).fetch_all(connection).await;
+    rows?.into_iter().map(Row::into_order).collect()
 }
 
 async fn newest(connection: &mut PgConnection, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
-    let WantedOrders {
-        of,
-        state,
-        from,
-        before,
-    } = wanted;
+    let WantedOrders { of, state, stretch } = wanted;
+    let Stretch { from, before } = stretch;
     let (before, before_id) = before.map(|(at, id)| (at, id.0)).unzip();
     let rows = match of {
         // The newest of each state, as the index `orders_decided_by_time` has them, and of each shard's reserved ones,

@@ -4,8 +4,9 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::payment::{PaymentOutcome, RecordedPayment, Refund, RefundReference};
+use crate::domain::order::wanted::{OrdersOf, Place, WantedPayments};
 use crate::ledger::settle::order::Snapshot;
-use crate::ledger::{Ledger, acquire};
+use crate::ledger::{Ledger, acquire, unsigned};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
@@ -41,35 +42,44 @@ impl Recorded {
 
 /// Selects payments by a condition.
 macro_rules! select_payments {
-    ($condition:literal, $($argument:expr),*) => {
+    ($condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
         sqlx::query_as!(Recorded, "select payment_id, order_id, amount_minor, currency, outcome, reason, received_at, \
-            refunded_at, refund_reference from payments where " + $condition, $($argument),*)
+            refunded_at, refund_reference from payments where " + $condition $(+ $more)*, $($argument),*)
+    };
+}
+
+/// Selects wanted payments, newest first, as the index `payments_by_time` has them. A further condition comes first; its
+/// arguments count from 7. Ids are compared as bytes, as Rust compares them.
+macro_rules! select_newest {
+    ($condition:literal, $wanted:ident, $max:ident $(, $argument:expr)*) => {
+        select_payments!(
+            $condition + "outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
+                 and received_at >= coalesce($3::timestamptz, '-infinity') \
+                 and (received_at, payment_id collate \"C\") < (coalesce($4::timestamptz, 'infinity'), $5::text) \
+             order by received_at desc, payment_id collate \"C\" desc limit $6",
+            $wanted.outcome.as_str(),
+            $wanted.settled,
+            $wanted.stretch.from,
+            $wanted.stretch.before.as_ref().map(|(at, _)| *at),
+            $wanted.stretch.before.as_ref().map(|(_, id)| id.as_str()),
+            $max
+            $(, $argument)*
+        )
     };
 }
 
 impl Ledger {
-    /// Up to `max` payments with this outcome, newest first, after the one given. `settled` selects the payments that
-    /// were paid back, or the others.
-    pub async fn payments(
-        &self,
-        outcome: PaymentOutcome,
-        settled: Option<bool>,
-        after: Option<&str>,
-        max: i64,
-    ) -> Result<Vec<RecordedPayment>, Fault> {
-        let rows = select_payments!(
-            "outcome = $1 and ($2::bool is null or (refunded_at is not null) = $2) \
-                 and ($3::text is null or (received_at, payment_id) < \
-                     (select received_at, payment_id from payments where payment_id = $3)) \
-             order by received_at desc, payment_id desc limit $4",
-            outcome.as_str(),
-            settled,
-            after,
-            max
-        )
-        .fetch_all(&self.api)
-        .await?;
-        rows.into_iter().map(Recorded::into_payment).collect()
+    /// Up to `max` payments, newest first.
+    pub async fn newest_payments(&self, wanted: &WantedPayments, max: i64) -> Result<Vec<RecordedPayment>, Fault> {
+        let mut connection = acquire(&self.reports).await?;
+        newest(&mut connection, wanted, max).await
+    }
+
+    /// The place of a payment in such a list, if there is one with this id.
+    pub async fn payment_place(&self, payment_id: &str) -> Result<Option<Place<String>>, Fault> {
+        let row = select_payments!("payment_id = $1", payment_id);
+        let row = row.fetch_optional(&self.api).await?;
+        Ok(row.map(|row| (row.received_at, row.payment_id)))
     }
 
     /// The recorded payment with this id, if there is one.
@@ -111,10 +121,50 @@ impl Ledger {
 }
 
 impl Snapshot {
+    /// Up to `max` payments, newest first.
+    pub async fn newest_payments(&mut self, wanted: &WantedPayments, max: i64) -> Result<Vec<RecordedPayment>, Fault> {
+        newest(&mut self.0, wanted, max).await
+    }
+
     /// Payments that were matched with these orders, oldest first.
     pub async fn payments_of(&mut self, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
         matched_with(&mut self.0, orders).await
     }
+}
+
+async fn newest(
+    connection: &mut PgConnection,
+    wanted: &WantedPayments,
+    max: i64,
+) -> Result<Vec<RecordedPayment>, Fault> {
+    let rows = match &wanted.of {
+        None => select_newest!("", wanted, max).fetch_all(connection).await,
+        // The ids of a sale's orders lie between two bounds, as the index `payments_by_matched_order` has them.
+        Some(OrdersOf::Sale(sale)) => {
+            let number = sqlx::query_scalar!("select number from sales where sale_id = $1", sale.0);
+            let Some(number) = number.fetch_optional(&mut *connection).await? else {
+                return Ok(Vec::new());
+            };
+            let [first, last] = OrderId::bounds_of_sale(unsigned(i64::from(number))?);
+            select_newest!("matched_order_id between $7 and $8 and ", wanted, max, first.0, last.0)
+                .fetch_all(connection)
+                .await
+        }
+        // An account has few orders. They are found sale by sale, as the index `orders_one_outcome_a_key` has them.
+        Some(OrdersOf::User(user, sale)) => {
+            select_newest!(
+                "matched_order_id = any(array(select order_id from orders where user_id = $7 and sale_id in \
+                     (select sale_id from sales where $8::uuid is null or sale_id = $8))) and ",
+                wanted,
+                max,
+                user.as_str(),
+                sale.map(|sale| sale.0)
+            )
+            .fetch_all(connection)
+            .await
+        }
+    };
+    rows?.into_iter().map(Recorded::into_payment).collect()
 }
 
 async fn matched_with(connection: &mut PgConnection, orders: &[OrderId]) -> Result<Vec<RecordedPayment>, Fault> {
