@@ -13,4 +13,5 @@ pub mod output;
 pub(super) mod pages;
 pub(super) mod progress;
 pub(super) mod sale_ref;
+pub(super) mod search;
 pub(super) mod setting;

@@ -4,10 +4,9 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::{Column, Form, cell, listed, show, show_list, table};
 use crate::cli::shared::client::ApiArgs;
 use crate::cli::shared::order_ref::{OPERATORS, OrderRef};
-use crate::cli::shared::sale_ref::SaleRef;
+use crate::cli::shared::search::SearchArgs;
 use crate::cli::shared::{output, pages};
 use crate::domain::order::OrderState;
-use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
@@ -57,21 +56,11 @@ Examples:
   flashsale orders list --sale 3f2c… --from 2026-11-22T09:00:00Z --csv > orders.csv")]
     #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["sale", "user"]))]
     List {
-        /// Only orders of this sale.
-        #[arg(long, value_name = "SALE_ID")]
-        sale: Option<SaleRef>,
-        /// Only orders of this account: the `sub` of its tokens.
-        #[arg(long, value_name = "ACCOUNT")]
-        user: Option<String>,
+        #[command(flatten)]
+        search: SearchArgs,
         /// Only orders in this state.
         #[arg(long, value_name = "STATE", value_parser = state())]
         state: Option<OrderState>,
-        /// Only orders created at this time or later, such as 2026-11-22T09:00:00Z.
-        #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
-        from: Option<DateTime<Utc>>,
-        /// Only orders created before this time.
-        #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
-        to: Option<DateTime<Utc>>,
         /// Print CSV for a spreadsheet: the orders at one moment, with their payments in one cell.
         #[arg(long)]
         csv: bool,
@@ -99,34 +88,14 @@ fn state() -> impl TypedValueParser<Value = OrderState> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<OrderState>())
 }
 
-fn time(text: &str) -> Result<DateTime<Utc>, String> {
-    let time = DateTime::parse_from_rfc3339(text);
-    let time = time.map_err(|_wrong| "must be a time such as 2026-11-22T09:00:00Z or 2026-11-22T10:00:00+01:00")?;
-    Ok(time.to_utc())
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List {
-            sale,
-            user,
-            state,
-            from,
-            to,
-            csv,
-        } => {
+        Verb::List { search, state, csv } => {
             if *csv && args.api.form() != Form::Text {
                 return Err(Failure::Usage("--csv cannot be used with --json or -q".to_owned()));
             }
-            let sale = sale.as_ref().map(|sale| sale.whole(&operator)).transpose()?;
-            let query = query([
-                ("sale_id", sale.map(|sale| sale.to_string())),
-                ("user", user.clone()),
-                ("state", state.map(|state| state.to_string())),
-                ("from", from.map(|from| from.to_rfc3339())),
-                ("to", to.map(|to| to.to_rfc3339())),
-            ]);
+            let query = search.query(&operator, ("state", state.map(|state| state.to_string())))?;
             let path = format!("{}?{query}", OPERATORS.orders);
             if !csv {
                 let orders = pages::all(&operator, &path, "id")?;
@@ -142,13 +111,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             show(&order, args.api.form(), |order: Value| describe(&order))
         }
     }
-}
-
-fn query<const N: usize>(asked: [(&str, Option<String>); N]) -> String {
-    let asked = asked.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    form_urlencoded::Serializer::new(String::new())
-        .extend_pairs(asked)
-        .finish()
 }
 
 fn payments(order: &Value) -> &[Value] {
@@ -189,25 +151,6 @@ fn describe(order: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn a_query_has_what_was_asked_for_whatever_the_account_is_called() {
-        let asked = [
-            ("sale_id", None),
-            ("user", Some("a&b".to_owned())),
-            ("from", Some("2026-11-22T09:00:00+00:00".to_owned())),
-        ];
-        assert_eq!(query(asked), "user=a%26b&from=2026-11-22T09%3A00%3A00%2B00%3A00");
-    }
-
-    #[test]
-    fn a_time_needs_a_zone() {
-        let same = ["2026-11-22T09:00:00Z", "2026-11-22T10:00:00+01:00"].map(time);
-        assert_eq!(same[0], same[1]);
-        for wrong in ["2026-11-22", "2026-11-22T09:00:00", "now"] {
-            assert!(time(wrong).unwrap_err().contains("2026-11-22T09:00:00Z"), "{wrong}");
-        }
-    }
 
     #[test]
     fn an_order_is_printed_with_its_payments_whatever_they_are_called() {

@@ -2,6 +2,7 @@
 
 use crate::cli::shared::answer::{Column, show, show_list};
 use crate::cli::shared::client::ApiArgs;
+use crate::cli::shared::search::SearchArgs;
 use crate::cli::shared::{output, pages};
 use crate::cli::{Failure, parsed};
 use crate::domain::order::payment::RefundReference;
@@ -42,10 +43,15 @@ pub struct Args {
 enum Verb {
     /// List payments that must be refunded, newest first, with the reason.
     #[command(after_help = "\
+A payment without an order is of no sale and of no account.
+
 Examples:
   flashsale refunds list --json | jq -r '.[].payment_id'
-  flashsale refunds list --settled")]
+  flashsale refunds list --user ada
+  flashsale refunds list --settled --from 2026-11-22T09:00:00Z")]
     List {
+        #[command(flatten)]
+        search: SearchArgs,
         /// List the refunded payments instead.
         #[arg(long)]
         settled: bool,
@@ -64,10 +70,11 @@ Examples:
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
-        Verb::List { settled } => {
+        Verb::List { search, settled } => {
+            let query = search.query(&operator, ("settled", Some(settled.to_string())))?;
             let mut payments = Vec::new();
             for outcome in OWED {
-                let path = format!("{PATH}?outcome={outcome}&settled={settled}");
+                let path = format!("{PATH}?outcome={outcome}&{query}");
                 payments.extend(pages::all(&operator, &path, "payment_id")?);
             }
             // RFC 3339 in UTC, all of one length: the texts sort as the times do.

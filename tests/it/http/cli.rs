@@ -297,6 +297,11 @@ async fn money_due_is_listed_until_paid_back_and_the_audit_log_says_by_whom() {
     };
     assert_eq!(ids(&app, &[]), ["-- odd/pay&3", "pay_2"]);
     assert_eq!(ids(&app, &["--settled"]), [""; 0]);
+    for of_order in [["--sale", &id], ["--user", "ada"]] {
+        assert_eq!(ids(&app, &of_order), ["pay_2"]);
+    }
+    assert_eq!(ids(&app, &["--from", "2999-01-01T00:00:00Z"]), [""; 0]);
+    assert_eq!(ids(&app, &["--to", "2999-01-01T00:00:00Z"]).len(), 2);
     let listed = app.run(&["refunds", "list"]).ended(0).stdout;
     for part in [
         "pay_2",
