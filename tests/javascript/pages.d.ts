@@ -267,6 +267,21 @@ interface FieldDefinition {
     options?: string[];
 }
 
+// The options of `searchOf`; console/console-search.js explains them.
+interface Search {
+    page: string;
+    list: string;
+    file: string;
+    fields: { read(): Record<string, string> | null; takeUp(asked: (name: string) => string): void };
+    rows: HTMLElement[];
+    main?: Field;
+    query(values: Record<string, string>): Record<string, string> | string;
+    takeUp(asked: (name: string) => string): boolean;
+    isTable?(query: URLSearchParams): boolean;
+    restart(): unknown;
+    result: any;
+}
+
 // The options of `listTable`; console/console-table.js explains them.
 interface Listing<Entry> {
     caption: string;

@@ -60,6 +60,7 @@ const MEMBERS = {
     state: ['ofState', (value) => termText({ kind: 'choice', prefix: 'ostate' }, value)],
     from: ['fromTime', timeText],
     to: ['toTime', timeText],
+    outcome: ['paymentsThatAre', (value) => termText({ kind: 'choice', prefix: 'payment' }, value)],
     settled: ['lettersThatAre', (value) => say(String(value) === 'true' ? 'letters_yes' : 'letters_no')],
     sku: ['sku'],
     quantity: ['restockQuantity'],
@@ -80,6 +81,12 @@ const MEMBERS = {
     items: ['theItems', (value) => (isList(value) ? value.map(itemText).join(say('semicolon')) : apart(value))],
 };
 
+// Members that mean another thing in a request for payments.
+const OF_PAYMENTS = {
+    ...MEMBERS,
+    settled: ['ofWhichThose', (value) => say(String(value) === 'true' ? 'settled_yes' : 'settled_no')],
+};
+
 // `text` formats a value that is neither a stage nor an object.
 function otherText(value, text = apart) {
     if (isStage(value)) {
@@ -89,11 +96,12 @@ function otherText(value, text = apart) {
 }
 
 // A request from the audit log, with labels for the common fields.
-export const requestText = (detail) =>
-    Object.entries(detail)
-        .map(([member, value]) => {
-            const inLanguage = LANGUAGES.includes(member) ? [messageLabel(member)] : [];
-            const [key, format = (other) => otherText(other)] = Object.hasOwn(MEMBERS, member) ? MEMBERS[member] : inLanguage;
-            return `${key ? say(key) : apart(member)}${say('colon')}${format(value)}`;
-        })
-        .join(' · ');
+export function requestText(action, detail) {
+    const labelled = action === 'payments.read' ? OF_PAYMENTS : MEMBERS;
+    const parts = Object.entries(detail).map(([member, value]) => {
+        const inLanguage = LANGUAGES.includes(member) ? [messageLabel(member)] : [];
+        const [key, format = (other) => otherText(other)] = Object.hasOwn(labelled, member) ? labelled[member] : inLanguage;
+        return `${key ? say(key) : apart(member)}${say('colon')}${format(value)}`;
+    });
+    return parts.join(' · ');
+}

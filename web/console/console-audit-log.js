@@ -18,11 +18,12 @@ function actionName(action) {
     return words === key ? action : words;
 }
 
-// An export of orders shows more than a page of them, so it is an action of its own.
+// An export shows more than a page of the same list, so it is an action of its own.
+const EXPORTS = { 'orders.read': 'orders.export', 'payments.read': 'payments.export' };
 /** @param {Action} entry */
-const isExport = ({ action, detail }) => action === 'orders.read' && detail.accept === 'text/csv';
+const isExport = ({ action, detail }) => Object.hasOwn(EXPORTS, action) && detail.accept === 'text/csv';
 
-// The sale of an action: that of its path, or the one whose orders were read.
+// The sale of an action: that of its path, or the one whose orders or payments were read.
 /** @param {Action} entry */
 const saleOf = ({ sale_id: sale, detail }) => sale ?? (isId(detail.sale_id) ? String(detail.sale_id) : null);
 
@@ -66,9 +67,9 @@ export function auditLogTable(sale, heard = () => {}) {
                 timeCell(entry.begun_at),
                 whoDid(entry),
                 entry.address ? element('span', { class: 'address' }, entry.address) : '',
-                actionName(isExport(entry) ? 'orders.export' : entry.action),
+                actionName(isExport(entry) ? EXPORTS[entry.action] : entry.action),
                 ...(sale ? [] : [ofSale ? saleLink(ofSale) : '']),
-                element('span', { class: 'small' }, requestText(askedOf(entry))),
+                element('span', { class: 'small' }, requestText(entry.action, askedOf(entry))),
                 element('span', { class: `pill ${isKnown ? tone : 'is-long'}`, title: outcome }, said),
             ];
         },

@@ -1,4 +1,4 @@
-// Payments that need an operator, and their refunds.
+// Finds payments by outcome, by account, by sale and by time, saves them as a file, and records refunds.
 
 import { call } from './console-api.js';
 import { readBadges } from './console-badges.js';
@@ -6,6 +6,7 @@ import { resultLine, sure } from './console-dialog.js';
 import { begunIn, choiceOf, fieldOf } from './console-fields.js';
 import { saleLink } from './console-names.js';
 import { orderCell } from './console-orders.js';
+import { searchFields, searchOf } from './console-search.js';
 import { code, listTable, needs, rowButton, word } from './console-table.js';
 import { timeCell } from './console-time.js';
 import { element, show } from './dom.js';
@@ -15,10 +16,16 @@ import { english } from './problem.js';
 
 const EVERY_MS = 10_000;
 const OUTCOMES = ['refund_due', 'unmatched', 'pending', 'applied'];
-// `OWED`: outcomes where money is owed back. `SETTLED`: filters for their list.
+// `OWED`: outcomes where money is owed back. `SETTLED`: the parameter `settled` by the choice. `MATCHED`: outcomes of payments
+// that have an order, and with it a sale and an account.
 const OWED = ['refund_due', 'unmatched'];
-const SETTLED = { no: '&settled=false', yes: '&settled=true', all: '' };
+const SETTLED = { no: 'false', yes: 'true', all: '' };
+const MATCHED = ['refund_due', 'applied'];
+const PAYMENTS = '/v1/admin/payments';
 const REFERENCE_MAX = 200;
+
+// The address of a sale's money that is still owed back.
+export const refundsPath = (sale) => `/console/money?outcome=refund_due&settled=false&sale_id=${sale}`;
 
 /** Why money is owed back, or else what became of it. @param {ListedPayment} payment */
 function whyOf({ amount_minor: amount, currency, outcome, reason, order }) {
@@ -37,31 +44,39 @@ function whyOf({ amount_minor: amount, currency, outcome, reason, order }) {
 }
 
 export function moneyView(view) {
-    const wanted = new URLSearchParams(location.search).get('outcome') ?? '';
-    const outcome = choiceOf({
-        id: 'outcome',
-        label: 'paymentsThatAre',
-        prefix: 'payment',
-        options: OUTCOMES,
-        value: OUTCOMES.includes(wanted) ? wanted : 'refund_due',
-    });
-    const settled = choiceOf({
-        id: 'settled',
-        label: 'ofWhichThose',
-        prefix: 'settled',
-        options: Object.keys(SETTLED),
-        value: 'no',
-    });
+    const outcome = choiceOf({ id: 'outcome', label: 'paymentsThatAre', prefix: 'payment', options: OUTCOMES });
+    const settled = choiceOf({ id: 'settled', label: 'ofWhichThose', prefix: 'settled', options: Object.keys(SETTLED) });
+    const fields = searchFields();
+    const { user, sale, from, to } = fields.rows;
     const result = resultLine();
+    const search = searchOf({
+        page: '/console/money',
+        list: PAYMENTS,
+        file: 'payments.csv',
+        fields,
+        rows: [outcome.row, settled.row, user, sale, from, to],
+        query(values) {
+            const became = outcome.select.value;
+            const ofOrder = MATCHED.includes(became) ? values : { ...values, user: '', sale_id: '' };
+            return { outcome: became, settled: OWED.includes(became) ? SETTLED[settled.select.value] : '', ...ofOrder };
+        },
+        takeUp(asked) {
+            outcome.select.value = OUTCOMES.includes(asked('outcome')) ? asked('outcome') : 'refund_due';
+            // Unless the address says otherwise, what is still owed.
+            const chosen = OWED.includes(asked('outcome')) ? asked('settled') : 'false';
+            settled.select.value = Object.keys(SETTLED).find((choice) => SETTLED[choice] === chosen) ?? 'all';
+            offerFilters();
+            return true;
+        },
+        restart: () => table.restart(),
+        result,
+    });
     // Refund references that were typed but not stored, by payment.
     const typed = begunIn('flashsale.references');
     const table = listTable({
         caption: 'money',
         columns: ['when', 'amount', 'order', 'ofSale', 'payment', 'why', 'paidBack', 'action'],
-        path() {
-            const which = OWED.includes(outcome.select.value) ? SETTLED[settled.select.value] : '';
-            return `/v1/admin/payments?limit=100&outcome=${outcome.select.value}${which}`;
-        },
+        path: () => `${PAYMENTS}?limit=100&${search.wanted()}`,
         idOf: (entry) => entry.payment_id,
         /** @param {ListedPayment} entry */
         row: (entry) => [
@@ -91,7 +106,7 @@ export function moneyView(view) {
         if (reference === false) {
             return;
         }
-        const request = () => call('POST', '/v1/admin/payments/settle', { body: { payment_id, reference } });
+        const request = () => call('POST', `${PAYMENTS}/settle`, { body: { payment_id, reference } });
         await result.run(button, request, ({ body }) => {
             typed.forget(payment_id);
             return say('didSettle', { payment: payment_id, reference: body.settled_reference });
@@ -101,16 +116,25 @@ export function moneyView(view) {
         });
     }
 
-    // Only owed payments have refunds, so only they have that filter.
-    function choose() {
+    // Only owed payments have refunds, and only matched ones a sale and an account, so only they have those filters.
+    function offerFilters() {
         show(settled.row, OWED.includes(outcome.select.value));
-        table.restart();
+        [user, sale].forEach((row) => show(row, MATCHED.includes(outcome.select.value)));
     }
 
-    outcome.select.addEventListener('change', choose);
-    settled.select.addEventListener('change', choose);
-    const choices = element('div', { class: 'grid' }, outcome.row, settled.row);
-    view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), result.node, choices, table.node);
-    choose();
-    return table;
+    [outcome, settled].forEach(({ select }) =>
+        select.addEventListener('change', () => {
+            offerFilters();
+            search.apply();
+        }),
+    );
+    view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), search.form, result.node, table.node);
+    search.begin();
+    return {
+        read() {
+            fields.offerSales();
+            table.read();
+        },
+        again: table.again,
+    };
 }

@@ -13,6 +13,7 @@ import { busyWhile, onSubmit, resultLine, sure, wordsOf } from './console-dialog
 import { choiceOf, fieldOf, typedIn } from './console-fields.js';
 import { guardsText, stoppedEntries } from './console-guards.js';
 import { followSale } from './console-live.js';
+import { refundsPath } from './console-money.js';
 import { itemLabel } from './console-names.js';
 import { ordersPath } from './console-orders.js';
 import { shadowLink } from './console-shadow.js';
@@ -71,8 +72,8 @@ export function saleView(view, id) {
         dead: attention,
         failed: attention,
         revoked: ordersPath(id, 'revoked'),
-        refunds: '/console/money?outcome=refund_due',
-        unmatched: '/console/money?outcome=unmatched',
+        refunds: refundsPath(id),
+        unmatched: '/console/money?outcome=unmatched&settled=false',
     });
     const seen = observed();
     const numbers = tilesOf();

@@ -5,6 +5,7 @@ import { now } from './clock.js';
 import { call } from './console-api.js';
 import { onSubmit } from './console-dialog.js';
 import { fieldOf } from './console-fields.js';
+import { refundsPath } from './console-money.js';
 import { button, listTable, percent, word } from './console-table.js';
 import { dateCell, endCell } from './console-time.js';
 import { needsRedis, outagePart } from './console-verdict.js';
@@ -155,7 +156,7 @@ export function salesView(view) {
         }
         const troubles = alerts.dead_letters + alerts.failed_releases + alerts.lost_orders + orders.revoked;
         point(attention, troubles, `/console/sales/${id}`);
-        point(due, alerts.refunds_due, '/console/money?outcome=refund_due');
+        point(due, alerts.refunds_due, refundsPath(id));
     }
 
     // A count that leads somewhere. A count of 0 is no link.

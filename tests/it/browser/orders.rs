@@ -1,4 +1,4 @@
-//! Operators find orders: by number, by account, and the revoked ones of a sale.
+//! Operators find orders: by number, by account, and the revoked ones of a sale. They find payments, too.
 
 use crate::support::app::{TestApp, Who, sale, sale_with};
 use crate::support::window::{Appearance, Window};
@@ -6,6 +6,7 @@ use serde_json::json;
 use thirtyfour::Key;
 
 const ORDERS: &str = "[aria-labelledby=table-orders] tbody";
+const MONEY: &str = "[aria-labelledby=table-money] tbody";
 
 /// An order's number as tables show it.
 fn short(order: &str) -> String {
@@ -85,6 +86,67 @@ async fn orders_are_found_by_time_and_saved_as_a_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payments_are_found_by_account_time_and_sale_and_saved_as_a_table() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.load_sale(&sale()).await, app.load_sale(&sale()).await);
+    for (user, sale, payment) in [("ada", &one, "pay_one"), ("bob", &two, "pay_two")] {
+        let order = app.buy(user, sale, "k", 1).await.ok(201).id();
+        assert_eq!(app.pay_with(payment, &order, 1, "EUR").await, "refund_due");
+    }
+    assert_eq!(app.pay_with("pay_none", "none", 1, "EUR").await, "unmatched");
+    let window = Window::open(&app).await;
+    window.open_console("/console/money").await;
+    for payment in ["pay_one", "pay_two"] {
+        window.sees(MONEY, payment).await;
+    }
+    let rows = format!("return document.querySelectorAll('{MONEY} tr').length");
+    let find = "#view form button";
+    window.types("find-user", "ada").await;
+    window.click(find).await;
+    window.sees(MONEY, "pay_one").await;
+    assert_eq!(window.run(&rows, &[]).await, 1);
+    window.types("find-to", "2020-01-01T00:00:00").await;
+    window.click(find).await;
+    window.sees("#view .list", "There are none").await;
+    window.types("find-to", "").await;
+    window.types("find-from", "2020-01-01T00:00:00").await;
+    window.click(find).await;
+    window.sees(MONEY, "pay_one").await;
+    let table = window.saves("#download", "payments.csv").await;
+    for (text, is_there) in [("pay_one", true), ("ada", true), ("pay_two", false)] {
+        assert_eq!(table.contains(text), is_there, "{text}: {table}");
+    }
+    // The address has the search.
+    window.driver().refresh().await.unwrap();
+    window.sees(MONEY, "pay_one").await;
+    assert_eq!(window.run(&rows, &[]).await, 1);
+    window.holds("find-user", "ada").await;
+    window.goto(&format!("/console/money?sale_id={two}")).await;
+    window.sees(MONEY, "pay_two").await;
+    assert_eq!(window.run(&rows, &[]).await, 1);
+    window.holds("find-sale", &two).await;
+    // Money without an order is of no sale and of no account.
+    window.fill("#outcome", "for no order").await;
+    window.sees(MONEY, "pay_none").await;
+    for field in ["#find-user", "#find-sale"] {
+        window.misses(field).await;
+    }
+    window.goto("/console/audit-log").await;
+    let read = [
+        "Export payments",
+        "Payments that are: owed back",
+        "Of these, those that are: not paid back yet",
+        "Account: ada",
+    ];
+    for text in read {
+        window.sees("#view tbody", text).await;
+    }
+    window.change_language("zh-CN").await;
+    window.sees("#view tbody", "导出付款").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_account() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
@@ -114,17 +176,16 @@ async fn an_operator_finds_a_revoked_order_from_its_sale_and_a_paid_one_by_its_a
     assert_eq!(window.run(&rows, &[]).await, 1);
     // From money that is owed back to its order.
     window.goto("/console/money").await;
-    let money = "[aria-labelledby=table-money] tbody";
     for text in ["pay_2", "A sale", "the order is revoked"] {
-        window.sees(money, text).await;
+        window.sees(MONEY, text).await;
     }
     window.change_language("zh-CN").await;
-    window.sees(money, "订单已撤回").await;
-    window.misses(&format!("{money} [lang=en]")).await;
+    window.sees(MONEY, "订单已撤回").await;
+    window.misses(&format!("{MONEY} [lang=en]")).await;
     window.change_language("en").await;
-    window.sees(money, "the order is revoked").await;
-    window.sees(&format!("{money} td:nth-child(3) button"), "Copy").await;
-    window.click(&format!("{money} td:nth-child(3) a")).await;
+    window.sees(MONEY, "the order is revoked").await;
+    window.sees(&format!("{MONEY} td:nth-child(3) button"), "Copy").await;
+    window.click(&format!("{MONEY} td:nth-child(3) a")).await;
     window.sees(ORDERS, "bob").await;
     window.holds("find-order", &revoked).await;
     // A shopper who claims to have paid.
