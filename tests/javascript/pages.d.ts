@@ -272,7 +272,11 @@ interface Search {
     page: string;
     list: string;
     file: string;
-    fields: { read(): Record<string, string> | null; takeUp(asked: (name: string) => string): void };
+    fields: {
+        read(): Record<string, string> | null;
+        takeUp(asked: (name: string) => string): void;
+        offerSales(): Promise<void>;
+    };
     rows: HTMLElement[];
     main?: Field;
     query(values: Record<string, string>): Record<string, string> | string;

@@ -65,6 +65,7 @@ export function ordersView(view) {
         fields,
         rows: [order.node, user, sale, stateRow, from, to],
         main: order,
+        /** @returns {Record<string, string> | string} */
         query(values) {
             const id = order.text().trim().toLowerCase();
             if (id) {
