@@ -26,7 +26,7 @@ const EXPORT_PART: i64 = 1000;
 /// matter more than units that are free a moment later. A batch takes longer beside purchases, so the pauses do, too.
 const REST_TIMES: u32 = 3;
 /// The longest of these pauses, so that a slow server delays the units of many batches by a known time.
-const REST_MAX: Duration = Duration::from_millis(75);
+const REST_MAX: Duration = Duration::from_millis(40);
 
 /// Whether there can be such orders: they are of any sale, or of one that exists.
 async fn can_be(app: &App, of: &OrdersOf) -> Result<bool, Fault> {

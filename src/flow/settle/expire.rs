@@ -21,7 +21,7 @@ use tracing::field::Empty;
 
 /// So few that purchases soon have the processor back. The job `release` delivers a full batch at once, while this job
 /// rests.
-const BATCH_MAX: i64 = 200;
+const BATCH_MAX: i64 = 100;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
