@@ -49,6 +49,8 @@ impl<T: Send + 'static> Drop for Outliving<T> {
         let Some(flow) = self.flow.take() else { return };
         // Without a runtime, the process ends.
         if let Ok(runtime) = Handle::try_current() {
+            // One type for the tasks of all flows: the compiler makes much code for each type.
+            let flow = flow.map(drop).boxed();
             // With the request's span, the log lines of the task belong to the request.
             runtime.spawn(timeout_at(self.until, flow).in_current_span());
         }
