@@ -19,6 +19,7 @@ pub mod stock;
 pub mod domain;
 
 pub mod bugs;
+pub mod cache;
 pub mod config;
 pub mod crash;
 pub mod embedded;
