@@ -7,6 +7,7 @@ mod known;
 mod list;
 mod live;
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::{Lifecycle, Sale, SaleSearch};
@@ -17,7 +18,6 @@ use chrono::Utc;
 use known::{KnownSales, SaleStanding};
 use list::{LIST_FRESH, LISTS_MAX, READERS_MAX};
 use live::{LIVE_FRESH, LiveSales, LiveVersions};
-use moka::future::Cache;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,21 +29,20 @@ const FRESH: Duration = Duration::from_millis(200);
 const NUMBERS_KEPT: Duration = Duration::from_secs(60);
 /// How long a page view waits for the ledger, before it gets the last state known.
 const READ_WAIT: Duration = Duration::from_millis(400);
-/// Sales remembered, and loaded ones among them; further ones are read again.
-const SALES_MAX: u64 = 10_000;
-const LOADED_MAX: usize = 10_000;
+/// Sales remembered; further ones are read again.
+const SALES_MAX: usize = 10_000;
 
 pub struct SaleBook {
     ledger: Ledger,
     /// As the ledger had it a moment ago; `None` for ids that it does not know.
-    fresh: Cache<SaleId, Option<Arc<Sale>>>,
+    fresh: Cache<SaleId, Option<Arc<Sale>>, Fault>,
     /// Loaded sales, whose fixed parts are final. Every purchase reads one, and a read of this cache is cheap.
     loaded: quick_cache::sync::Cache<SaleId, Arc<Sale>>,
-    numbers: Cache<u32, Option<SaleId>>,
-    live: Cache<(), LiveSales>,
+    numbers: Cache<u32, Option<SaleId>, Fault>,
+    live: Cache<(), LiveSales, Fault>,
     versions: RwLock<LiveVersions>,
     /// The list after each sale, as the ledger had it a moment ago.
-    lists: Cache<Option<SaleId>, LiveSales>,
+    lists: Cache<Option<SaleId>, LiveSales, Fault>,
     /// Limits the lists that are read at once.
     readers: Semaphore,
     /// The last list that the ledger returned; nothing before the first.
@@ -53,16 +52,14 @@ pub struct SaleBook {
 
 impl SaleBook {
     pub fn new(ledger: Ledger) -> Self {
-        let lists = Cache::builder().max_capacity(LISTS_MAX).time_to_live(LIST_FRESH);
-        let numbers = Cache::builder().max_capacity(SALES_MAX).time_to_live(NUMBERS_KEPT);
         Self {
             ledger,
-            fresh: Cache::builder().max_capacity(SALES_MAX).time_to_live(FRESH).build(),
-            loaded: quick_cache::sync::Cache::new(LOADED_MAX),
-            numbers: numbers.build(),
-            live: Cache::builder().max_capacity(1).time_to_live(LIVE_FRESH).build(),
+            fresh: Cache::fresh_for(FRESH, SALES_MAX),
+            loaded: quick_cache::sync::Cache::new(SALES_MAX),
+            numbers: Cache::fresh_for(NUMBERS_KEPT, SALES_MAX),
+            live: Cache::fresh_for(LIVE_FRESH, 1),
             versions: RwLock::default(),
-            lists: lists.build(),
+            lists: Cache::fresh_for(LIST_FRESH, LISTS_MAX),
             readers: Semaphore::new(READERS_MAX),
             last_live: RwLock::default(),
             known: KnownSales::default(),
@@ -77,9 +74,9 @@ impl SaleBook {
     }
 
     /// Notes a sale that this process did not know, and replaces what it remembered a moment ago.
-    async fn learn_of(&self, sale: &Arc<Sale>) {
+    fn learn_of(&self, sale: &Arc<Sale>) {
         self.known.note(sale);
-        self.fresh.insert(sale.id, Some(Arc::clone(sale))).await;
+        self.fresh.insert(sale.id, Some(Arc::clone(sale)));
         self.remember(sale);
     }
 
@@ -105,14 +102,14 @@ impl SaleBook {
             }
             self.ledger.sale(id).await.map(|sale| sale.map(Arc::new))
         };
-        let sale = self.fresh.try_get_with(id, read).await.map_err(Arc::unwrap_or_clone)?;
+        let sale = self.fresh.try_get_or_read(&id, read).await?;
         if let Some(sale) = &sale {
             // Another process has loaded it a moment ago. This one must drain what it sells of it.
             if self.is_unlisted(sale) {
-                self.outdate().await;
+                self.outdate();
             }
             if standing == SaleStanding::New {
-                self.learn_of(sale).await;
+                self.learn_of(sale);
             } else {
                 self.remember(sale);
             }
@@ -170,7 +167,7 @@ impl SaleBook {
         if sale.as_ref().is_none_or(|sale| is_loaded(sale)) {
             return Ok(sale);
         }
-        self.fresh.invalidate(&id).await;
+        self.fresh.expire(&id);
         self.fresh(id).await
     }
 
@@ -180,7 +177,7 @@ impl SaleBook {
         if standing == SaleStanding::Nothing {
             return Ok(None);
         }
-        if let Some(id) = self.numbers.get(&number).await.flatten() {
+        if let Some(id) = self.numbers.get(&number).flatten() {
             return Box::pin(self.fixed_or_draft(id)).await;
         }
         if let Some(sale) = self.live_sale(|sale| sale.number == number) {
@@ -194,15 +191,14 @@ impl SaleBook {
             let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
                 return Ok(None);
             };
-            self.learn_of(&sale).await;
+            self.learn_of(&sale);
             Ok::<_, Fault>(Some(sale.id))
         };
-        let found = self.numbers.try_get_with(number, read).await;
-        match found.map_err(Arc::unwrap_or_clone)? {
+        match self.numbers.try_get_or_read(&number, read).await? {
             Some(id) => Box::pin(self.fixed_or_draft(id)).await,
             None => {
                 // An unknown number is not remembered: a new sale may get it at any moment.
-                self.numbers.invalidate(&number).await;
+                self.numbers.expire(&number);
                 Ok(None)
             }
         }
@@ -222,7 +218,7 @@ impl SaleBook {
     /// [`SaleBook::by_number`], but never rate-limited. For payment webhooks: "no such sale" must come from the
     /// ledger.
     pub async fn by_number_for_certain(&self, number: u32) -> Result<Option<Arc<Sale>>, Fault> {
-        if let Some(id) = self.numbers.get(&number).await.flatten()
+        if let Some(id) = self.numbers.get(&number).flatten()
             && let Some(sale) = self.fixed(id).await?
         {
             return Ok(Some(sale));
@@ -230,21 +226,21 @@ impl SaleBook {
         let Some(sale) = self.ledger.sale_by_number(number).await?.map(Arc::new) else {
             return Ok(None);
         };
-        self.learn_of(&sale).await;
-        self.numbers.insert(number, Some(sale.id)).await;
+        self.learn_of(&sale);
+        self.numbers.insert(number, Some(sale.id));
         Ok(Some(sale))
     }
 
     /// Forgets a draft that this process has just deleted.
-    pub(super) async fn forget_draft(&self, id: SaleId) {
-        self.fresh.invalidate(&id).await;
+    pub(super) fn forget_draft(&self, id: SaleId) {
+        self.fresh.forget(&id);
     }
 
     /// Notes a sale that this process has just changed.
-    pub async fn changed(&self, sale: &Arc<Sale>) {
-        self.lists.invalidate_all();
-        self.fresh.invalidate(&sale.id).await;
-        self.outdate().await;
+    pub fn changed(&self, sale: &Arc<Sale>) {
+        self.lists.forget_all();
+        self.fresh.forget(&sale.id);
+        self.outdate();
         self.remember(sale);
     }
 

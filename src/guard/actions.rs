@@ -1,8 +1,8 @@
 //! Limits the growth of the audit log: by an actor's refused actions, and by reads that it already has. A restart
 //! forgets both.
 
+use crate::cache::Cache;
 use crate::domain::operator::console::{Actor, NewAction, OperatorName};
-use moka::sync::Cache;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Within this time, the same read by the same actor is one entry.
 const SAME_READ: Duration = Duration::from_secs(600);
 /// How many actors and reads are remembered: some megabytes.
-const REMEMBERED_MAX: u64 = 10_000;
+const REMEMBERED_MAX: usize = 10_000;
 
 /// An actor with the name of its key or session, and with its address: several operators may share the operators' key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,12 +30,7 @@ struct Window {
 
 impl Default for RefusedActions {
     fn default() -> Self {
-        Self(
-            Cache::builder()
-                .max_capacity(REMEMBERED_MAX)
-                .time_to_live(MINUTE)
-                .build(),
-        )
+        Self(Cache::fresh_for(MINUTE, REMEMBERED_MAX))
     }
 }
 
@@ -47,7 +42,8 @@ impl RefusedActions {
                 refused: AtomicU32::new(0),
             })
         };
-        self.0.get_with(actor, fresh).refused.fetch_add(1, Ordering::Relaxed);
+        let window = self.0.get_or_make(&actor, fresh);
+        window.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the actor may act; else how long it has to wait.
@@ -66,18 +62,13 @@ pub struct KnownReads(Cache<(ActorAt, String), ()>);
 
 impl Default for KnownReads {
     fn default() -> Self {
-        Self(
-            Cache::builder()
-                .max_capacity(REMEMBERED_MAX)
-                .time_to_live(SAME_READ)
-                .build(),
-        )
+        Self(Cache::fresh_for(SAME_READ, REMEMBERED_MAX))
     }
 }
 
 impl KnownReads {
     pub fn has(&self, actor: &ActorAt, read: &NewAction) -> bool {
-        self.0.contains_key(&key(actor, read))
+        self.0.get(&key(actor, read)).is_some()
     }
 
     pub fn note(&self, actor: &ActorAt, read: &NewAction) {

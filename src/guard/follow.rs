@@ -49,7 +49,7 @@ async fn follow_changes(app: &App, gate: &Gate, configured: GuardSettings) {
         is_read &= answers(app.sales.learn()).await;
         is_read &= answers(bans::learn(app)).await;
         if wait_for_news(app, &app.settings_changed, is_read).await {
-            app.sales.outdate().await;
+            app.sales.outdate();
         }
     }
 }

@@ -4,9 +4,9 @@
 //! nothing from that: the key is too long to guess at any rate. A restart forgets the counts.
 
 use super::address::{Client, Network};
+use crate::cache::Cache;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use moka::sync::Cache;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,8 @@ const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 /// How often the log mentions an address that has no attempts left.
 const SAID_A_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 /// How many addresses are remembered: some megabytes. An attacker with more addresses has a fresh one for each attempt
-/// anyway.
-const ADDRESSES_MAX: u64 = 10_000;
-/// After so long without an attempt, an address is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(120);
+/// anyway. After a minute without an attempt, a remembered address has as many attempts as a new one.
+const ADDRESSES_MAX: usize = 10_000;
 /// Log lines per minute about the addresses of one network, and about all addresses.
 const LINES_OF_NETWORK: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
 const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
@@ -54,14 +52,8 @@ pub struct WrongKey {
 impl Default for SignIns {
     fn default() -> Self {
         Self {
-            addresses: Cache::builder()
-                .max_capacity(ADDRESSES_MAX)
-                .time_to_idle(FORGOTTEN)
-                .build(),
-            lines_of_networks: Cache::builder()
-                .max_capacity(ADDRESSES_MAX)
-                .time_to_idle(FORGOTTEN)
-                .build(),
+            addresses: Cache::new(ADDRESSES_MAX),
+            lines_of_networks: Cache::new(ADDRESSES_MAX),
             lines: RateLimiter::direct(Quota::per_minute(LINES)),
             unlogged: AtomicU64::default(),
             to_be_recorded: RateLimiter::direct(Quota::per_minute(RECORDED_A_MINUTE)),
@@ -82,7 +74,7 @@ impl SignIns {
                 to_be_said: RateLimiter::direct(Quota::per_minute(SAID_A_MINUTE)),
             })
         };
-        let tries = self.addresses.get_with(client, fresh);
+        let tries = self.addresses.get_or_make(&client, fresh);
         let wait = tries.left.check().err();
         let wait = wait.map(|not_until| not_until.wait_time_from(DefaultClock::default().now()));
         let is_news = wait.is_none() || tries.to_be_said.check().is_ok();
@@ -98,7 +90,8 @@ impl SignIns {
     fn has_line(&self, client: Client) -> bool {
         let of_network = client.network().is_none_or(|network| {
             let fresh = || Arc::new(RateLimiter::direct(Quota::per_minute(LINES_OF_NETWORK)));
-            self.lines_of_networks.get_with(network, fresh).check().is_ok()
+            let lines = self.lines_of_networks.get_or_make(&network, fresh);
+            lines.check().is_ok()
         });
         of_network && self.lines.check().is_ok()
     }

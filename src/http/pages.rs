@@ -10,6 +10,7 @@ mod language;
 mod look;
 mod paint;
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::shop::language::Language;
@@ -31,7 +32,6 @@ use actix_web::{HttpRequest, HttpResponse};
 use assets::{FILES, POLICY, VERSION, versioned};
 use language::{language_of, translate};
 use maud::{Markup, html};
-use moka::future::Cache;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -85,6 +85,8 @@ const HIDDEN_NOTE: &str = "data-word=\"development\" hidden";
 
 /// How long a page is served from memory: concurrent visitors share one.
 const FRESH: Duration = Duration::from_millis(200);
+/// How many pages are kept: some are of a megabyte with its gzip.
+const PAGES_MAX: usize = 200;
 /// How many sales the list shows at first, as its script asks for them.
 const LIST_MAX: usize = 100;
 /// No visitor of the list waits longer for Redis before the page comes without sales.
@@ -126,7 +128,7 @@ impl Pages {
         let make: Make = Box::new(move || Files::of_all(is_development, &shop, &look));
         Self {
             files: LazyLock::new(make),
-            shown: Cache::builder().max_capacity(1_000).time_to_live(FRESH).build(),
+            shown: Cache::fresh_for(FRESH, PAGES_MAX),
         }
     }
 
@@ -276,7 +278,7 @@ fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
 async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let (shared, language) = (Arc::clone(&api.shared), language_of(&request));
     let shown: Shown = (None, language);
-    let page = match api.pages.shown.get(&shown).await {
+    let page = match api.pages.shown.get(&shown) {
         Some(page) => Ok(page),
         None => api.for_shopper(move |app| list_page(app, shared, language)).await,
     };
@@ -291,7 +293,7 @@ async fn list_page(app: Arc<App>, shared: Arc<Shared>, language: Language) -> Re
     let (data, has_more) = timeout(LIST_WAIT, newest(app, LIST_MAX, None)).await.map_err(late)??;
     let pages = &shared.pages;
     let make = async { Arc::new(pages.of(language).showing_list(&Page { data, has_more })) };
-    Ok(pages.shown.get_with((None, language), make).await)
+    Ok(pages.shown.get_or_read(&(None, language), make).await)
 }
 
 /// A sale that does not exist is 404. The page says so, and its script goes on asking.
@@ -302,7 +304,7 @@ async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
         return files.no_sale.answer_as(&request, StatusCode::NOT_FOUND);
     };
     let shown: Shown = (Some(id), language);
-    let page = match api.pages.shown.get(&shown).await {
+    let page = match api.pages.shown.get(&shown) {
         Some(page) => Ok(Some(page)),
         None => api.for_shopper(move |app| sale_page(app, shared, id, language)).await,
     };
@@ -324,7 +326,9 @@ async fn sale_page(
     };
     let pages = &shared.pages;
     let make = async { Arc::new(pages.of(language).showing_sale(&view(app, glance).await)) };
-    Ok(Some(pages.shown.get_with((Some(id), language), Box::pin(make)).await))
+    Ok(Some(
+        pages.shown.get_or_read(&(Some(id), language), Box::pin(make)).await,
+    ))
 }
 
 /// An address that nothing serves: people get a page, programs a problem.

@@ -5,6 +5,7 @@
 //! operator is answered. A crash in between leaves the messages. Sales that are loaded or rebuilt later get all bans
 //! that hold then.
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::UserId;
 use crate::domain::sale::Sale;
@@ -15,7 +16,6 @@ use crate::ledger::recover::rebuild::RebuildClaim;
 use crate::stock::keys::ShardKey;
 use chrono::Utc;
 use futures_util::future::try_join_all;
-use moka::future::Cache;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -41,12 +41,11 @@ pub struct Bans {
 
 impl Default for Bans {
     fn default() -> Self {
-        let banning = Cache::builder().max_capacity(100_000).time_to_live(BANNING);
         Self {
             heard: RwLock::default(),
             places: Semaphore::new(PLACES_MAX),
             turns: Semaphore::new(TURNS_MAX),
-            banning: banning.build(),
+            banning: Cache::fresh_for(BANNING, 100_000),
         }
     }
 }
@@ -95,9 +94,10 @@ impl Bans {
     }
 
     /// Whether a guard of this process may ban an account: not if one has begun to a moment ago.
-    pub(in crate::flow) async fn begins(&self, user: &UserId) -> bool {
-        let entry = self.banning.entry(user.clone()).or_insert_with(async {}).await;
-        entry.is_fresh()
+    pub(in crate::flow) fn begins(&self, user: &UserId) -> bool {
+        let mut begins = false;
+        self.banning.get_or_make(user, || begins = true);
+        begins
     }
 
     /// Whether a token of this account that was issued then is refused.

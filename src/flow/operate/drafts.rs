@@ -51,14 +51,14 @@ pub async fn change(
     }
     let outcome = app.ledger.change_draft(id, new, versions).await?;
     if let ChangeOutcome::Changed(sale) = &outcome {
-        app.sales.changed(&Arc::new(sale.clone())).await;
+        app.sales.changed(&Arc::new(sale.clone()));
     }
     Ok(Ok(outcome))
 }
 
 pub async fn delete(app: &App, id: SaleId) -> Result<DeleteOutcome, Fault> {
     let outcome = app.ledger.delete_draft(id).await?;
-    app.sales.forget_draft(id).await;
+    app.sales.forget_draft(id);
     Ok(outcome)
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub async fn set(app: &App, id: SaleId, message: &SaleMessage) -> Result<Option<Sale>, Fault> {
     let sale = app.ledger.set_message(id, message).await?;
     if let Some(sale) = &sale {
-        app.sales.changed(&Arc::new(sale.clone())).await;
+        app.sales.changed(&Arc::new(sale.clone()));
     }
     Ok(sale)
 }

@@ -53,7 +53,7 @@ pub async fn load(app: &App, id: SaleId) -> Result<Option<Preloaded>, Fault> {
     };
     let sale = Arc::new(sale);
     deliver_state(app, &sale).await?;
-    app.sales.changed(&sale).await;
+    app.sales.changed(&sale);
     Box::pin(attend(app, &sale)).await?;
     let readings = if sale.retired {
         Vec::new()

@@ -100,7 +100,7 @@ pub async fn restock(
     let Some(sale) = app.ledger.sale(id).await?.map(Arc::new) else {
         return Ok(RestockOutcome::SaleNotFound);
     };
-    app.sales.changed(&sale).await;
+    app.sales.changed(&sale);
     Ok(RestockOutcome::Applied(sale))
 }
 

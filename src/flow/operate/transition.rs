@@ -53,7 +53,7 @@ pub async fn amend(
 async fn deliver(app: &App, sale: &Sale) -> Result<(), Fault> {
     crash::point("transition.after_commit");
     let delivered = deliver_state(app, sale).await;
-    app.sales.changed(&Arc::new(sale.clone())).await;
+    app.sales.changed(&Arc::new(sale.clone()));
     delivered
 }
 

@@ -129,7 +129,7 @@ pub async fn attend(app: &App, sale: &Arc<Sale>) -> Result<(), Fault> {
     }
     app.permits.need(sale.id);
     let mut tries = 1..=ATTEND_TRIES_MAX;
-    let attending = app.permits.attending(sale.id).await;
+    let attending = app.permits.attending(sale.id);
     let _alone = attending.lock().await;
     loop {
         match attend_alone(app, sale).await {
@@ -174,7 +174,7 @@ pub async fn rebuild_sale(app: &App, id: SaleId) -> Result<Option<Rebuilt>, Faul
 
 /// Attends to a sale, unless another task of this process does.
 async fn attend_on(app: &App, sale: &Arc<Sale>) -> Result<usize, Fault> {
-    let attending = app.permits.attending(sale.id).await;
+    let attending = app.permits.attending(sale.id);
     let Ok(_alone) = attending.try_lock() else {
         return Ok(0);
     };

@@ -104,7 +104,7 @@ pub(super) async fn read(
     let asked = Instant::now();
     let answer = in_time(patience, app.ledger.bulletin(question)).await;
     match &answer {
-        Ok(bulletin) => note(app, asked, bulletin).await,
+        Ok(bulletin) => note(app, asked, bulletin),
         Err(_) => {
             if app.bulletins.keep(None).is_some() {
                 app.bulletins.lost.notify_one();
@@ -130,11 +130,10 @@ pub async fn wait_for_news(app: &App, wanted: &Notify, is_read: bool) -> bool {
     }
 }
 
-async fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
-    if app.sales.note_version(&bulletin.sales, asked).await {
+fn note(app: &App, asked: Instant, bulletin: &Bulletin) {
+    if app.sales.note_version(&bulletin.sales, asked) {
         app.permits.wanted.notify_one();
     }
-    // The round may be cut off at an await. So nothing is kept before the last one: the next bulletin wakes the tasks.
     let before = app.bulletins.keep(Some(LastBulletin {
         asked,
         took: asked.elapsed(),

@@ -6,12 +6,12 @@ mod state;
 mod superseded;
 mod unverified;
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::event::Position;
 use crate::domain::sale::Sale;
 use crate::stock::keys::ShardKey;
-use moka::future::Cache;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use state::State;
 pub use state::{Finding, ShardCounts};
@@ -63,8 +63,8 @@ impl Permits {
     }
 
     /// The lock of the task that reconciles a sale.
-    pub(super) async fn attending(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
-        self.attending.get_with(sale, async { Arc::default() }).await
+    pub(super) fn attending(&self, sale: SaleId) -> Arc<tokio::sync::Mutex<()>> {
+        self.attending.get_or_make(&sale, Arc::default)
     }
 
     /// Whether a sale rests. Its shards are as the sale left them, unless their server has changed.

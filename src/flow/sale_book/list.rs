@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Lists of sales: how long one is served from memory, how many are kept, the longest, and how many are read at once.
 /// Any client may ask for them, and orders need the connections.
 pub(super) const LIST_FRESH: Duration = Duration::from_millis(500);
-pub(super) const LISTS_MAX: u64 = 100;
+pub(super) const LISTS_MAX: usize = 100;
 const LIST_MAX: usize = 101;
 pub(super) const READERS_MAX: usize = 2;
 
@@ -31,7 +31,7 @@ impl SaleBook {
             let sales = self.ledger.public_sales(whole(LIST_MAX), after).await?;
             Ok::<_, Fault>(Arc::new(sales.into_iter().map(Arc::new).collect()))
         };
-        self.lists.try_get_with(after, read).await.map_err(Arc::unwrap_or_clone)
+        self.lists.try_get_or_read(&after, read).await
     }
 
     /// Up to `max` sales that shoppers may see, newest first, after the one given. If Postgres does not answer in time,

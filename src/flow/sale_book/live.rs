@@ -55,7 +55,7 @@ impl SaleBook {
             }
             Ok::<_, Fault>(sales)
         };
-        self.live.try_get_with((), read).await.map_err(Arc::unwrap_or_clone)
+        self.live.try_get_or_read(&(), read).await
     }
 
     /// The last list, if the ledger has just said that it has not changed since it was read.
@@ -67,7 +67,7 @@ impl SaleBook {
     }
 
     /// Notes the version of the live sales that the ledger has named, asked at this moment. Returns whether it is new.
-    pub(in crate::flow) async fn note_version(&self, version: &str, asked: Instant) -> bool {
+    pub(in crate::flow) fn note_version(&self, version: &str, asked: Instant) -> bool {
         {
             let mut versions = self.versions.write();
             if versions.changed.is_some_and(|changed| asked < changed) {
@@ -79,7 +79,7 @@ impl SaleBook {
                 return false;
             }
         }
-        self.live.invalidate(&()).await;
+        self.live.forget(&());
         true
     }
 
@@ -95,12 +95,12 @@ impl SaleBook {
     }
 
     /// Has the list of live sales read again: this process has changed one, or another process may have.
-    pub async fn outdate(&self) {
+    pub fn outdate(&self) {
         *self.versions.write() = LiveVersions {
             changed: Some(Instant::now()),
             ..LiveVersions::default()
         };
-        self.live.invalidate(&()).await;
+        self.live.forget(&());
     }
 
     /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,

@@ -59,7 +59,7 @@ pub async fn count_page_view(
         Verdict::Limited { .. } => {
             let place = app.bans.place()?;
             // Of many views at once, one is enough. More follow until the tokens have ended.
-            if !app.bans.begins(user).await {
+            if !app.bans.begins(user) {
                 return Ok(());
             }
             let _turn = place.turn().await?;

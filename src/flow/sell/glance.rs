@@ -1,5 +1,6 @@
 //! Glance: a sale's stock, coarsely, as shoppers may see it. Reads only.
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::{Lifecycle, Sale};
@@ -8,7 +9,6 @@ use crate::flow::App;
 use crate::stock::operate::read_shard::{ShardReading, total};
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
-use moka::future::Cache;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,9 @@ const FRESH: Duration = Duration::from_millis(200);
 
 /// The pause between two readings for callers that need one that begins after they ask.
 const PACE: Duration = Duration::from_millis(50);
+
+/// Sales remembered; further ones are read again.
+const SALES_MAX: usize = 10_000;
 
 /// How long the last good glance is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -74,7 +77,7 @@ impl Glance {
 /// What is in memory of each sale.
 pub struct Glances {
     /// Glances of a moment ago.
-    fresh: Cache<SaleId, Option<Arc<Glance>>>,
+    fresh: Cache<SaleId, Option<Arc<Glance>>, Fault>,
     /// The last good ones, for callers to whom an old one is better than none.
     last: Cache<SaleId, Arc<Glance>>,
     /// Readings for callers that need one that begins after they ask.
@@ -87,28 +90,19 @@ pub struct Glances {
 
 impl Glances {
     /// What is in memory of the next releases of these sales.
-    async fn known_releases(&self, sales: &[SaleId]) -> BTreeMap<SaleId, Arc<Releases>> {
-        let mut known = BTreeMap::new();
-        for sale in sales {
-            if let Some(releases) = self.releases.get(sale).await {
-                known.insert(*sale, releases);
-            }
-        }
-        known
+    fn known_releases(&self, sales: &[SaleId]) -> BTreeMap<SaleId, Arc<Releases>> {
+        let known = sales.iter().filter_map(|sale| Some((*sale, self.releases.get(sale)?)));
+        known.collect()
     }
 }
 
 impl Default for Glances {
     fn default() -> Self {
-        let fresh = Cache::builder().max_capacity(10_000).time_to_live(FRESH);
-        let last = Cache::builder().max_capacity(10_000).time_to_live(REMEMBERED);
-        let rereadings = Cache::builder().max_capacity(10_000).time_to_idle(REMEMBERED);
-        let releases = Cache::builder().max_capacity(10_000).time_to_live(RELEASES_FRESH);
         Self {
-            fresh: fresh.build(),
-            last: last.build(),
-            rereadings: rereadings.build(),
-            releases: releases.build(),
+            fresh: Cache::fresh_for(FRESH, SALES_MAX),
+            last: Cache::fresh_for(REMEMBERED, SALES_MAX),
+            rereadings: Cache::new(SALES_MAX),
+            releases: Cache::fresh_for(RELEASES_FRESH, SALES_MAX),
             turn: Mutex::default(),
         }
     }
@@ -132,13 +126,13 @@ struct Rereading {
 /// sales that this process remembers. Fails with `Unavailable` when the sale is not known, or none of its shards
 /// answers; `Incomplete` when all of them are incomplete.
 pub async fn glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let glance = app.glances.fresh.try_get_with(id, Box::pin(take_glance(app, id)));
-    glance.await.map_err(Arc::unwrap_or_clone)
+    let read = Box::pin(take_glance(app, id));
+    app.glances.fresh.try_get_or_read(&id, read).await
 }
 
 /// [`glance`] by a reading that begins after this call: units that were sold before the call are not free in it.
 pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
-    let rereadings = app.glances.rereadings.get_with(id, async { Arc::default() }).await;
+    let rereadings = app.glances.rereadings.get_or_make(&id, Arc::default);
     let begun = rereadings.begun.load(Ordering::SeqCst);
     let mut last = rereadings.last.lock().await;
     if let Some(last) = &*last {
@@ -150,7 +144,7 @@ pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
     let number = rereadings.begun.fetch_add(1, Ordering::SeqCst) + 1;
     let glance = Box::pin(take_glance(app, id)).await;
     if let Ok(glance) = &glance {
-        app.glances.fresh.insert(id, glance.clone()).await;
+        app.glances.fresh.insert(id, glance.clone());
     }
     *last = Some(Rereading {
         number,
@@ -164,10 +158,7 @@ pub async fn fresh_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
 /// Fails as [`glance`], when there was no good one for long.
 pub async fn last_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault> {
     match glance(app, id).await {
-        Err(fault) => match app.glances.last.get(&id).await {
-            Some(glance) => Ok(Some(glance)),
-            None => Err(fault),
-        },
+        Err(fault) => app.glances.last.get(&id).map(Some).ok_or(fault),
         read => read,
     }
 }
@@ -179,7 +170,7 @@ pub async fn quick_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, 
         failed => {
             let late = || Fault::Unavailable("no reading in time".to_owned());
             let fault = failed.ok().and_then(Result::err).unwrap_or_else(late);
-            app.glances.last.get(&id).await.map(Some).ok_or(fault)
+            app.glances.last.get(&id).map(Some).ok_or(fault)
         }
     }
 }
@@ -201,7 +192,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
     // One silent shard takes nothing from what the others sell, and its units do not count as gone.
     let last = match fault {
         Some(fault) if readings.is_empty() => return Err(fault),
-        Some(fault) => Some(app.glances.last.get(&id).await.ok_or(fault)?),
+        Some(fault) => Some(app.glances.last.get(&id).ok_or(fault)?),
         None => None,
     };
     let sale = as_shards_have_it(sale, &readings);
@@ -231,7 +222,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
         read: Instant::now(),
     });
     if last.is_none() {
-        app.glances.last.insert(id, Arc::clone(&glance)).await;
+        app.glances.last.insert(id, Arc::clone(&glance));
     }
     Ok(Some(glance))
 }
@@ -247,7 +238,7 @@ pub async fn next_releases(app: &App, glance: &Glance) -> Arc<Releases> {
         let mut read = read_releases(app, &[sale]).await;
         Arc::new(read.remove(&sale).unwrap_or_default())
     });
-    app.glances.releases.get_with(sale, read).await
+    app.glances.releases.get_or_read(&sale, read).await
 }
 
 /// [`next_releases`] of each sale of a list. One query reads all sales that are not in memory, and one list asks at a
@@ -255,7 +246,7 @@ pub async fn next_releases(app: &App, glance: &Glance) -> Arc<Releases> {
 pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<SaleId, Arc<Releases>> {
     let awaiting = glances.iter().filter(|glance| glance.awaits_release());
     let mut wanted: Vec<SaleId> = awaiting.map(|glance| glance.sale.id).collect();
-    let mut known = app.glances.known_releases(&wanted).await;
+    let mut known = app.glances.known_releases(&wanted);
     if known.len() == wanted.len() {
         return known;
     }
@@ -263,7 +254,7 @@ pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<
         return known;
     };
     // The list before may have read them.
-    known = app.glances.known_releases(&wanted).await;
+    known = app.glances.known_releases(&wanted);
     wanted.retain(|sale| !known.contains_key(sale));
     if wanted.is_empty() {
         return known;
@@ -271,7 +262,7 @@ pub async fn next_releases_each(app: &App, glances: &[Arc<Glance>]) -> BTreeMap<
     let mut read = Box::pin(read_releases(app, &wanted)).await;
     for sale in wanted {
         let releases = Arc::new(read.remove(&sale).unwrap_or_default());
-        app.glances.releases.insert(sale, Arc::clone(&releases)).await;
+        app.glances.releases.insert(sale, Arc::clone(&releases));
         known.insert(sale, releases);
     }
     known
@@ -313,7 +304,7 @@ pub async fn glances(app: &App, max: usize, after: Option<SaleId>) -> Result<(Ve
         match glance {
             Ok(glance) => found.extend(glance),
             Err(why) => {
-                found.extend(app.glances.last.get(&sale.id).await);
+                found.extend(app.glances.last.get(&sale.id));
                 fault = Some(why);
             }
         }

@@ -11,6 +11,7 @@
 //!
 //! A crash while units move leaves them in transit ([`crate::flow::sell::borrow`]).
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::Sale;
@@ -19,7 +20,6 @@ use crate::flow::sell::borrow::{bring, finish_between_shards};
 use crate::flow::sell::late_queue::LateQueue;
 use crate::stock::sell::survey::Surveyed;
 use crate::stock::sell::transfer::Destination;
-use moka::future::Cache;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,8 +36,9 @@ const SURVEYS_MAX: u32 = 12;
 const PACE: Duration = Duration::from_millis(1);
 const PACE_A_SHARD: Duration = Duration::from_micros(30);
 
-/// How long the results of an item's surveys are kept after its last shortage: some kilobytes each, with many shards.
-const DESK_IDLE: Duration = Duration::from_secs(10);
+/// Items of which the results of surveys are kept: some kilobytes each, with many shards. An old result costs the next
+/// purchase one survey.
+const DESKS_MAX: usize = 10_000;
 
 /// The outcome of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub struct Shortages {
 impl Default for Shortages {
     fn default() -> Self {
         Self {
-            desks: Cache::builder().max_capacity(10_000).time_to_idle(DESK_IDLE).build(),
+            desks: Cache::new(DESKS_MAX),
             begun: AtomicU64::new(0),
         }
     }
@@ -76,12 +77,12 @@ impl Shortages {
     }
 
     /// The desk of an item of which the last survey found fewer units free than these.
-    pub(in crate::flow) async fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<Desk>> {
+    pub(in crate::flow) fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<Desk>> {
         // Spares every purchase a look-up until the first survey.
         if self.begun.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let desk = self.desks.get(&(sale, item)).await?;
+        let desk = self.desks.get(&(sale, item))?;
         let free = desk.results.borrow().free;
         free.is_some_and(|free| free < i64::from(quantity)).then_some(desk)
     }
@@ -260,10 +261,8 @@ pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
 
 async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
     let shortages = &app.shortages;
-    let desk = shortages
-        .desks
-        .get_with((shortage.sale.id, shortage.item), async { Arc::default() });
-    let desk = desk.await;
+    let item = (shortage.sale.id, shortage.item);
+    let desk = shortages.desks.get_or_make(&item, Arc::default);
     let short_since = shortages.begun.load(Ordering::SeqCst);
     let mut results = desk.results.subscribe();
     let mut next = pin!(desk.turn(shortage.sale.shards));

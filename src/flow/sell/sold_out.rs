@@ -129,7 +129,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
         sale, item, quantity, ..
     } = *request;
     let (late, began) = (&app.late_requests, Instant::now());
-    let found = match app.shortages.without(sale.id, item, quantity).await {
+    let found = match app.shortages.without(sale.id, item, quantity) {
         Some(desk) => Box::pin(next_found(app, &desk, request)).await,
         None => Found::Unsure,
     };

@@ -6,6 +6,7 @@
 //! A shopper's position is over all shards. A process reads the lines once a second at most, for all shoppers. A reading
 //! counts for those who had joined before it began: it misses nobody who is ahead of them.
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, UserId};
 use crate::domain::order::purchase::Refusal;
@@ -17,10 +18,8 @@ use crate::flow::sell::glance::{Glance, fresh_glance, last_glance};
 use crate::stock::door::room::{RoomAnswer, Waiting};
 use crate::stock::keys::ShardKey;
 use futures_util::future::try_join_all;
-use moka::future::Cache;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
 
 /// How long after the start the recent admissions show the line's speed.
 const SPEED_KNOWN_AFTER: Millis = 10_000;
@@ -31,15 +30,15 @@ const LINES_FRESH: Duration = Duration::from_secs(1);
 /// No shopper waits longer for a silent node of a cluster: the position is then as it was.
 const LINES_MAX: Duration = Duration::from_millis(300);
 
-/// How long a sale's last reading stays in memory.
-const LINES_KEPT: Duration = Duration::from_secs(60);
+/// Sales whose last reading is kept: up to a hundred kilobytes each.
+const SALES_MAX: usize = 1_000;
 
-/// The last reading of each sale's lines. Callers take turns at its lock, so one of them reads for all.
-pub struct Lines(Cache<SaleId, Arc<Mutex<Option<LineReading>>>>);
+/// The last reading of each sale's lines. One caller reads for all.
+pub struct Lines(Cache<SaleId, LineReading>);
 
 impl Default for Lines {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(10_000).time_to_idle(LINES_KEPT).build())
+        Self(Cache::fresh_for(LINES_FRESH, SALES_MAX))
     }
 }
 
@@ -148,24 +147,26 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     })
 }
 
-/// All lines of a sale as they stood a second ago at most. A single line needs no reading: its own answer says it all.
+/// All lines of a sale, by a reading that ended a second ago at most. A single line needs no reading: its own answer says
+/// it all.
 async fn read_lines(app: &App, sale: &Sale, glance: &Glance) -> LineReading {
-    let last = app.lines.0.get_with(sale.id, async { Arc::default() }).await;
-    let mut last = last.lock().await;
-    if let Some(last) = last.as_ref().filter(|last| last.begun.elapsed() < LINES_FRESH) {
-        return last.clone();
-    }
-    let mut reading = LineReading {
+    let reading = |lines| LineReading {
         begun: Instant::now(),
         begun_at: glance.now(),
-        lines: Some(Arc::default()),
+        lines,
     };
-    if sale.shards > 1 {
-        let lines = Box::pin(app.stock.read_lines(sale, LINES_MAX)).await;
-        reading.lines = lines.ok().map(Arc::new);
-        *last = Some(reading.clone());
+    if sale.shards == 1 {
+        return reading(Some(Arc::default()));
     }
-    reading
+    let read = Box::pin(async {
+        let begun = reading(None);
+        let lines = app.stock.read_lines(sale, LINES_MAX).await;
+        LineReading {
+            lines: lines.ok().map(Arc::new),
+            ..begun
+        }
+    });
+    app.lines.0.get_or_read(&sale.id, read).await
 }
 
 /// A glance at a sale that is not older than its last unit. The last unit may have been sold since the last glance. A

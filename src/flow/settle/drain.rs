@@ -5,6 +5,7 @@
 
 mod batch;
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::sale::{Durability, Lifecycle, Sale};
 use crate::flow::{App, RunTotals, rotate_start};
@@ -12,7 +13,6 @@ use crate::ledger::settle::drain::Drained;
 use crate::stock::keys::ShardKey;
 use batch::drain_claimed;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use moka::future::Cache;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, Semaphore};
@@ -103,14 +103,14 @@ impl Drains {
         self.wanted[lane as usize].notified().await;
     }
 
-    async fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
-        self.complete.get_with(shard, async { Arc::default() }).await
+    fn of(&self, shard: ShardKey) -> Arc<Mutex<Option<Instant>>> {
+        self.complete.get_or_make(&shard, Arc::default)
     }
 }
 
 /// Drains the next batch of one shard. A fault leaves the batch for the next run; no event is stored twice.
 pub async fn drain_batch(app: &App, sale: &Sale, shard: u16) -> Result<DrainOutcome, Fault> {
-    let complete = app.drains.of(ShardKey::new(sale.id, shard)).await;
+    let complete = app.drains.of(ShardKey::new(sale.id, shard));
     let Ok(mut complete) = complete.try_lock() else {
         return Ok(DrainOutcome::Busy);
     };
@@ -198,7 +198,7 @@ pub async fn drain_to_now(app: &App, sale: &Sale, shards: &[u16], deadline: Inst
 
 /// Returns once the ledger has stored what the shard had written when `asked`.
 async fn drain_after(app: &App, sale: &Sale, shard: u16, asked: Instant) -> Result<(), Fault> {
-    let complete = app.drains.of(ShardKey::new(sale.id, shard)).await;
+    let complete = app.drains.of(ShardKey::new(sale.id, shard));
     loop {
         let complete = Arc::clone(&complete).lock_owned().await;
         if complete.is_some_and(|began| began > asked) {

@@ -1,11 +1,11 @@
 //! Readiness: whether this instance can work. Reads only.
 
+use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::operator::report::{Health, ServerHealth};
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
 use chrono::{DateTime, Utc};
-use moka::future::Cache;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -79,7 +79,7 @@ impl LastAnswer {
 impl Default for Readiness {
     fn default() -> Self {
         Self {
-            verdict: Cache::builder().max_capacity(1).time_to_live(FRESH).build(),
+            verdict: Cache::fresh_for(FRESH, 1),
             was_ready: AtomicBool::new(true),
             redis: LastAnswer::default(),
             postgres: LastAnswer::default(),
@@ -106,7 +106,7 @@ pub async fn readiness(app: &App) -> Verdict {
         app.readiness.note(&verdict);
         verdict
     };
-    app.readiness.verdict.get_with((), Box::pin(read)).await
+    app.readiness.verdict.get_or_read(&(), Box::pin(read)).await
 }
 
 async fn check(app: &App) -> Result<BTreeSet<String>, NotReady> {
