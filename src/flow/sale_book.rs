@@ -109,10 +109,9 @@ impl SaleBook {
                 self.outdate();
             }
             if standing == SaleStanding::New {
-                self.learn_of(sale);
-            } else {
-                self.remember(sale);
+                self.known.note(sale);
             }
+            self.remember(sale);
         }
         Ok(sale)
     }
