@@ -20,7 +20,7 @@ use list::{LIST_FRESH, LISTS_MAX, READERS_MAX};
 use live::{LIVE_FRESH, LiveSales, LiveVersions};
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// How long a changing part, or an unknown id, is served from memory.
@@ -45,8 +45,8 @@ pub struct SaleBook {
     lists: Cache<Option<SaleId>, LiveSales, Fault>,
     /// Limits the lists that are read at once.
     readers: Semaphore,
-    /// The last list that the ledger returned; nothing before the first.
-    last_live: RwLock<Option<LiveSales>>,
+    /// The last list that the ledger returned, and when it was asked for it; nothing before the first.
+    last_live: RwLock<Option<(LiveSales, Instant)>>,
     known: KnownSales,
 }
 

@@ -50,7 +50,7 @@ impl SaleBook {
             },
         };
         let mut sales = match &*self.last_live.read() {
-            Some(live) => live.to_vec(),
+            Some((live, _)) => live.to_vec(),
             None => return Err(Fault::Unavailable(why)),
         };
         sales.retain(|it| it.number < last && is_loaded(it));

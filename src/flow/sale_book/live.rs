@@ -44,7 +44,14 @@ impl SaleBook {
             let (newest, began) = (self.versions.read().newest.clone(), Instant::now());
             let sales = self.ledger.live_sales().await?;
             let sales: LiveSales = Arc::new(sales.into_iter().map(Arc::new).collect());
-            let before = self.last_live.write().replace(Arc::clone(&sales));
+            let before = {
+                let mut last = self.last_live.write();
+                // After a change, a reading begins beside the one before, which may end later.
+                if last.as_ref().is_some_and(|(_, asked)| *asked > began) {
+                    return Ok(sales);
+                }
+                last.replace((Arc::clone(&sales), began)).map(|(before, _)| before)
+            };
             self.note_changed(before, &sales);
             if let Some((version, _)) = newest {
                 let mut versions = self.versions.write();
@@ -89,8 +96,8 @@ impl SaleBook {
     pub async fn last_live(&self) -> Result<LiveSales, Fault> {
         let read = in_time(LIVE_WAIT, Box::pin(self.live())).await;
         read.or_else(|fault| {
-            let last = self.last_live.read().clone();
-            last.ok_or(fault)
+            let last = self.last_live.read();
+            last.as_ref().map(|(live, _)| Arc::clone(live)).ok_or(fault)
         })
     }
 
@@ -106,22 +113,23 @@ impl SaleBook {
     /// A loaded sale from the last list of sales whose keys are in Redis. Every process reads that list all the while,
     /// so it is a moment old when Postgres goes away.
     pub(super) fn live_sale(&self, is_it: impl Fn(&Sale) -> bool) -> Option<Arc<Sale>> {
-        let live = self.last_live.read();
-        let found = live.as_ref()?.iter().find(|sale| is_it(sale) && is_loaded(sale));
+        let last = self.last_live.read();
+        let (live, _) = last.as_ref()?;
+        let found = live.iter().find(|sale| is_it(sale) && is_loaded(sale));
         found.cloned()
     }
 
     /// Whether the last list of sales whose keys are in Redis lacks this one, which is among them.
     pub(super) fn is_unlisted(&self, sale: &Sale) -> bool {
-        let live = self.last_live.read();
-        let is_missing = |live: &LiveSales| live.iter().all(|it| it.id != sale.id);
-        sale.is_in_stock() && live.as_ref().is_some_and(is_missing)
+        let last = self.last_live.read();
+        let is_missing = |(live, _): &(LiveSales, Instant)| live.iter().all(|it| it.id != sale.id);
+        sale.is_in_stock() && last.as_ref().is_some_and(is_missing)
     }
 
     /// Notes sales that an operator has amended, and those that leave Redis or have left it: the only changes of their
     /// fixed parts.
     fn note_changed(&self, before: Option<LiveSales>, live: &LiveSales) {
-        // Compared with what is remembered, not with the list before: two reads may have ended in the wrong order.
+        // Compared with what is remembered, which may be newer than the list before.
         let has_changed = |sale: &&Arc<Sale>| {
             let known = self.loaded.peek(&sale.id);
             known.is_some_and(|known| known.state_version < sale.state_version)
