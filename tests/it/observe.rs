@@ -1,7 +1,7 @@
 //! The view of operators from outside: metrics, the rules and the dashboard over them, and the compose profile that brings
 //! all of it. `./dev rules` checks the rules themselves.
 
-use crate::support::app::{Answer, Instance, TestApp, Who, sale_with};
+use crate::support::app::{Answer, Instance, TestApp, Who, sale_with, while_unavailable};
 use crate::support::poll;
 use flashsale::config::Settings;
 use reqwest::Method;
@@ -479,7 +479,7 @@ async fn a_process_without_http_serves_its_metrics_at_the_configured_address() {
     assert!(value(&all, "flashsale_drain_last_round_timestamp_seconds") > 1e9);
     assert!(value(&all, "flashsale_job_last_success_timestamp_seconds{task=\"expire\"}") > 1e9);
     machine.get(Who::Nobody, "/healthz").await.ok(200);
-    machine.get(Who::Nobody, "/readyz").await.ok(200);
+    while_unavailable(|| machine.get(Who::Nobody, "/readyz")).await.ok(200);
     for path in ["/v1/sales", "/v1/admin/sales", "/"] {
         machine.get(Who::Operator, path).await.no(404, "not_found");
     }

@@ -81,14 +81,7 @@ async fn many_preloads_at_once_are_one() {
     let calls = (0..8).map(|number| {
         let client = if number % 2 == 0 { &*app.instance } else { &*other }.clone();
         let id = id.clone();
-        tokio::spawn(async move {
-            // 503: a busy machine kept the sale's lock from it too long. The operator repeats it.
-            poll::answer("the sale is preloaded", || async {
-                let answer = client.operate(&id, "preload").await;
-                (answer.status != 503).then_some(answer)
-            })
-            .await
-        })
+        tokio::spawn(async move { client.preload(&id).await })
     });
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap().ok(200);

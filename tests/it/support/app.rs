@@ -506,7 +506,7 @@ impl Answer {
     }
 }
 
-/// How long a reading of an operator's is repeated.
+/// How long a request is sent again.
 const READ_MAX: Duration = Duration::from_secs(10);
 
 /// Who sends a request.
@@ -523,6 +523,18 @@ pub enum Who<'a> {
 pub struct Client {
     pub url: String,
     http: reqwest::Client,
+}
+
+/// The answer to a request that is sent again while it is 503, as a busy machine makes clients do.
+pub async fn while_unavailable<F: Future<Output = Answer>>(send: impl Fn() -> F) -> Answer {
+    let patience = poll::Patience::of(READ_MAX);
+    loop {
+        let answer = send().await;
+        if answer.status != 503 || patience.is_over() {
+            return answer;
+        }
+        poll::wait_out(answer.retry_after()).await;
+    }
 }
 
 impl Client {
@@ -570,8 +582,13 @@ impl Client {
     /// Creates and preloads a sale and returns its id: with the times of [`sale`] it sells.
     pub async fn load_sale(&self, sale: &Value) -> String {
         let id = self.create_sale(sale).await;
-        self.operate(&id, "preload").await.ok(200);
+        self.preload(&id).await.ok(200);
         id
+    }
+
+    /// Preloads a sale, as often as a busy machine keeps its lock from the request.
+    pub async fn preload(&self, sale: &str) -> Answer {
+        while_unavailable(|| self.operate(sale, "preload")).await
     }
 
     /// `preload`, `open`, `pause`, `resume` or `close`.
@@ -587,17 +604,10 @@ impl Client {
             .await
     }
 
-    /// The operators' view of a sale: `show` or a part of it. It is asked for again while the answer is 503, as on a slow
-    /// machine; tests of outages use [`Self::get`].
+    /// The operators' view of a sale: `show` or a part of it. Tests of outages use [`Self::get`].
     pub async fn admin(&self, sale: &str, part: &str) -> Answer {
-        let patience = poll::Patience::of(READ_MAX);
-        loop {
-            let answer = self.get(Who::Operator, &format!("/v1/admin/sales/{sale}{part}")).await;
-            if answer.status != 503 || patience.is_over() {
-                return answer;
-            }
-            poll::wait_out(answer.retry_after()).await;
-        }
+        let path = format!("/v1/admin/sales/{sale}{part}");
+        while_unavailable(|| self.get(Who::Operator, &path)).await
     }
 
     pub async fn stats(&self, sale: &str) -> Value {
