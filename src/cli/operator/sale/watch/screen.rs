@@ -249,9 +249,13 @@ impl Controls {
         let right = |text: String| Cell::from(Line::from(text).right_aligned());
         let header = std::iter::once(Cell::from("SKU")).chain(numbers.map(|name| right(name.to_owned())));
         let rows = items.iter().map(|item| {
-            let counts = [item.total, item.available, item.held, item.sold, item.in_transit];
+            let mut counts =
+                [item.total, item.available, item.held, item.sold, item.in_transit].map(|count| count.to_string());
+            if is_sold_out(item) {
+                counts[1] = "SOLD OUT".to_owned();
+            }
             let cells = std::iter::once(Cell::from(item.sku.as_str()));
-            let cells = cells.chain(counts.map(|count| right(count.to_string())));
+            let cells = cells.chain(counts.map(right));
             Row::new(cells.chain([Cell::from(bar(item, sold, held))]))
         });
         let widths = [Constraint::Length(length(widest.unwrap_or(0)).clamp(8, 64))];
@@ -281,6 +285,12 @@ fn length(count: usize) -> u16 {
 fn text<S: Into<String>>(lines: Vec<S>) -> Paragraph<'static> {
     let lines: Vec<Line<'static>> = lines.into_iter().map(|line| Line::from(line.into())).collect();
     Paragraph::new(lines)
+}
+
+/// Whether shoppers have all units. Units in transit are free.
+const fn is_sold_out(item: &ItemStats) -> bool {
+    let has_buyers = item.held > 0 || item.sold > 0;
+    has_buyers && item.available == 0 && item.in_transit == 0
 }
 
 /// `█` sold, `▒` held, `·` free. Rounding never hides sold or held units.
@@ -361,6 +371,17 @@ mod tests {
                 "item 1 of 1 · ↑ ↓ PgUp PgDn Home End scroll · / search · q leave",
             ]
         );
+    }
+
+    #[test]
+    fn an_item_without_free_units_is_sold_out() {
+        let mut frame = frame("open");
+        for (available, in_transit, is_sold_out) in [(0, 0, true), (1, 0, false), (0, 1, false)] {
+            (frame.items[0].available, frame.items[0].in_transit) = (available, in_transit);
+            let shown = lines(&mut Controls::default(), &frame, None, (110, 16));
+            let row = shown.iter().find(|line| line.starts_with("a ")).unwrap();
+            assert_eq!(row.contains(" SOLD OUT "), is_sold_out, "{row}");
+        }
     }
 
     #[test]
