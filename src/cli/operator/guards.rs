@@ -1,15 +1,31 @@
 //! `flashsale guards`: shows and changes the guards on shoppers' requests, as all instances follow them now.
 
 use crate::cli::Failure;
-use crate::cli::shared::answer::{cell, show};
+use crate::cli::shared::answer::{Column, cell, show, show_list, text};
 use crate::cli::shared::client::ApiArgs;
-use crate::cli::shared::number;
 use crate::cli::shared::output::Table;
+use crate::cli::shared::sale_ref::SaleRef;
+use crate::cli::shared::{number, pages};
 use crate::domain::stage::Stage;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 const PATH: &str = "/v1/admin/guards";
+/// Guards of which 0 is no limit. The others are off at 0.
+const UNLIMITED: [&str; 5] = [
+    "address_rate",
+    "account_rate",
+    "instance_rate",
+    "shared_rate",
+    "holds_max",
+];
+const SHADOW_COLUMNS: [Column; 5] = [
+    ("LAST", "last_at"),
+    ("GUARD", "layer"),
+    ("SALE", "sale_id"),
+    ("ACCOUNT", "user"),
+    ("ADDRESS", "address"),
+];
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -53,6 +69,18 @@ Examples:
         #[arg(long, requires = "percent")]
         shadow: bool,
     },
+    /// List whom guards in shadow would have refused, each shopper once for each guard and sale, the latest first.
+    #[command(after_help = "\
+Lists the last 1,000 of a day, at any instance.
+
+Examples:
+  flashsale guards shadow
+  flashsale guards shadow --sale 3f2c… --json | jq -r '.[].user'")]
+    Shadow {
+        /// Only refusals of requests for this sale.
+        #[arg(long, value_name = "SALE_ID")]
+        sale: Option<SaleRef>,
+    },
 }
 
 /// The members of a patch for these words: `NAME=VALUE`, or a name and a value.
@@ -90,24 +118,42 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let patch = patch(settings, *percent, *shadow).map_err(Failure::Usage)?;
             operator.send("PATCH", PATH, &[], &Value::Object(patch).to_string())?
         }
+        Verb::Shadow { sale } => {
+            let mut path = format!("{PATH}/shadow");
+            if let Some(sale) = sale {
+                path += &format!("?sale_id={}", sale.whole(&operator)?);
+            }
+            let refusals = pages::all(&operator, &path, "last_at")?;
+            return show_list(refusals, args.api.form(), &SHADOW_COLUMNS, |_, _| None);
+        }
     };
     show(&answer.body, args.api.form(), |guards: Value| table(&guards))
 }
 
-/// A stage as `20 for 10 %, in shadow`.
-fn stage(stage: &Value) -> String {
+/// The value of a guard. A bare 0 could be read as "lets nobody in".
+fn limit(name: &str, value: &Value) -> String {
+    match value.as_u64() {
+        Some(0) if UNLIMITED.contains(&name) => "no limit".to_owned(),
+        Some(0) => "off".to_owned(),
+        _ if value.is_null() => "-".to_owned(),
+        _ => text(value),
+    }
+}
+
+/// A stage of a guard, such as `20 for 10 %, in shadow`.
+pub(super) fn describe_stage(name: &str, stage: &Value) -> String {
     if stage.is_null() {
         return "-".to_owned();
     }
     let shadow = if stage["shadow"] == true { ", in shadow" } else { "" };
-    format!("{} for {} %{shadow}", stage["value"], stage["percent"])
+    format!("{} for {} %{shadow}", limit(name, &stage["value"]), stage["percent"])
 }
 
 fn table(guards: &Value) -> String {
     let mut table = Table::new(["SETTING", "CONFIGURED", "CHANGED", "EFFECTIVE", "STAGED"]);
     for name in guards["effective"].as_object().into_iter().flat_map(Map::keys) {
-        let of = |part: &str| cell(guards, &format!("{part}/{name}"));
-        let staged = stage(&guards["staged"][name]);
+        let of = |part: &str| limit(name, &guards[part][name]);
+        let staged = describe_stage(name, &guards["staged"][name]);
         table.row([name.clone(), of("configured"), of("changed"), of("effective"), staged]);
     }
     let rate = match guards["rate"].as_u64() {
@@ -165,8 +211,8 @@ mod tests {
         });
         let shown = table(&guards);
         for row in [
-            "address_rate           0       20         20  7 for 10 %, in shadow\n",
-            "shared_rate            5        -          5  -\n",
+            "address_rate  no limit         20         20  7 for 10 %, in shadow\n",
+            "shared_rate   5                 -          5  -\n",
         ] {
             assert!(shown.contains(row), "{row}: {shown}");
         }
@@ -174,5 +220,6 @@ mod tests {
             shown.ends_with("this instance has no limit of its own, and is answering 3 purchases\n"),
             "{shown}"
         );
+        assert_eq!(limit("browsing_ban_above", &json!(0)), "off");
     }
 }

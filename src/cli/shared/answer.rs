@@ -31,7 +31,7 @@ pub enum Form {
 }
 
 /// What identifies a thing in an answer. The first that the answer has counts.
-const IDS: [&str; 5] = ["id", "payment_id", "position", "user", "sale_id"];
+const IDS: [&str; 6] = ["id", "payment_id", "position", "user", "address", "sale_id"];
 
 /// Prints an answer in this form; `text` is the form for people.
 pub fn show<T: DeserializeOwned>(body: &Value, form: Form, text: impl FnOnce(T) -> String) -> Result<(), Failure> {
@@ -60,6 +60,9 @@ pub struct ShownSale {
     /// The texts to its shoppers, by language.
     #[serde(default)]
     pub message: BTreeMap<String, String>,
+    /// The guards that have another value for a part of the shoppers.
+    #[serde(default)]
+    pub staged_guards: BTreeMap<String, Value>,
     #[serde(flatten)]
     pub terms: NewSale,
 }
