@@ -227,15 +227,18 @@ Examples:
   flashsale sale report 3f2c…
   flashsale sale report 3f2c… --json | jq '.course[].answers.reserved'")]
     Report(SaleArg),
-    /// Amend a published sale: its name, description, picture, waiting room's rate, a later start or a later end.
+    /// Amend a published sale: its name, description, picture, waiting room's rate, trials, a later start or end.
     #[command(after_help = "\
 A start or an end can be moved until five seconds before it, and only to a later time. Times are written as in a sale
-file: \"+48h\" counts from now.
+file: \"+48h\" counts from now. A guard on trial has another value for a part of the shoppers; a larger part keeps
+those of a smaller one, and 0 picks nobody.
 
 Examples:
   flashsale sale amend 3f2c… --ends-at 2026-11-28T20:00:00Z
   flashsale sale amend 3f2c… --ends-at +48h
-  flashsale sale amend 3f2c… --admissions-per-second 50")]
+  flashsale sale amend 3f2c… --admissions-per-second 50
+  flashsale sale amend 3f2c… --guard purchase_token=true --percent 10 --shadow
+  flashsale sale amend 3f2c… --end-trial purchase_token")]
     Amend {
         #[command(flatten)]
         sale: SaleArg,

@@ -215,6 +215,39 @@ async fn an_operator_stages_a_guard_on_the_command_line() {
     assert_eq!((&shown["staged"], &shown["changed"]), (&json!({}), &json!({})));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_stages_a_guard_of_a_sale_on_the_command_line() {
+    let app = TestApp::start_api_only().await;
+    let id = app.load_sale(&sale_with(&json!({}))).await;
+    let amend = |options: &str| {
+        let line = format!("sale amend {id} {options}");
+        app.run(&line.split(' ').collect::<Vec<_>>())
+    };
+    let shown = amend("--guard purchase_token=true --percent 100 --shadow").ended(0);
+    let trial = "on trial        purchase_token true for 100 %, in shadow\n";
+    assert!(shown.stdout.contains(trial), "{shown:?}");
+    let stage = json!({"value": true, "percent": 100, "shadow": true});
+    let stored = app.admin(&id, "").await.ok(200).body;
+    assert_eq!(stored["staged_guards"], json!({"purchase_token": stage}));
+
+    let listed = poll::answer("a purchase is listed", || async {
+        let key = uuid::Uuid::new_v4().to_string();
+        assert_ne!(decided(|| app.buy("ada", &id, &key, 1)).await.status, 403);
+        let listed = app.run(&["guards", "shadow", "--sale", &id, "--json"]).ended(0).json();
+        (listed[0]["user"] == "ada").then_some(listed)
+    })
+    .await;
+    assert_eq!(listed[0]["layer"], "purchase_token");
+    let text = app.run(&["guards", "shadow"]).ended(0).stdout;
+    assert!(text.contains("purchase_token  ") && text.contains("ada"), "{text}");
+
+    let refused = amend("--guard proof_cost=1 --percent 1").ended(2);
+    assert!(refused.stderr.contains("proof_cost cannot have a stage"), "{refused:?}");
+    let ended = amend("--end-trial purchase_token").ended(0);
+    assert!(!ended.stdout.contains("on trial"), "{ended:?}");
+    assert_eq!(app.admin(&id, "").await.ok(200).body.get("staged_guards"), None);
+}
+
 /// Stages guards of a sale that sells.
 async fn amend(client: &Client, sale: &str, guards: &Value) -> Answer {
     let request = client.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{sale}"));

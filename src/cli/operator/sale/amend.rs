@@ -7,9 +7,10 @@ use crate::cli::shared::answer::Form;
 use crate::cli::shared::client::{Client, sale_path};
 use crate::cli::shared::number;
 use crate::domain::sale::guards::ADMISSIONS_MAX;
+use crate::domain::stage::Stage;
 use crate::stderr;
 use chrono::{DateTime, Utc};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 /// The new values of a published sale, as the body of the request has them: what is absent stays.
@@ -40,6 +41,53 @@ pub(super) struct Amended {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::whole(1, ADMISSIONS_MAX))]
     #[serde(skip_serializing_if = "Option::is_none")]
     admissions_per_second: Option<u32>,
+    /// Try another value of a guard on a part of the shoppers; repeat it for several guards.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = guard, requires = "percent")]
+    #[serde(skip)]
+    guard: Vec<(String, Value)>,
+    /// Try these values on so many of a hundred shoppers; the others keep theirs.
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        allow_negative_numbers = true,
+        requires = "guard",
+        value_parser = number::whole(0_u32, 100)
+    )]
+    #[serde(skip)]
+    percent: Option<u32>,
+    /// Refuse nobody by these values: only count what they would refuse.
+    #[arg(long, requires = "guard")]
+    #[serde(skip)]
+    shadow: bool,
+    /// End the trial of a guard; repeat it for several guards.
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip)]
+    end_trial: Vec<String>,
+}
+
+impl Amended {
+    /// The body of the request.
+    fn body(&self) -> Value {
+        let (percent, shadow) = (self.percent.unwrap_or_default(), self.shadow);
+        let staged = self.guard.iter().map(|(name, value)| {
+            let stage = Stage { value, percent, shadow };
+            (name.clone(), json!(stage))
+        });
+        let ended = self.end_trial.iter().map(|name| (name.clone(), Value::Null));
+        let guards: Map<String, Value> = staged.chain(ended).collect();
+        let mut body = json!(self);
+        if !guards.is_empty() {
+            body["guards"] = guards.into();
+        }
+        body
+    }
+}
+
+/// Reads NAME=VALUE; a value is a number, true, false or a word.
+fn guard(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write a guard as NAME=VALUE")?;
+    let value: Value = serde_json::from_str(value).unwrap_or_else(|_a_word| value.into());
+    Ok((name.to_owned(), value))
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {
@@ -47,7 +95,7 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
-    let amended = client.send("PATCH", &sale_path(id, ""), &[], &json!(terms).to_string());
+    let amended = client.send("PATCH", &sale_path(id, ""), &[], &terms.body().to_string());
     let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
     let amended = amended.map_err(|error| error.in_words("PUT", &draft))?;
     // A stage may give a part of the shoppers a waiting room.
@@ -86,11 +134,21 @@ mod tests {
             json!(terms(&["--starts-at", "2026-11-28T10:00:00+01:00"]).unwrap()),
             json!({"starts_at": "2026-11-28T09:00:00Z"})
         );
-        assert_eq!(json!(terms(&["--image-url", ""]).unwrap()), json!({"image_url": ""}));
+        assert_eq!(terms(&["--image-url", ""]).unwrap().body(), json!({"image_url": ""}));
+        let tried = ["--guard", "challenge=captcha", "--guard", "purchase_token=true"];
+        let tried = [&tried[..], &["--percent", "10", "--shadow", "--end-trial", "holds_max"]].concat();
+        let of = |value: Value| json!({"value": value, "percent": 10, "shadow": true});
+        let guards = json!({"challenge": of(json!("captcha")), "purchase_token": of(json!(true)), "holds_max": null});
+        assert_eq!(terms(&tried).unwrap().body(), json!({ "guards": guards }));
         for wrong in [
             &["--ends-at", "tomorrow"][..],
             &["--ends-at", "2026-11-28"],
             &["--ends-at", "-1h"],
+            &["--guard", "holds_max=2"],
+            &["--guard", "holds_max", "--percent", "10"],
+            &["--guard", "holds_max=2", "--percent", "101"],
+            &["--percent", "10"],
+            &["--name", "Spring", "--shadow"],
             &[],
         ] {
             assert!(terms(wrong).is_err(), "{wrong:?}");

@@ -1,14 +1,16 @@
 //! A sale in detail: its terms, the guards that are on, and its items.
 
 use crate::cli::Failure;
+use crate::cli::operator::guards::describe_stage;
 use crate::cli::shared::answer::{Form, ShownSale, show, text};
 use crate::cli::shared::client::Answer;
-use crate::cli::shared::human;
 use crate::cli::shared::output::Table;
+use crate::cli::shared::{duration, human};
 use crate::domain::sale::NewSale;
 use crate::domain::sale::guards::SaleGuards;
 use crate::domain::shop::currency;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// Prints a sale in detail, with its version, and then the `next` command for it.
 pub(super) fn show_sale(answer: &Answer, form: Form, next: &str) -> Result<(), Failure> {
@@ -65,13 +67,24 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
     fact("starts at", human::instant(*starts_at));
     fact("ends at", human::instant(*ends_at));
     fact("shards", shards.to_string());
-    fact("payment window", format!("{payment_window_seconds} s"));
-    let rate = format!("{} in {} ms", purchase_rate.limit, purchase_rate.window_ms);
-    fact("purchase rate", rate);
+    fact(
+        "payment window",
+        length(Duration::from_secs((*payment_window_seconds).into())),
+    );
+    let window = Duration::from_millis(u64::try_from(purchase_rate.window_ms).unwrap_or(0));
+    fact(
+        "purchase rate",
+        format!("{} in {}", purchase_rate.limit, length(window)),
+    );
     fact("durability", durability.as_str().to_owned());
     let guards = guards(set);
     if !guards.is_empty() {
         fact("guards", guards.join(", "));
+    }
+    if !sale.staged_guards.is_empty() {
+        let trials = sale.staged_guards.iter();
+        let trials = trials.map(|(name, stage)| format!("{name} {}", describe_stage(name, stage)));
+        fact("on trial", trials.collect::<Vec<_>>().join("; "));
     }
     let mut items = Table::new(["SKU", "PRICE", "STOCK", "PER USER", "NAME"]);
     let mut more = Table::new(["SKU", "GROUP", "OPTION", "PICTURE", "DESCRIPTION"]);
@@ -96,6 +109,16 @@ fn describe(sale: &ShownSale, etag: Option<&str>) -> String {
         let _ = write!(text, "\n{}", more.render());
     }
     text
+}
+
+/// A length of time in words, or in seconds if those words would round it.
+fn length(exact: Duration) -> String {
+    let words = duration::text(exact);
+    if duration::parse(&words) == Ok(exact) {
+        words
+    } else {
+        format!("{} s", exact.as_secs_f64())
+    }
 }
 
 /// The guards that are on, each with its value.
@@ -138,15 +161,35 @@ mod tests {
     }
 
     #[test]
+    fn a_length_is_in_words_and_never_rounded() {
+        for (milliseconds, shown) in [
+            (900_000, "15 min"),
+            (60_000, "1 min"),
+            (5_400_000, "1 h 30 min"),
+            (3_661_000, "3661 s"),
+            (1_500, "1.5 s"),
+        ] {
+            assert_eq!(length(Duration::from_millis(milliseconds)), shown);
+        }
+    }
+
+    #[test]
     fn a_sale_shows_its_items_aligned_and_a_guard_of_a_later_version_is_no_error() {
         let mut sale = crate::http::admin::sales::example("draft");
         sale["guards"] = json!({"holds_max": 3, "horoscope": true});
         assert!(!describe(&answer::read(&sale).unwrap(), None).contains("message"));
         sale["message"] = json!({"en": "Soon.", "zh": "很快。"});
+        sale["staged_guards"] = json!({"holds_max": {"value": 0, "percent": 5, "shadow": false},
+            "purchase_token": {"value": true, "percent": 10, "shadow": true}});
         let text = describe(&answer::read(&sale).unwrap(), None);
         let starts = human::moment("2026-11-22T09:00:00Z").unwrap();
         assert!(text.contains(&format!("starts at       {starts}\n")), "{text}");
         assert!(text.contains("guards          holds_max 3\n"), "{text}");
+        let trials = "on trial        holds_max no limit for 5 %; purchase_token true for 10 %, in shadow\n";
+        assert!(text.contains(trials), "{text}");
+        for terms in ["payment window  15 min\n", "purchase rate   5 in 1 min\n"] {
+            assert!(text.contains(terms), "{text}");
+        }
         assert!(text.contains("message         en: Soon.; zh: 很快。\n"), "{text}");
         let line = "TSHIRT-M  25.00 EUR    100         2  T-shirt, medium\n";
         assert!(text.contains(line), "{text}");
