@@ -300,8 +300,9 @@ export function itemCard(item, act, isVariant) {
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
-        // To a shopper who has all that one may have, it is not sold out. The units on hold may be the shopper's own.
-        show(left, isOffered(sale) && !(hasAll && item.availability === 'sold_out'));
+        // Units are available only to a shopper who may buy one now. For a shopper who has all, it is not sold out, either:
+        // the units on hold may be the shopper's own.
+        show(left, isOffered(sale) && !hasAll && (!isFull || availability === 'sold_out'));
         const mayComeBack = ['open', 'paused'].includes(sale.state) && reserved === 0 && !hasAll;
         setText(hold, mayComeBack ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');

@@ -165,6 +165,8 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
         }
         window.sees(&format!("{item} .payment .note"), "Pay by").await;
         window.sees(&format!("{item} .buy"), "1 of 1 reserved").await;
+        // One cannot buy more.
+        window.misses(&format!("{item} .pill")).await;
         if wanted == 11 {
             // A page that is loaded again is where it was, and the bar was not there when the browser scrolled.
             window.run(HALF_COVERED, &[&paying]).await;
@@ -187,6 +189,7 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
         assert_eq!(app.pay(&format!("pay_phone_{count}_{wanted}"), &order).await, "applied");
         window.misses("#to-pay").await;
         window.sees(&format!("{item} .buy"), "You have 1 of 1").await;
+        window.misses(&format!("{item} .pill")).await;
         poll::within(PATIENCE, "the items come first again", async || {
             window.run(unpaid_first, &[]).await == json!(false)
         })
@@ -436,14 +439,17 @@ async fn a_shopper_with_too_many_unpaid_orders_is_asked_to_pay_first_and_for_not
     let held = app.buy("ada", &id, "k", 1).await.ok(201).id();
     let window = Window::of_shopper(&app, &id, "ada").await;
     window.sees(BUY, "Pay for or cancel your order first").await;
+    window.misses("#items .pill").await;
     window.misses("#item-phone-quantity").await;
     let is_off = "return document.querySelector('#items .buy').getAttribute('aria-disabled')";
     assert_eq!(window.run(is_off, &[]).await, json!("true"));
     app.cancel("ada", &held).await.ok(200);
     window.finds(BUY, "Buy").await;
+    window.sees("#items .pill", "Available").await;
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
     window.sees(BUY, "Pay for or cancel your order first").await;
+    window.misses("#items .pill").await;
     window.close().await;
 }
 
