@@ -323,7 +323,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
                 "",
                 &[openapi::ROUTES, docs::ROUTES, docs::ADDRESS_ROUTES, runbook::ROUTES],
             ))
-            .default_service(nowhere());
+            .default_service(web::to(pages::nowhere));
         if part != Part::Shop {
             config
                 .configure(serve("", &[pages::CONSOLE_ROUTES]))
@@ -334,9 +334,7 @@ pub fn routes(is_development: bool, part: Part) -> impl FnOnce(&mut ServiceConfi
             config.configure(serve("", &[pages::CONSOLE_ADDRESS_ROUTES]));
             return;
         }
-        config
-            .configure(serve("", &[pages::PEOPLE_ROUTES]))
-            .default_service(web::to(pages::nowhere));
+        config.configure(serve("", &[pages::PEOPLE_ROUTES]));
         if is_development {
             let scope = web::scope("/dev").wrap(from_fn(shop::development::only_with_key));
             let scope = scope.configure(serve("/dev", &[shop::development::ROUTES]));

@@ -3,13 +3,14 @@
 
 use crate::domain::code::Code;
 use crate::http::endpoint::{Endpoint, handler};
+use crate::http::extract::accepts;
 use crate::http::file::File;
-use crate::http::found;
 use crate::http::openapi::{
     EVENT_STREAM, Group, Language, Operation, Parameter, REFERENCE, Reference, Schemas, VARIABLES, Who, chapters,
     elements,
 };
 use crate::http::problem::Problem;
+use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{DOCTYPE, Markup, html};
@@ -85,13 +86,21 @@ static SCRIPT: LazyLock<File> = LazyLock::new(|| {
     )
 });
 
+/// What the pages of codes say.
+const EXPLAINED: &str = "What happened, and what a client does.";
+
 /// The page of all codes.
-static PROBLEMS: LazyLock<File> = LazyLock::new(|| html_file(explain("Problem codes", Code::ALL)));
+static PROBLEMS: LazyLock<File> = LazyLock::new(|| html_file(explain("Problem codes", EXPLAINED, Code::ALL)));
+/// The same for a code that does not exist.
+static NO_PROBLEM: LazyLock<File> = LazyLock::new(|| {
+    let all = "There is no such code. These are all: what happened, and what a client does.";
+    html_file(explain("No such code", all, Code::ALL))
+});
 /// The page of each code, to which the `type` of its problems leads.
 static PROBLEM: LazyLock<BTreeMap<&str, File>> = LazyLock::new(|| {
     let pages = Code::ALL
         .iter()
-        .map(|code| (code.as_str(), html_file(explain(code.title(), &[*code]))));
+        .map(|code| (code.as_str(), html_file(explain(code.title(), EXPLAINED, &[*code]))));
     pages.collect()
 });
 
@@ -103,8 +112,11 @@ pub(super) fn html_file(page: Markup) -> File {
 const DEPTH_MAX: usize = 4;
 
 async fn problem(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let page = found(PROBLEM.get(request.match_info().query("code")), "such code")?;
-    Ok(page.answer(&request))
+    match PROBLEM.get(request.match_info().query("code")) {
+        Some(page) => Ok(page.answer(&request)),
+        None if accepts(&request, "text/html") => Ok(NO_PROBLEM.answer_as(&request, StatusCode::NOT_FOUND)),
+        None => Err(Problem::not_found("such code")),
+    }
 }
 
 /// A page: its title, the lines of its header, its contents as entries of a list, and its text.
@@ -138,11 +150,11 @@ pub(super) fn page_of(title: &str, header: &Markup, contents: &Markup, text: &Ma
     }
 }
 
-/// The page that explains these codes.
-fn explain(title: &str, shown: &[Code]) -> Markup {
+/// The page that explains these codes, with these words above them.
+fn explain(title: &str, words: &str, shown: &[Code]) -> Markup {
     let header = html! {
         h1 { "Problem codes" }
-        p { "What happened, and what a client does. " a href="/docs#retries" { "API reference" } }
+        p { (words) " " a href="/docs#retries" { "API reference" } }
     };
     let contents = html! {
         @for code in Code::ALL {

@@ -24,7 +24,7 @@ use crate::http::file::File;
 use crate::http::problem::Problem;
 use crate::http::shop::sales::{newest, view};
 use crate::http::views::{Page, PublicSale};
-use crate::http::{Api, Shared, found};
+use crate::http::{Api, Shared};
 use actix_web::http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Data;
@@ -334,7 +334,7 @@ async fn sale_page(
 /// An address that nothing serves: people get a page, programs a problem.
 pub async fn nowhere(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let is_reading = [Method::GET, Method::HEAD].contains(request.method());
-    if !is_reading || !accepts(&request, "text/html") || request.path().starts_with("/console/") {
+    if !is_reading || !accepts(&request, "text/html") || request.path().starts_with("/v1/") {
         return Err(Problem::not_found("such path"));
     }
     let page = &api.pages.of(language_of(&request)).no_page;
@@ -348,8 +348,10 @@ fn unread(page: &File, request: &HttpRequest) -> HttpResponse {
     answer
 }
 
-async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let file = found(FILES.get(request.match_info().query("name")), "such file")?;
+async fn asset(api: Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let Some(file) = FILES.get(request.match_info().query("name")) else {
+        return nowhere(api, request).await;
+    };
     if request.match_info().query("version") == *VERSION {
         Ok(file.answer_for_ever(&request))
     } else {

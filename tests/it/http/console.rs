@@ -600,6 +600,17 @@ async fn operators_may_have_an_address_that_shoppers_cannot_reach() {
         assert_eq!(path, if page.ends_with("Console") { "/console" } else { "/" });
     }
     operators.post(Who::Nobody, "/").await.no(405, "method_not_allowed");
+    // An operator gets a page, a program a problem.
+    let lost = async |path: &str| {
+        let request = operators.request(Method::GET, Who::Nobody, path);
+        let answer = request.header("Accept", "text/html").send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 404, "{path}");
+        answer.headers()["content-type"].to_str().unwrap().to_owned()
+    };
+    for path in [&*shop, "/console/no/such/view"] {
+        assert_eq!(lost(path).await, "text/html; charset=utf-8", "{path}");
+    }
+    assert_eq!(lost("/v1/sales").await, "application/problem+json");
     for path in ["/console", &console, "/metrics", "/v1/admin/session"] {
         operators.get(Who::Nobody, path).await.ok(200);
         app.get(Who::Nobody, path).await.no(404, "not_found");

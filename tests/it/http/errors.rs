@@ -440,6 +440,16 @@ async fn the_type_of_every_problem_leads_to_its_explanation() {
         }
         let unknown = client.get(Who::Nobody, "/problems/nothing").await.no(404, "not_found");
         client.get(Who::Nobody, unknown.text("type")).await.ok(200);
+        // A person reads which codes there are.
+        let request = client.request(Method::GET, Who::Nobody, "/problems/nothing");
+        let page = request.header("Accept", "text/html,*/*;q=0.8").send().await.unwrap();
+        assert_eq!(page.status().as_u16(), 404);
+        assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
+        let page = page.text().await.unwrap();
+        assert!(
+            page.contains("There is no such code.") && page.contains("id=\"sold_out\""),
+            "{page}"
+        );
     }
 }
 

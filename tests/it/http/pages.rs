@@ -469,18 +469,21 @@ async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
 #[tokio::test]
 async fn an_unknown_address_is_a_page_for_people_and_a_problem_for_programs() {
     let app = TestApp::shared_api_only().await;
-    for (language, words) in [("en", "There is no such page."), ("zh", "没有这个页面。")] {
-        let page = missing_page(&app, language, "/nothing/here").await;
-        assert!(page.contains(words), "{page}");
+    let unknown = ["/nothing/here", "/console/no/such/view", "/assets/-/nothing.js"];
+    for path in unknown {
+        for (language, words) in [("en", "There is no such page."), ("zh", "没有这个页面。")] {
+            let page = missing_page(&app, language, path).await;
+            assert!(page.contains(words), "{path}: {page}");
+        }
     }
     for sale in ["/sales/nonsense", "/sales/01a2004e-9e16-74fe-b2c9-db6e9ef58fa3"] {
         let page = missing_page(&app, "en", sale).await;
         assert!(page.contains("There is no such sale."), "{page}");
     }
-    for path in ["/v1/nothing", "/console/no/such/view"] {
-        page_in(&app, "en", path).await.no(404, "not_found");
+    page_in(&app, "en", "/v1/nothing").await.no(404, "not_found");
+    for path in unknown {
+        app.get(Who::Nobody, path).await.no(404, "not_found");
     }
-    app.get(Who::Nobody, "/nothing").await.no(404, "not_found");
     app.post(Who::Nobody, "/nothing").await.no(404, "not_found");
 }
 
