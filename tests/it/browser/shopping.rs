@@ -3,7 +3,7 @@
 use crate::support::app::{Shared, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::window::{Appearance, TELEPHONE, Window, development, shared_development};
-use chrono::{TimeDelta, Timelike as _, Utc};
+use chrono::{DateTime, TimeDelta, Timelike as _, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -349,13 +349,26 @@ async fn nothing_is_green_or_can_be_pressed_once_the_time_to_pay_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_screen_reader_hears_that_a_minute_is_left_to_pay() {
+async fn a_screen_reader_hears_that_five_two_and_one_minutes_are_left_to_pay() {
     let app = shared_development().await;
-    let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 75}))).await;
-    let window = Window::of_shopper(&app, &id, "ada").await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["ERR"]);
     window.click(BUY).await;
     window.sees(ORDER, "Reserved").await;
-    announces(&window, "Time left to pay for A phone: 1 min.").await;
+    window.sees("#items .payment .timer", "14:").await;
+    let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
+    let expires_at: DateTime<Utc> = order["expires_at"].as_str().unwrap().parse().unwrap();
+    // An answer would set the page's clock right again.
+    window.block(&["*/v1/*"]).await;
+    window.sees("#connection", "The shop does not answer").await;
+    let to_290_seconds = expires_at - Utc::now() - TimeDelta::seconds(290);
+    let to_110_seconds = TimeDelta::seconds(180);
+    let to_50_seconds = TimeDelta::seconds(60);
+    for (step, minutes) in [(to_290_seconds, 5), (to_110_seconds, 2), (to_50_seconds, 1)] {
+        window.run(STANDS, &[&step.num_milliseconds().to_string()]).await;
+        announces(&window, &format!("Time left to pay for A phone: {minutes} min.")).await;
+    }
+    window.block(&[]).await;
     window.close().await;
 }
 
@@ -666,8 +679,22 @@ async fn a_sale_counts_down_by_the_servers_clock_opens_by_itself_and_is_paused_a
     window.close().await;
 }
 
+/// Presses Tab until the focus is on an element, and shows.
+async fn tabs_to(window: &Window, selector: &str) {
+    let is_there = "return document.activeElement.matches(arguments[0])";
+    for _ in 0..15 {
+        window.press(Key::Tab).await;
+        if window.run(is_there, &[selector]).await == json!(true) {
+            let outline = "return getComputedStyle(document.activeElement).outlineStyle";
+            assert_eq!(window.run(outline, &[]).await, "solid", "one sees where one is");
+            return;
+        }
+    }
+    panic!("Tab does not lead to {selector}, but to {}", window.focus().await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_telephone_and_a_keyboard_are_enough() {
+async fn a_telephone_and_a_keyboard_are_enough_from_the_list_to_a_paid_order() {
     let app = development().await;
     let id = app.load_sale(&sale()).await;
     let telephone = Appearance {
@@ -677,21 +704,18 @@ async fn a_telephone_and_a_keyboard_are_enough() {
         ..Appearance::default()
     };
     let window = Window::with(&app, telephone).await;
-    window.goto_sale(&id).await;
+    let script = "return document.documentElement.scrollWidth";
+    window.goto("/").await;
+    window.sees("#sales", "A sale").await;
+    assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
     window.open_link().await;
-    // Tab by tab: past the link to the content, the heading and the languages.
     window.fill("#user", "ada").await;
     window.press(Key::Enter).await;
     window.sees("#who", "ada").await;
-    let focus = "return document.activeElement.className + ' ' + document.activeElement.id";
-    for _ in 0..10 {
-        window.press(Key::Tab).await;
-        if window.run(focus, &[]).await.as_str().unwrap().contains("buy") {
-            break;
-        }
-    }
-    let outline = "return getComputedStyle(document.activeElement).outlineStyle";
-    assert_eq!(window.run(outline, &[]).await, "solid", "one sees where one is");
+    tabs_to(&window, &format!("#sales a[href='/sales/{id}']")).await;
+    window.press(Key::Enter).await;
+    window.sees("#items .buy:not([disabled])", "Buy").await;
+    tabs_to(&window, BUY).await;
     window.press(Key::Enter).await;
     window.sees(ORDER, "Reserved").await;
     assert_eq!(
@@ -703,11 +727,13 @@ async fn a_telephone_and_a_keyboard_are_enough() {
         "Reserved for you. Not yours until it is paid."
     );
     window.picture("telephone.png").await;
-    let script = "return document.documentElement.scrollWidth";
     assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
-    window.goto("/").await;
-    window.sees("#sales", "A sale").await;
-    assert!(window.run(script, &[]).await.as_u64().unwrap() <= 360);
+    tabs_to(&window, "#items .payment button.strong").await;
+    window.press(Key::Enter).await;
+    window.sees(ORDER, "Paid").await;
+    window.sees(NOTE, "Paid. Thank you.").await;
+    assert_eq!(window.focus().await, "h3#item-phone.");
+    assert_eq!(app.units(&id).await, [9, 0, 1]);
     window.close().await;
 }
 
