@@ -15,8 +15,8 @@ use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::{StatusCode, Uri};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use futures_util::FutureExt as _;
@@ -57,7 +57,7 @@ pub(super) fn within<F: Future>(work: F) -> impl Future<Output = F::Output> {
 
 /// Sets `X-Request-Id` and the security headers, and measures the request. Answers 503 if the service behind it panics.
 pub async fn request_id(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let began = Instant::now();
@@ -82,12 +82,13 @@ pub async fn request_id(
     {
         telemetry::follow(&span, parent);
     }
+    // None of our paths has an encoded character, and a proxy in front may decide by the raw path who may ask for it. So
+    // such a path leads to no route.
+    if request.uri().path().contains('%') {
+        let unrouted = Uri::from_static("/nothing");
+        request.match_info_mut().get_mut().update(&unrouted);
+    }
     let answer = async {
-        // None of our paths has an encoded character, and a proxy in front may decide by the raw path who may ask for
-        // it.
-        if request.uri().path().contains('%') {
-            return Err(Error::from(Problem::not_found("such path")));
-        }
         // Shared values stay whole across a panic: they are replaced at once, or changed under locks that never panic.
         let answer = AssertUnwindSafe(async { next.call(request).await }).catch_unwind();
         answer.await.unwrap_or_else(|_panic| {

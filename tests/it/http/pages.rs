@@ -469,7 +469,13 @@ async fn what_a_page_shows_stands_in_its_html_in_the_readers_language() {
 #[tokio::test]
 async fn an_unknown_address_is_a_page_for_people_and_a_problem_for_programs() {
     let app = TestApp::shared_api_only().await;
-    let unknown = ["/nothing/here", "/console/no/such/view", "/assets/-/nothing.js"];
+    // The last one is a Chinese word, as browsers send it.
+    let unknown = [
+        "/nothing/here",
+        "/console/no/such/view",
+        "/assets/-/nothing.js",
+        "/%E4%BF%83%E9%94%80",
+    ];
     for path in unknown {
         for (language, words) in [("en", "There is no such page."), ("zh", "没有这个页面。")] {
             let page = missing_page(&app, language, path).await;
