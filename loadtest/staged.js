@@ -6,7 +6,8 @@
 // bot's.
 //
 // The run computes the server's keyed hash, so it knows which bots the tenth picks. Only these, and then all bots, may
-// be refused. From a second after the stage is off, nobody may be refused.
+// be refused. In shadow, the report counts them, and the list of shadow refusals names them and nobody else. From a
+// second after the stage is off, nobody may be refused.
 
 import { sleep } from 'k6';
 import crypto from 'k6/crypto';
@@ -14,7 +15,7 @@ import exec from 'k6/execution';
 import { Counter, Gauge, Rate } from 'k6/metrics';
 
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase } from './lib/answers.js';
-import { COMMON_OPTIONS, buy, changeGuards, openSale, showGuards } from './lib/api.js';
+import { COMMON_OPTIONS, buy, changeGuards, openSale, report, shadowRefusals, showGuards } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
 import { DURABILITY, JWT_SECRET, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
@@ -62,6 +63,9 @@ const wronglyRefused = new Counter('wrongly_refused');
 const pickedRefused = new Rate('picked_refused');
 const countedWouldStop = new Gauge('counted_would_stop');
 const countedStopped = new Gauge('counted_stopped');
+const reportedWouldStop = new Gauge('reported_would_stop');
+const shadowListed = new Gauge('shadow_listed');
+const wronglyListed = new Counter('wrongly_listed');
 
 /** @type {import('k6/options').Options} */
 export const options = {
@@ -87,6 +91,9 @@ export const options = {
     'picked_refused{step:all}': ['rate>0.5'],
     'counted_would_stop{step:shadow}': ['value>0'],
     'counted_stopped{step:shadow}': ['value==0'],
+    reported_would_stop: ['value>0'],
+    shadow_listed: ['value>0'],
+    wrongly_listed: ['count==0'],
     'counted_stopped{step:tenth}': ['value>0'],
     'http_req_duration{name:change_guards}': [`max<=${CHANGE_MS_MAX}`],
     'http_req_failed{name:buy}': ['rate<0.01'],
@@ -174,7 +181,7 @@ function stepAt(ms) {
 }
 
 /** @param {ReturnType<typeof setup>} sale */
-export function operate({ id: saleId, began }) {
+export function operate({ id: saleId, bots, began }) {
   STEPS.forEach(({ name, change }, n) => {
     sleepUntil(began + n * STEP_MS);
     if (change !== undefined) {
@@ -184,7 +191,23 @@ export function operate({ id: saleId, began }) {
     const { stopped, would_stop: wouldStop } = watchStock(saleId);
     countedStopped.add(stopped.account || 0, { step: name });
     countedWouldStop.add(wouldStop.account || 0, { step: name });
+    if (name === 'shadow') {
+      readShadow(saleId, bots.slice(0, PICKED));
+    }
   });
+}
+
+// What the operator learns before the guard refuses anybody: how often, and whom. Only picked bots may be named.
+/** @type {(saleId: string, picked: string[]) => void} */
+function readShadow(saleId, picked) {
+  reportedWouldStop.add(report(saleId).would_stop.account || 0);
+  const listed = shadowRefusals(saleId);
+  shadowListed.add(listed.length);
+  const wrong = listed.filter(({ layer, user: account }) => layer !== 'account' || !picked.includes(account || ''));
+  wronglyListed.add(wrong.length);
+  for (const { layer, user: account } of wrong) {
+    console.error(`guards/shadow lists ${account} at ${layer}, who is no picked bot`);
+  }
 }
 
 function sleepUntil(at) {

@@ -147,6 +147,17 @@ export function stats(id) {
   return demand(admin('stats', 'GET', `/sales/${id}/stats`), 'reading the stats');
 }
 
+/** @type {(id: string) => SaleReport} */
+export function report(id) {
+  return demand(admin('report', 'GET', `/sales/${id}/report`), 'reading the report');
+}
+
+// Whom guards in shadow would have refused in this sale.
+/** @type {(id: string) => ListedShadowRefusal[]} */
+export function shadowRefusals(id) {
+  return demand(admin('shadow_refusals', 'GET', `/guards/shadow?sale_id=${id}`), 'reading the shadow refusals').data;
+}
+
 /** @type {() => Guards} */
 export function showGuards() {
   return demand(admin('show_guards', 'GET', '/guards'), 'reading the guards');
