@@ -511,3 +511,38 @@ async fn positions_count_all_shards_in_the_order_of_coming_and_never_grow_on_any
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_higher_rate_of_admissions_admits_those_who_wait_already() {
+    const COME: usize = 100;
+    let app = TestApp::shared().await;
+    let mut sale = roomy(&json!({"shards": 1}));
+    (sale["items"][0]["stock"], sale["guards"]["admissions_per_second"]) = (json!(1000), json!(1));
+    let id = app.load_sale(&sale).await;
+    let users: Vec<String> = (0..COME).map(|number| format!("shopper-{number}")).collect();
+    let waiting = async |users: &[String]| -> Vec<String> {
+        let asked = users.iter().map(|user| {
+            let (app, id) = (&app, &id);
+            async move {
+                let answer = ask(app, user, id, None).await.ok(200);
+                (answer.text("state") == "waiting").then(|| user.clone())
+            }
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    };
+    let mut wait = waiting(&users).await;
+    // One a second would take longer than the wait below.
+    assert!(
+        wait.len() > 2 * usize::try_from(PATIENCE.as_secs()).unwrap(),
+        "{wait:?}"
+    );
+    let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+    app.send(request.json(&json!({"admissions_per_second": 1000})))
+        .await
+        .ok(200);
+    within(PATIENCE, "all are admitted", async || {
+        wait = waiting(&wait).await;
+        wait.is_empty()
+    })
+    .await;
+}
