@@ -235,6 +235,70 @@ async fn the_verdict_counts_units_that_may_come_back_and_shoppers_who_wait() {
     window.close().await;
 }
 
+/// The verdict on an open sale of a phone and a pad after these readings: each the time, the free phones, the held ones,
+/// and the free pads. The report may know when the phone was sold out, in seconds from 0.
+const JUDGE_PACE: &str = "const home = document.querySelector('script[type=module]').src;
+return Promise.all(['console-verdict.js', 'format.js'].map((file) => import(new URL(file, home)))).then(([{ observed, verdictPart }, { timeExact }]) => {
+    const [readings, reported] = JSON.parse(arguments[0]);
+    const health = { redis: { fault: null }, postgres: { fault: null } };
+    const seen = observed();
+    let items = [];
+    for (const [at, phones, held, pads] of readings) {
+        items = [
+            { sku: 'phone', total: 500, available: phones, held, sold: 0, in_transit: 0 },
+            { sku: 'pad', total: 500, available: pads, held: 0, sold: 0, in_transit: 0 },
+        ];
+        seen.see({ point: { at }, health, sale: { items }, stock: null });
+    }
+    seen.learn([{ sku: 'phone', sold_out_after_seconds: reported }], new Date(0).toISOString());
+    const sale = { items, guards: { admissions_per_second: 1 } };
+    const live = { items, health, fault: null };
+    const part = verdictPart({});
+    part.update({ sale, live, state: 'open', points: [], isConnected: true, now: 1000, pausedAt: null, name: (sku) => sku }, seen, []);
+    const text = part.node.querySelector('.verdict span').textContent;
+    return [2, 7].reduce((all, second) => all.replace(timeExact(1000 * second), `TIME ${second}`), text);
+})";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_verdict_says_how_long_an_item_lasts_and_when_another_sold_out() {
+    let app = TestApp::shared().await;
+    let window = Window::open(&app).await;
+    window.open_console("/console").await;
+    window.sees("#view h1", "Sales").await;
+    for (numbers, added) in [
+        // Twenty pads a minute, of which eighty are left.
+        (
+            "[[[1000, 9, 0, 100], [61000, 9, 0, 80]], null]",
+            "pad lasts about 4 min at this rate.",
+        ),
+        // Only the first to go is named.
+        (
+            "[[[1000, 9, 0, 100], [61000, 6, 0, 80]], null]",
+            "phone lasts about 2 min at this rate.",
+        ),
+        ("[[[1000, 9, 0, 100], [10000, 9, 0, 80]], null]", ""),
+        (
+            "[[[1000, 9, 0, 100], [2000, 0, 0, 100]], null]",
+            "phone sold out at TIME 2.",
+        ),
+        (
+            "[[[1000, 9, 0, 100], [2000, 0, 9, 100]], null]",
+            "All units of phone were taken at TIME 2.",
+        ),
+        // Sold out before this page was opened: only the report knows when.
+        ("[[[9000, 0, 0, 100]], null]", "phone is sold out."),
+        ("[[[9000, 0, 0, 100]], 7]", "phone sold out at TIME 7."),
+    ] {
+        let verdict = format!("Open. Nobody is buying now. {added}");
+        assert_eq!(
+            window.run(JUDGE_PACE, &[numbers]).await,
+            verdict.trim_end(),
+            "{numbers}"
+        );
+    }
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_is_counted_from_the_one_that_holds_or_not_at_all() {
     let app = TestApp::shared().await;
