@@ -394,6 +394,33 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
         window.run(badge, &[]).await == "1"
     })
     .await;
+    // What needs attention, and how fast orders come.
+    let letter = "insert into dead_letters (sale_id, shard, epoch, seq, event, reason) \
+         values ($1, 0, 1, 999, 'no event', 'it cannot be read')";
+    sqlx::query(letter)
+        .bind(uuid::Uuid::parse_str(&id).unwrap())
+        .execute(&mut app.database().await)
+        .await
+        .unwrap();
+    app.restock(&id, "more", "phone", 10_000).await.ok(200);
+    app.wait_for_units(&id, [10_000, 0, 10]).await;
+    window.goto("/console").await;
+    window
+        .sees(&format!("{row} a.due[href='/console/sales/{id}']"), "1")
+        .await;
+    let columns = [(5, "Orders a second"), (6, "Needs attention")];
+    for (column, name) in columns {
+        let heading = format!("[aria-labelledby=table-sales] th:nth-child({column})");
+        window.sees(&heading, name).await;
+    }
+    let mut buyers = 0;
+    poll::within(PATIENCE, "the list shows orders a second", async || {
+        buyers += 1;
+        app.buy(&format!("buyer-{buyers}"), &id, "k", 1).await.ok(201);
+        let pace = window.text(&format!("{row} td:nth-child(5)")).await;
+        pace.is_some_and(|pace| pace.parse::<f64>().is_ok_and(|pace| pace > 0.0))
+    })
+    .await;
     window.close().await;
 }
 
