@@ -176,6 +176,42 @@ async fn a_sale_that_sells_gets_another_name_and_rate_and_a_later_end_and_no_ear
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_has_not_begun_gets_a_later_start_and_no_earlier_one() {
+    let app = TestApp::start().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::hours(1));
+    let terms = json!({"starts_at": starts_at, "ends_at": "2037-11-24T12:00:00Z"});
+    let id = app.load_sale(&sale_with(&terms)).await;
+    let before = app.admin(&id, "").await.ok(200).body;
+    let window = Window::open(&app).await.expect(&["409"]);
+    window.open_console(&format!("/console/sales/{id}")).await;
+    window.sees("#do-pause", "Pause").await;
+    window.click("#further summary").await;
+    window.click("#do-amend").await;
+    window.sees("dialog h2", "Amend “A sale”").await;
+    window.types("amend-starts_at", "2020-01-01T00:00:00").await;
+    window.click("dialog .strong").await;
+    window.sees("#amend-starts_at-wrong", "It can only become later").await;
+    window.types("amend-starts_at", "2037-11-22T12:00:00").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(RESULT, "The sale is amended").await;
+    window.sees("#sale-times", "2037").await;
+    let after = app.admin(&id, "").await.ok(200).body;
+    assert_eq!(after["state"], "scheduled");
+    // The field has the browser's time zone.
+    assert!(after["starts_at"].as_str().unwrap().starts_with("2037-11-2"), "{after}");
+    assert_eq!(after["ends_at"], before["ends_at"]);
+    // Shoppers wait for the later start, too.
+    poll::within(PATIENCE, "shoppers see it", async || {
+        let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+        shown["starts_at"] == after["starts_at"]
+    })
+    .await;
+    app.buy("ada", &id, "k", 1).await.no(409, "sale_not_open");
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_that_sells_gets_a_description_and_a_picture_and_loses_them_again() {
     let app = TestApp::start().await;
     let id = app.load_sale(&sale()).await;
