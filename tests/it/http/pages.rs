@@ -570,14 +570,18 @@ fn text_can_be_read_on_every_ground_in_both_schemes() {
             let ratio = ratio(colour(text), colour(ground));
             assert!(ratio >= least, "{text} on {ground}: {ratio:.2}");
         };
-        for ground in ["--ground", "--card", "--accent-soft", "--good-soft", "--bad-soft"] {
+        let grounds = scheme.keys().filter(|name| name.ends_with("-soft"));
+        for ground in grounds.map(String::as_str).chain(["--ground", "--card"]) {
             check("--ink", ground, 7.0);
             check("--muted", ground, 4.5);
             check("--accent", ground, 4.5);
             check("--edge", ground, 3.0);
         }
-        check("--good", "--good-soft", 4.5);
-        check("--good", "--card", 4.5);
+        for tone in ["--good", "--due", "--wait", "--wrong"] {
+            for ground in [format!("{tone}-soft").as_str(), "--card", "--ground"] {
+                check(tone, ground, 4.5);
+            }
+        }
         assert_eq!(tones.len(), 6);
         for tone in tones.keys() {
             check(tone, "--card", 3.0);
