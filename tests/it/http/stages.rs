@@ -335,3 +335,64 @@ async fn a_staged_limit_of_holds_is_that_of_the_picked_accounts() {
     }
     app.assert_balanced(&id).await;
 }
+
+/// The accounts to which this request is refused with the code. All others get a 2xx.
+async fn refused_with<F: Future<Output = Answer>>(code: &str, send: impl Fn(String) -> F) -> BTreeSet<String> {
+    let send = &send;
+    let refused = join_all((0..SHOPPERS).map(|number| async move {
+        let user = format!("picked-{number}");
+        let answer = decided(|| send(user.clone())).await;
+        let is_refused = answer.status >= 400;
+        assert!(!is_refused || answer.code() == code, "{answer:?}");
+        is_refused.then_some(user)
+    }));
+    refused.await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn staged_guards_of_a_sale_meet_the_picked_accounts_alone() {
+    let app = TestApp::start().await;
+    for (terms, guard, value, code) in [
+        (json!({}), "waiting_room", json!(true), "admission_required"),
+        (
+            json!({"guards": {"purchase_token": true}}),
+            "challenge",
+            json!("captcha"),
+            "challenge_required",
+        ),
+        (
+            json!({"payment_window_seconds": 1}),
+            "unpaid_cooldown_seconds",
+            json!(600),
+            "cooling_down",
+        ),
+    ] {
+        let mut sale = sale_with(&terms);
+        sale["items"][0]["stock"] = json!(1000);
+        let id = app.load_sale(&sale).await;
+        amend(&app, &id, &json!({guard: {"value": value, "percent": 40}}))
+            .await
+            .ok(200);
+        let buy = async |key: &str| {
+            let (app, id) = (&app, &id);
+            refused_with(code, |user| async move { app.buy(&user, id, key, 1).await }).await
+        };
+        let picked = match guard {
+            "challenge" => {
+                let (app, path) = (&app, &format!("/v1/sales/{id}/tokens"));
+                refused_with(code, |user| async move {
+                    let request = app.request(Method::POST, Who::Shopper(&user), path);
+                    app.send(request.json(&json!({"idempotency_key": "k"}))).await
+                })
+                .await
+            }
+            "unpaid_cooldown_seconds" => {
+                assert_eq!(buy("unpaid").await, BTreeSet::new(), "{guard}");
+                app.wait_for_units(&id, [1000, 0, 0]).await;
+                buy("next").await
+            }
+            _ => buy("k").await,
+        };
+        assert!((1..SHOPPERS).contains(&picked.len()), "{guard}: {picked:?}");
+    }
+}
