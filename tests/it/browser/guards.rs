@@ -25,6 +25,8 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
+    // A place in line is neither a refusal nor something to do.
+    window.sees("#items .outcome:not([class*=is-])", "").await;
     window.sees("#items .room .place", "draws a lot").await;
     window.sees("#items .room", "You may close this page").await;
     window.sees("#items .room", "Updated").await;
@@ -40,6 +42,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.sees(NOTE, "You are in the waiting room").await;
     app.operate(&id, "open").await.ok(200);
     window.sees(NOTE, "Reserved for you").await;
+    window.sees("#items .outcome.is-due", "").await;
     window.sees(ORDER, "Reserved").await;
     // As long as the turn lasts, the button buys at once, and says so.
     window.sees(BUY, "Buy").await;
@@ -281,6 +284,7 @@ async fn a_captcha_is_shown_asked_for_again_and_read() {
     window.sign_in(&user).await;
     window.click(BUY).await;
     window.sees(".captcha label", "Letters and digits in the picture").await;
+    window.sees("#items .outcome.is-due", "").await;
     let is_drawn = "const image = document.querySelector('.captcha img');
         return image.complete && image.naturalWidth === 260 && document.activeElement.id === 'letters'";
     poll::within(PATIENCE, "the picture is there", async || {
