@@ -383,6 +383,7 @@ async fn a_late_shopper_sees_that_all_is_sold_and_when_units_are_back() {
     window.fill("#item-phone-quantity", "2").await;
     window.click(BUY).await;
     window.sees(NOTE, "Fewer than 2 are left.").await;
+    window.sees("#items .outcome.is-bad", "").await;
     // Nothing is left to choose.
     window.misses("#item-phone-quantity").await;
     app.buy("eve", &id, "k", 1).await.ok(201);
