@@ -93,6 +93,30 @@ async fn a_shopper_buys_pays_and_is_shown_that_it_is_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shopper_buys_and_pays_on_a_dark_telephone_in_chinese() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let appearance = Appearance {
+        language: "zh-CN",
+        is_dark: true,
+        ..TELEPHONE
+    };
+    let window = Window::with(&app, appearance).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
+    window.click(BUY).await;
+    window.sees("#orders .order[data-state=reserved]", "").await;
+    window.sees("#items .outcome.is-due", "").await;
+    window.click("#items .payment button.strong").await;
+    window.sees("#orders .order[data-state=paid]", "").await;
+    window.sees("#items .outcome.is-good .note", "谢谢，商品归您了。").await;
+    let fits = "return document.documentElement.scrollWidth <= innerWidth && matchMedia('(prefers-color-scheme: dark)').matches";
+    assert_eq!(window.run(fits, &[]).await, true);
+    assert_eq!(app.units(&id).await, [9, 0, 1]);
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_is_not_paid_expires_before_the_shoppers_eyes() {
     let app = shared_development().await;
     let id = app.load_sale(&sale_with(&json!({"payment_window_seconds": 10}))).await;
