@@ -268,7 +268,7 @@ export function accountsView(view) {
     const act = actionsOn(result, () => bans.read());
     const alerts = alertsTable(50, act.ban);
     const one = filterForm(() => bans.restart());
-    const path = () => (one.account() === '' ? `${BANS}?limit=100` : `${BANS}?user=${encodeURIComponent(one.account())}`);
+    const path = () => (one.account() === '' ? `${BANS}?newest_first=true&limit=100` : `${BANS}?user=${encodeURIComponent(one.account())}`);
     const empty = () => (one.account() === '' ? 'noBans' : 'notBanned');
     const bans = bansTable({ caption: 'bans', path, mayGrow: true, empty }, act.lift);
     const form = banForm((words) => {
