@@ -96,13 +96,13 @@ export function changesOf(id, path, result, done) {
     }
 
     /** @type {(button: HTMLElement, sale: AdminSale) => Promise<void>} */
-    function amend(button, { name, description = '', image_url: picture = '', starts_at: starts, ends_at: ends, guards }) {
+    function amend(button, { name, description = '', image_url: picture = '', starts_at: starts, ends_at: ends, guards, staged_guards: stages }) {
         /** @type {Record<string, string>} */
         const present = { name, description, image_url: picture, ends_at: localTime(ends) };
         if (Date.parse(starts) > (now() ?? Date.now())) {
             present.starts_at = localTime(starts);
         }
-        if (guards.waiting_room) {
+        if (guards.waiting_room || stages?.waiting_room) {
             present.admissions_per_second = String(guards.admissions_per_second);
         }
         const definitions = [...TERMS, ...GUARDS].filter((definition) => definition.name in present);
@@ -160,7 +160,9 @@ export function changesOf(id, path, result, done) {
         const text = [say('about_try'), ...(isSwitch ? [say('partGets', { value: valueText(guard, switched) })] : []), othersKeep].join(' ');
         const question = { action: 'try', name: say(`layer_${layer}`), text, yes: say('doTry'), subject: `${id} ${layer}` };
         const fields = stageFields(isSwitch ? null : { ...guard, options: values }, guard.mayShadow ?? false);
-        const present = stageTexts(stages[name], kind === 'choice' ? values[0] : guards[name], unit);
+        // A guard that is off has no value to begin with.
+        const otherwise = kind === 'choice' ? values[0] : guards[name] || '';
+        const present = stageTexts(stages[name], otherwise, unit);
         await ask(button, question, fields, present, (typedValues) => {
             const stage = stageOf(isSwitch ? { ...typedValues, value: switched } : typedValues);
             return call('PATCH', path, { body: { guards: { [name]: stage } } });

@@ -12,6 +12,7 @@ const asksFor = (challenge) => (guards) => guards.challenge === challenge;
 // `isOn` and `on` give the words of an enabled guard; the words may use `n`, its value, and the values of `others`.
 // Guards that the form leaves out take the instance's defaults. A guard that can have a stage has the `layer` that counts its
 // refusals; `mayShadow` if the stage may be in shadow, and `mayTry` if it depends on the guards for all.
+// `zero` is the key of the words for 0.
 export const GUARDS = [
     { name: 'purchase_token', label: 'guardToken', kind: 'switch', on: 'on_token', layer: 'purchase_token', mayShadow: true },
     {
@@ -45,10 +46,21 @@ export const GUARDS = [
         max: 1_000_000,
         mayLack: true,
         hint: 'proofHint',
+        zero: 'limitOff',
         isOn: (guards) => guards.challenge === 'captcha' && guards.captcha_proof_cost > 0,
         on: 'on_captcha_proof',
     },
-    { name: 'holds_max', label: 'guardHolds', kind: 'whole', min: 0, max: 100_000, mayLack: true, on: 'on_holds', layer: 'holds' },
+    {
+        name: 'holds_max',
+        label: 'guardHolds',
+        kind: 'whole',
+        min: 0,
+        max: 100_000,
+        mayLack: true,
+        on: 'on_holds',
+        layer: 'holds',
+        zero: 'noLimit',
+    },
     {
         name: 'unpaid_cooldown_seconds',
         label: 'guardCooldown',
@@ -59,6 +71,7 @@ export const GUARDS = [
         mayLack: true,
         on: 'on_cooldown',
         layer: 'cooldown',
+        zero: 'limitOff',
     },
     {
         name: 'waiting_room',
@@ -76,9 +89,13 @@ export const GUARDS = [
 
 const isAbove0OrTrue = (value) => value === true || value > 0;
 
-// The value of a guard in words.
-export const valueText = (definition, value) =>
-    typeof value === 'boolean' ? say(value ? 'switch_yes' : 'switch_no') : termText(definition, value);
+// The value of a guard in words. A bare 0 could be read as "lets nobody in".
+export function valueText(definition, value) {
+    if (typeof value === 'boolean') {
+        return say(value ? 'switch_yes' : 'switch_no');
+    }
+    return value === 0 && definition.zero ? say(definition.zero) : termText(definition, value);
+}
 
 // The value of a stage in words; of a switch that is on, none.
 const stagedValue = (definition, value) => (value === undefined || value === true ? '' : valueText(definition, value));

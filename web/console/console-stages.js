@@ -48,7 +48,7 @@ export function stageFields(definition, mayShadow) {
 /** @type {(stage: { value: unknown, percent: number, shadow: boolean } | undefined, otherwise: unknown, unit?: number) => Record<string, string>} */
 export function stageTexts(stage, otherwise, unit) {
     const { value, percent, shadow } = stage ?? { ...NEW, value: otherwise };
-    return { value: unit ? durationText(Number(value) * unit) : String(value), percent: String(percent), effect: shadow ? 'shadow' : 'enforced' };
+    return { value: unit && value !== '' ? durationText(Number(value) * unit) : String(value), percent: String(percent), effect: shadow ? 'shadow' : 'enforced' };
 }
 
 // The stage that these fields say.

@@ -154,7 +154,8 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.sees("dialog", "Try a guard of “A sale”").await;
     window.types("try-guard", "holds").await;
     window.click("dialog .strong").await;
-    window.holds("stage-value", "0").await;
+    window.sees("dialog", "The others keep: no limit.").await;
+    window.holds("stage-value", "").await;
     window.misses("#stage-effect").await;
     window.types("stage-value", "2").await;
     window.types("stage-percent", "50").await;
@@ -164,6 +165,19 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window
         .sees(NEWEST_ACTION, "Guards: unpaid orders: 2, for 50 %, enforced")
         .await;
+
+    // A waiting room on trial admits at a rate, too.
+    let room = json!({"waiting_room": {"value": true, "percent": 10, "shadow": true}});
+    amend(&app, &id, &room).await.ok(200);
+    window.sees("#on-trial", "waiting room").await;
+    window.click("#further summary").await;
+    window.click("#do-amend").await;
+    window.types("amend-admissions_per_second", "9").await;
+    window.click("dialog .strong").await;
+    window.misses("dialog").await;
+    window.sees(".result", "The sale is amended").await;
+    let amended = app.admin(&id, "").await.ok(200).body;
+    assert_eq!(amended["guards"]["admissions_per_second"], 9);
 
     // A trial that picks nobody is a trial, too.
     amend(&app, &id, &json!({"holds_max": {"percent": 0}})).await.ok(200);
