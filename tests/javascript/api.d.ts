@@ -566,6 +566,7 @@ interface ItemReport {
     money_minor: number;
     currency: string;
     sold_out_after_seconds: number | null;
+    unpaid_share: number | null;
 }
 
 interface FairnessReport {

@@ -75,6 +75,8 @@ pub struct ItemReport {
     pub currency: String,
     /// Seconds from the sale's start to the purchase that took the last free unit for the first time; null if none did.
     pub sold_out_after_seconds: Option<f64>,
+    /// Of its orders that were paid, cancelled or expired, the share that was not paid; null without such orders.
+    pub unpaid_share: Option<f64>,
 }
 
 /// Durations that these shares of the answers took at most, in milliseconds; null without answers.
@@ -100,6 +102,16 @@ pub struct CourseStep {
     pub latency_ms: Latency,
 }
 
+/// The share of ended orders that was not paid; `None` without such orders.
+pub fn unpaid_share(paid: i64, unpaid: i64) -> Option<f64> {
+    let ended = paid + unpaid;
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sale has fewer orders than a double is exact for"
+    )]
+    (ended > 0).then(|| unpaid as f64 / ended as f64)
+}
+
 /// The seconds of a step, so that a course of `seconds` has at most [`STEPS_MAX`] steps.
 pub fn step_of(seconds: i64) -> i64 {
     // One more, since a course begins and ends within a step.
@@ -111,6 +123,12 @@ pub fn step_of(seconds: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_ended_orders_there_is_no_unpaid_share() {
+        assert_eq!(unpaid_share(0, 0), None);
+        assert_eq!((unpaid_share(6, 2), unpaid_share(0, 1)), (Some(0.25), Some(1.0)));
+    }
 
     #[test]
     fn a_course_of_any_length_has_few_steps() {

@@ -6,10 +6,9 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::operator::report::OrderCounts;
 use crate::domain::sale::fairness::FairnessReport;
 use crate::domain::sale::pulse::Counts;
-use crate::domain::sale::report::{CourseStep, Latency, SaleReport, step_of};
+use crate::domain::sale::report::{CourseStep, Latency, SaleReport, step_of, unpaid_share};
 use crate::domain::time::from_millis;
 use crate::flow::sale_book::clock;
 use crate::flow::watch::pulse::{AnswerCounts, quantiles};
@@ -111,7 +110,7 @@ pub async fn report(
         closed_at: sale.closed_at,
         items: app.ledger.item_reports(&sale).await?,
         orders,
-        unpaid_share: unpaid_share(orders),
+        unpaid_share: unpaid_share(orders.paid, orders.cancelled + orders.expired),
         stopped: refusals.stopped,
         would_stop: refusals.would_stop,
         fairness: FairnessReport::of(&app.ledger.buyer_counts(id).await?),
@@ -133,17 +132,6 @@ pub async fn report(
 fn latency_of(counts: &Counts) -> Latency {
     let [p50, p95, p99] = quantiles(counts, [0.5, 0.95, 0.99]);
     Latency { p50, p95, p99 }
-}
-
-/// Of the orders that were paid, cancelled or expired, the share that was not paid.
-fn unpaid_share(orders: OrderCounts) -> Option<f64> {
-    let unpaid = orders.cancelled + orders.expired;
-    let ended = unpaid + orders.paid;
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a sale has fewer orders than a double is exact for"
-    )]
-    (ended > 0).then(|| unpaid as f64 / ended as f64)
 }
 
 #[cfg(test)]
@@ -185,18 +173,5 @@ mod tests {
         });
         assert_eq!(taken + sold_out(history.take()), 4 * EACH);
         assert!(history.take().is_empty());
-    }
-
-    #[test]
-    fn orders_that_are_still_reserved_are_neither_paid_nor_unpaid() {
-        let orders = |paid, cancelled, expired| OrderCounts {
-            reserved: 5,
-            paid,
-            cancelled,
-            expired,
-            revoked: 7,
-        };
-        assert_eq!(unpaid_share(orders(0, 0, 0)), None);
-        assert_eq!(unpaid_share(orders(6, 1, 1)), Some(0.25));
     }
 }

@@ -80,7 +80,8 @@ fn example() -> Value {
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
         "closed_at": "2026-11-22T09:40:00.000Z",
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "total": 100, "sold": 92, "held": 0,
-            "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84}],
+            "money_minor": 230_000, "currency": "EUR", "sold_out_after_seconds": 1.84,
+            "unpaid_share": 0.115}],
         "orders": {"reserved": 0, "paid": 92, "cancelled": 3, "expired": 9, "revoked": 0}, "unpaid_share": 0.115,
         "answers": {"reserved": 104, "sold_out": 4210}, "stopped": {"window": 12}, "would_stop": {},
         "fairness": {

@@ -4,7 +4,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Sale;
 use crate::domain::sale::pulse::Counts;
-use crate::domain::sale::report::ItemReport;
+use crate::domain::sale::report::{ItemReport, unpaid_share};
 use crate::ledger::Ledger;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -111,11 +111,14 @@ impl Ledger {
              ) \
              select i.sku, i.stock, s.at as sold_out_at, \
                  coalesce(o.sold, 0)::int8 as \"sold!\", coalesce(o.held, 0)::int8 as \"held!\", \
-                 coalesce(o.money, 0)::int8 as \"money!\" \
+                 coalesce(o.money, 0)::int8 as \"money!\", \
+                 coalesce(o.paid, 0) as \"paid!\", coalesce(o.unpaid, 0) as \"unpaid!\" \
              from items i left join sold_out s on s.sku = i.sku left join ( \
                  select sku, sum(quantity) filter (where state = 'paid') as sold, \
                      sum(quantity) filter (where state = 'reserved') as held, \
-                     sum(amount_minor) filter (where state = 'paid') as money \
+                     sum(amount_minor) filter (where state = 'paid') as money, \
+                     count(*) filter (where state = 'paid') as paid, \
+                     count(*) filter (where state in ('cancelled', 'expired')) as unpaid \
                  from orders where sale_id = $1 group by sku \
              ) o on o.sku = i.sku where i.sale_id = $1",
             sale.id.0
@@ -134,6 +137,7 @@ impl Ledger {
                 money_minor: row.money,
                 currency: item.currency.clone(),
                 sold_out_after_seconds: row.sold_out_at.map(after),
+                unpaid_share: unpaid_share(row.paid, row.unpaid),
             })
         });
         Ok(items.collect())

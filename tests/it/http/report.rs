@@ -50,7 +50,7 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
     );
     let item = &report.body["items"][0];
     let expected = json!({"sku": "phone", "name": "A phone", "total": 3, "sold": 1, "held": 1, "money_minor": 49_900,
-        "currency": "EUR", "sold_out_after_seconds": item["sold_out_after_seconds"]});
+        "currency": "EUR", "sold_out_after_seconds": item["sold_out_after_seconds"], "unpaid_share": 0.5});
     assert_eq!(*item, expected);
     // The sale began an hour before.
     assert!(item["sold_out_after_seconds"].as_f64().unwrap() >= 3600.0, "{item}");
