@@ -41,6 +41,7 @@ pub(super) use names;
 #[cfg(test)]
 mod tests {
     use crate::domain::order::OrderState;
+    use crate::domain::sale::report::ReportTable;
     use crate::domain::sale::{Durability, SaleState};
     use serde::Serialize;
 
@@ -62,6 +63,10 @@ mod tests {
         assert_eq!(
             json(Durability::ALL),
             Durability::ALL.iter().map(|it| it.as_str()).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            json(ReportTable::ALL),
+            ReportTable::ALL.iter().map(|it| it.as_str()).collect::<Vec<_>>()
         );
     }
 }

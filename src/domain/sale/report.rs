@@ -3,15 +3,31 @@
 use super::SaleState;
 use super::fairness::FairnessReport;
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::names::names;
 use crate::domain::operator::report::OrderCounts;
 use crate::domain::time;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The most steps of a course.
 pub const STEPS_MAX: i64 = 600;
+
+/// A part of the report as a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportTable {
+    /// A row for each step of the course.
+    #[default]
+    Course,
+    /// A row for each item.
+    Items,
+    /// A row for each number of the whole sale.
+    Totals,
+}
+
+names! { ReportTable as "table of a report": Course "course", Items "items", Totals "totals" }
 
 /// A whole sale, during it and after it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

@@ -1,6 +1,7 @@
-//! The report of a whole sale, as JSON, and its course as a table.
+//! The report of a whole sale, as JSON, and its parts as tables.
 
-use crate::domain::sale::report::SaleReport;
+use crate::domain::fault::Fault;
+use crate::domain::sale::report::{ReportTable, SaleReport};
 use crate::domain::time;
 use crate::flow::watch::history;
 use crate::http::endpoint::{Endpoint, handler};
@@ -20,14 +21,14 @@ pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/sales/{id}/report", h
     it.of_operators("reportSale", "Report a whole sale")
         .says(
             "What was sold, how purchases were answered, and when, from the sale's first second on; during the sale, \
-             up to some seconds ago. With `Accept: text/csv`, the course as a table with a column for each answer.",
+             up to some seconds ago. With `Accept: text/csv`, the part that `table` names, as a table.",
         )
         .query::<ReportQuery>(&[])
         .answers::<SaleReport>(200, "The report.", example())
         .or_as(csv::CSV)
 })];
 
-/// Which part of the course to return.
+/// Which part of the report to return.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportQuery {
@@ -35,13 +36,17 @@ pub struct ReportQuery {
     from: Option<DateTime<Utc>>,
     /// Leaves out the course from this moment on.
     to: Option<DateTime<Utc>>,
+    /// The table to answer as CSV: `course` (the default) has a row for each step and a column for each answer, `items`
+    /// a row for each item, `totals` a row for each other member, such as `answers.sold_out`. JSON has all three.
+    #[schemars(with = "Option<String>", extend("enum" = ReportTable::ALL))]
+    table: Option<ReportTable>,
 }
 
 async fn report(
     api: Data<Api>,
     _: Operator,
     SalePath(id): SalePath,
-    Query(ReportQuery { from, to }): Query<ReportQuery>,
+    Query(ReportQuery { from, to, table }): Query<ReportQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     // Postgres has no time long before the first sale.
@@ -49,13 +54,65 @@ async fn report(
     let report = api.for_operator(move |app| async move { history::report(&app, id, from, to).await });
     let report = found(report.await?, "such sale")?;
     if accepts(&request, csv::CSV) {
-        return Ok(csv::answer(&format!("sale-{id}")).body(table(&report)));
+        let table = table.unwrap_or_default();
+        let rows = match table {
+            ReportTable::Course => course(&report),
+            ReportTable::Items => items(&json_of(&report)?),
+            ReportTable::Totals => totals(&json_of(&report)?),
+        };
+        return Ok(csv::answer(&format!("sale-{id}-{table}")).body(rows));
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
-/// The course as a table.
-fn table(report: &SaleReport) -> String {
+fn json_of(report: &SaleReport) -> Result<Value, Fault> {
+    serde_json::to_value(report).map_err(|error| Fault::Bug(format!("a report is no JSON: {error}")))
+}
+
+/// The items as a table with a column for each member that they have in JSON.
+fn items(report: &Value) -> String {
+    let mut table = String::new();
+    let items = report["items"].as_array().into_iter().flatten();
+    for (at, item) in items.filter_map(Value::as_object).enumerate() {
+        if at == 0 {
+            csv::add_row(&mut table, item.keys());
+        }
+        csv::add_row(&mut table, item.values().map(cell));
+    }
+    table
+}
+
+/// What the report has beside its lists.
+fn totals(report: &Value) -> String {
+    let mut table = String::new();
+    csv::add_row(&mut table, ["member", "value"]);
+    add_totals(&mut table, "", report);
+    table
+}
+
+/// Adds a row for this value, or for each value in it; `path` has the names of the members that lead to it.
+fn add_totals(table: &mut String, path: &str, value: &Value) {
+    let Value::Object(members) = value else {
+        csv::add_row(table, [path, cell(value).as_str()]);
+        return;
+    };
+    for (name, value) in members.iter().filter(|(_, value)| !value.is_array()) {
+        let dot = if path.is_empty() { "" } else { "." };
+        add_totals(table, &format!("{path}{dot}{name}"), value);
+    }
+}
+
+/// A cell with this number or text; an unknown one is empty.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The course as a table with a column for each answer.
+fn course(report: &SaleReport) -> String {
     let answers: BTreeSet<&String> = report.answers.keys().collect();
     let mut table = String::new();
     let names = answers.iter().map(|answer| answer.as_str());
@@ -110,6 +167,30 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
+    fn items_and_totals_are_tables_with_the_members_of_the_report() {
+        let mut report = example();
+        report["items"][0]["name"] = "=T, shirt".into();
+        report["items"][0]["sold_out_after_seconds"] = Value::Null;
+        assert_eq!(
+            items(&report),
+            "sku,name,total,sold,held,money_minor,currency,sold_out_after_seconds,unpaid_share\r\n\
+             TSHIRT-M,\"'=T, shirt\",100,92,0,230000,EUR,,0.115\r\n"
+        );
+        let totals = totals(&report);
+        assert!(totals.starts_with("member,value\r\nsale_id,"), "{totals}");
+        let parts = [
+            "answers.sold_out,4210",
+            "stopped.window,12",
+            "unpaid_share,0.115",
+            "fairness.attempts.one,71",
+        ];
+        for row in parts {
+            assert!(totals.contains(&format!("\r\n{row}\r\n")), "{row}: {totals}");
+        }
+        assert!(!totals.contains("TSHIRT-M") && !totals.contains("course"), "{totals}");
+    }
+
+    #[test]
     fn a_course_is_a_table_with_a_column_for_each_answer() {
         let counts = |all: &[(&str, u64)]| -> BTreeMap<String, u64> {
             all.iter()
@@ -147,7 +228,7 @@ mod tests {
             ],
         };
         assert_eq!(
-            table(&report),
+            course(&report),
             "at,seconds,reserved,sold_out,p50_ms,p95_ms,p99_ms\r\n\
              1970-01-01T00:00:00.000Z,2,3,0,1.5,,\r\n\
              1970-01-01T00:00:02.000Z,2,0,7,,,\r\n"

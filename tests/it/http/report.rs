@@ -1,10 +1,9 @@
 //! The report of a whole sale: complete for everybody, whether or not an operator watched.
 
+use super::export;
 use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll;
 use chrono::{DateTime, TimeDelta, Utc};
-use reqwest::Method;
-use reqwest::header::ACCEPT;
 use serde_json::{Value, json};
 
 /// The answers of a report, as soon as there are so many.
@@ -71,10 +70,7 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
         .sum();
     assert_eq!(sold, 3, "{course:?}");
 
-    let request = app
-        .request(Method::GET, Who::Operator, &path)
-        .header(ACCEPT, "text/csv");
-    let table = request.send().await.unwrap();
+    let table = export(&app, &path).await;
     assert_eq!(table.headers()["content-type"], "text/csv; charset=utf-8");
     let table = table.text().await.unwrap();
     let mut lines = table.split_terminator("\r\n");
@@ -83,6 +79,30 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
         Some("at,seconds,replayed,reserved,sold_out,p50_ms,p95_ms,p99_ms")
     );
     assert_eq!(lines.count(), course.len());
+    let items = export(&app, &format!("{path}?table=items")).await;
+    assert_eq!(
+        items.headers()["content-disposition"],
+        format!("attachment; filename=\"sale-{id}-items.csv\"")
+    );
+    assert_eq!(
+        items.text().await.unwrap(),
+        format!(
+            "sku,name,total,sold,held,money_minor,currency,sold_out_after_seconds,unpaid_share\r\n\
+             phone,A phone,3,1,1,49900,EUR,{},0.5\r\n",
+            item["sold_out_after_seconds"]
+        )
+    );
+    let totals = export(&app, &format!("{path}?table=totals"))
+        .await
+        .text()
+        .await
+        .unwrap();
+    for row in ["orders.paid,1", "unpaid_share,0.5", "answers.sold_out,2"] {
+        assert!(totals.contains(&format!("\r\n{row}\r\n")), "{row}: {totals}");
+    }
+    app.get(Who::Operator, &format!("{path}?table=shards"))
+        .await
+        .no(400, "invalid_request");
 
     let later = format!("{path}?from=2999-01-01T00:00:00Z");
     assert_eq!(app.get(Who::Operator, &later).await.ok(200).body["course"], json!([]));
