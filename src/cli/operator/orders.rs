@@ -1,7 +1,7 @@
 //! `flashsale orders`: lists orders, or shows one with its shopper, its state and its payments.
 
 use crate::cli::Failure;
-use crate::cli::shared::answer::{Column, Form, cell, listed, show, show_list, table};
+use crate::cli::shared::answer::{Column, cell, listed, show, show_list, table};
 use crate::cli::shared::client::ApiArgs;
 use crate::cli::shared::order_ref::{OPERATORS, OrderRef};
 use crate::cli::shared::search::SearchArgs;
@@ -92,8 +92,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
     match &args.verb {
         Verb::List { search, state, csv } => {
-            if *csv && args.api.form() != Form::Text {
-                return Err(Failure::Usage("--csv cannot be used with --json or -q".to_owned()));
+            if *csv {
+                args.api.form().allow_csv()?;
             }
             let query = search.query(&operator, ("state", state.map(|state| state.to_string())))?;
             let path = format!("{}?{query}", OPERATORS.orders);

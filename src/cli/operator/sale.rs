@@ -19,6 +19,7 @@ use crate::cli::shared::sale_ref::{LATEST, SaleRef};
 use crate::cli::shared::{human, pages};
 use crate::domain::ids::SaleId;
 use crate::domain::sale::Transition;
+use crate::domain::sale::report::ReportTable;
 use amend::{Amended, amend};
 use clap::ColorChoice;
 use describe::show_sale;
@@ -225,8 +226,15 @@ With --json, also the course of the sale, step by step.
 
 Examples:
   flashsale sale report 3f2c…
+  flashsale sale report 3f2c… --csv items > items.csv
   flashsale sale report 3f2c… --json | jq '.course[].answers.reserved'")]
-    Report(SaleArg),
+    Report {
+        #[command(flatten)]
+        sale: SaleArg,
+        /// Print one table of the report as CSV for a spreadsheet.
+        #[arg(long, value_name = "TABLE", value_parser = report::table_name())]
+        csv: Option<ReportTable>,
+    },
     /// Amend a published sale: its name, description, picture, waiting room's rate, trials, a later start or end.
     #[command(after_help = "\
 A start or an end can be moved until five seconds before it, and only to a later time. Times are written as in a sale
@@ -308,7 +316,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
             restock(client, &id(sale)?, sku, *quantity, &key, form)
         }
         Action::Watch { sale, color } => watch::run(api, &id(sale)?, *color),
-        Action::Report(sale) => report::report(client, &id(sale)?, form),
+        Action::Report { sale, csv } => report::report(client, &id(sale)?, *csv, form),
         Action::Amend { sale, terms } => amend(client, &id(sale)?, terms, form),
         Action::Message { sale, texts, clear } => message(client, &id(sale)?, texts, *clear, form),
     }

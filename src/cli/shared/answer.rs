@@ -30,6 +30,16 @@ pub enum Form {
     Ids,
 }
 
+impl Form {
+    /// Refuses `--csv` beside a flag for another form.
+    pub fn allow_csv(self) -> Result<(), Failure> {
+        if self == Self::Text {
+            return Ok(());
+        }
+        Err(Failure::Usage("--csv cannot be used with --json or -q".to_owned()))
+    }
+}
+
 /// What identifies a thing in an answer. The first that the answer has counts.
 const IDS: [&str; 6] = ["id", "payment_id", "position", "user", "address", "sale_id"];
 

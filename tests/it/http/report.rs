@@ -84,8 +84,9 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
         items.headers()["content-disposition"],
         format!("attachment; filename=\"sale-{id}-items.csv\"")
     );
+    let items = items.text().await.unwrap();
     assert_eq!(
-        items.text().await.unwrap(),
+        items,
         format!(
             "sku,name,total,sold,held,money_minor,currency,sold_out_after_seconds,unpaid_share\r\n\
              phone,A phone,3,1,1,49900,EUR,{},0.5\r\n",
@@ -100,6 +101,9 @@ async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
     for row in ["orders.paid,1", "unpaid_share,0.5", "answers.sold_out,2"] {
         assert!(totals.contains(&format!("\r\n{row}\r\n")), "{row}: {totals}");
     }
+    let command = ["sale", "report", &id, "--csv", "items"];
+    assert_eq!(app.run(&command).ended(0).stdout, items);
+    app.run(&[command.as_slice(), &["--json"]].concat()).ended(2);
     app.get(Who::Operator, &format!("{path}?table=shards"))
         .await
         .no(400, "invalid_request");

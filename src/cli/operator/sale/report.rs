@@ -3,6 +3,9 @@
 use crate::cli::Failure;
 use crate::cli::shared::answer::{self, Column, Form, cell, show, words};
 use crate::cli::shared::client::{Client, sale_path};
+use crate::cli::shared::output;
+use crate::domain::sale::report::ReportTable;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -16,9 +19,20 @@ const ITEMS: [Column; 7] = [
     ("NAME", "name"),
 ];
 
-/// Prints the report of a sale.
-pub fn report(client: &Client, id: &Uuid, form: Form) -> Result<(), Failure> {
-    let report = client.get(&sale_path(id, "/report"))?.body;
+/// Reads the name of a table; completion offers them all.
+pub fn table_name() -> impl TypedValueParser<Value = ReportTable> {
+    let names = ReportTable::ALL.iter().map(|table| table.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ReportTable>())
+}
+
+/// Prints the report of a sale, or one table of it as CSV.
+pub fn report(client: &Client, id: &Uuid, csv: Option<ReportTable>, form: Form) -> Result<(), Failure> {
+    let path = sale_path(id, "/report");
+    if let Some(table) = csv {
+        form.allow_csv()?;
+        return output::copy(client.table(&format!("{path}?table={table}"))?);
+    }
+    let report = client.get(&path)?.body;
     show(&report, form, |report: Value| describe(&report))
 }
 
