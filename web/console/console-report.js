@@ -1,5 +1,5 @@
 // The report of a whole sale: what was sold and who got it, how its purchases were answered, and its course, by time, as
-// plots and as a table to download. The whole report is there as JSON.
+// plots. Items, totals and course can be downloaded as tables, the whole report as JSON.
 
 import { call, REPORT_MS } from './console-api.js';
 import { codeName, coursePlots, pointsOf } from './console-course.js';
@@ -90,15 +90,27 @@ export function reportView(view, id) {
     const answers = wideTableOf('reportAnswers', ['answer', 'count', 'share']);
     const noAnswers = word('p', 'noAnswers', { class: 'muted' });
     const plots = coursePlots();
-    const saveAs = (pressed, wanted, ending, kind) => saveFile(pressed, result, path + wanted, `sale-${id}.${ending}`, kind);
-    const download = button('downloadCourse', { id: 'download' }, () => saveAs(download, query, 'csv', 'text/csv'));
-    const downloadAll = button('downloadJson', { id: 'download-json' }, () => saveAs(downloadAll, '', 'json', 'application/json'));
+    const saveAs = (pressed, wanted, ending, kind) => saveFile(pressed, result, path + wanted, `sale-${id}${ending}`, kind);
+    // A button that saves a table of the report; `partOf` is the query for the part to save.
+    /** @type {(table: string, key: string, partOf?: () => string) => HTMLButtonElement} */
+    function tableButton(table, key, partOf = () => '') {
+        const made = button(key, { id: `download-${table}` }, () => {
+            const wanted = new URLSearchParams(partOf());
+            wanted.set('table', table);
+            return saveAs(made, `?${wanted}`, `-${table}.csv`, 'text/csv');
+        });
+        return made;
+    }
+    const downloadCourse = tableButton('course', 'downloadCourse', () => query);
+    const downloadItems = tableButton('items', 'downloadItems');
+    const downloadTotals = tableButton('totals', 'downloadTotals');
+    const downloadAll = button('downloadJson', { id: 'download-json' }, () => saveAs(downloadAll, '', '.json', 'application/json'));
     const chosen = element('div', { class: 'grid' }, from.node, to.node);
     const whole = element(
         'section',
         { class: 'list', id: 'report-whole' },
         orders.node,
-        word('h2', 'theItems'),
+        element('div', { class: 'head' }, word('h2', 'theItems'), downloadItems),
         element('div', { class: 'cards' }, items.wide),
         word('h2', 'guardsRefused'),
         stopped,
@@ -109,7 +121,7 @@ export function reportView(view, id) {
     const course = element(
         'section',
         { class: 'list', id: 'report-course' },
-        element('div', { class: 'head' }, word('h2', 'course'), download),
+        element('div', { class: 'head' }, word('h2', 'course'), downloadCourse),
         range.row,
         chosen,
         noAnswers,
@@ -263,7 +275,7 @@ export function reportView(view, id) {
     range.select.addEventListener('change', choose);
     [from, to].forEach(({ control }) => control.addEventListener('change', choose));
     view.append(
-        element('div', { class: 'head' }, word('h1', 'report'), downloadAll),
+        element('div', { class: 'head' }, word('h1', 'report'), element('div', { class: 'actions' }, downloadTotals, downloadAll)),
         element('p', {}, ofSale, ' · ', word('a', 'toSale', { href: `/console/sales/${id}` })),
         times,
         result.node,

@@ -127,7 +127,7 @@ async fn the_report_shows_who_got_the_units() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_course_of_a_sale_is_saved_as_a_table_and_its_report_as_json() {
+async fn the_parts_of_a_report_are_saved_as_tables_and_the_whole_as_json() {
     let app = TestApp::shared().await;
     let id = sold_out_sale(&app).await;
     let window = Window::open(&app).await;
@@ -137,12 +137,24 @@ async fn the_course_of_a_sale_is_saved_as_a_table_and_its_report_as_json() {
     let covered = "const box = (it, part) => it.querySelector(part).getBoundingClientRect();
         return [...document.querySelectorAll('.frame')].filter((it) => box(it, '.axis').bottom > box(it, 'svg').top).length";
     assert_eq!(window.run(covered, &[]).await, 0);
-    let table = window.saves("#download", &format!("sale-{id}.csv")).await;
+    let table = window.saves("#download-course", &format!("sale-{id}-course.csv")).await;
     assert!(
         table.starts_with("at,seconds,reserved,sold_out,p50_ms,p95_ms,p99_ms\r\n"),
         "{table}"
     );
     window.sees(".result", "The browser saves sale-").await;
+    for (table, head, row) in [
+        (
+            "items",
+            "sku,name,total,sold,held,money_minor,",
+            "\r\nphone,A phone,3,1,2,49900,EUR,",
+        ),
+        ("totals", "member,value\r\n", "\r\nanswers.sold_out,1\r\n"),
+    ] {
+        let button = format!("#download-{table}");
+        let saved = window.saves(&button, &format!("sale-{id}-{table}.csv")).await;
+        assert!(saved.starts_with(head) && saved.contains(row), "{saved}");
+    }
     // Beside the words stand the names of the columns.
     window.sees(ANSWERS, "accepted reserved").await;
     let report = window.saves("#download-json", &format!("sale-{id}.json")).await;
