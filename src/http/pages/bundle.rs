@@ -144,6 +144,6 @@ mod tests {
     fn code_after_a_comment_stays() {
         let modules = BTreeMap::from([("page.js", "    /** @type {any} */ (place)?.focus();\n")]);
         let bundled = bundle("page.js", &modules);
-        assert!(bundled.contains(" (place)?.focus();\n"), "{bundled}");
+        assert!(bundled.contains("\n(place)?.focus();\n"), "{bundled}");
     }
 }
