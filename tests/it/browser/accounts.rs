@@ -219,9 +219,9 @@ async fn an_account_is_banned_by_its_name_or_from_its_alert_in_the_list_of_all()
     app.send(request.header("X-Operator", "<b>Zoe").json(&ban))
         .await
         .ok(201);
-    window.sees(&format!("{BANS} tr:nth-child(2) td > bdi"), "<b>Zoe").await;
-    // By account: eve's is the second.
-    window.does(&format!("{BANS} tr:nth-child(2) button")).await;
+    // The newest ban comes first.
+    window.sees(&format!("{BANS} tr:first-child td > bdi"), "<b>Zoe").await;
+    window.does(&format!("{BANS} tr:first-child button")).await;
     window.sees(".result", "The ban of mallory is lifted").await;
     poll::within(PATIENCE, "it is gone from the list", async || {
         !window.text(BANS).await.unwrap_or_default().contains("mallory")
