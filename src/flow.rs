@@ -13,12 +13,19 @@ use crate::domain::fault::Fault;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::stock::Stock;
+use futures_util::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// How long the flows that add up counts wait for Postgres. If Postgres commits later, some are counted twice.
 const ADD_MAX: Duration = Duration::from_secs(2);
+
+/// All entries of a list, as the ledger has them at one moment, part by part. Fails with `Unavailable` when the ledger does
+/// not answer, or the last part was read more than a minute ago.
+pub type Export<T> = BoxStream<'static, Result<Vec<T>, Fault>>;
+/// Entries that an export holds in memory at once.
+const EXPORT_PART: i64 = 1000;
 
 /// Counts the work of a run over many things. One failure must not keep the others from their turn: the first fault is
 /// kept and the run goes on.

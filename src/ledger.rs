@@ -11,6 +11,7 @@ pub mod operate;
 pub mod outbox;
 pub mod recover;
 pub mod settle;
+pub mod snapshot;
 mod transaction;
 pub mod turn;
 pub mod watch;

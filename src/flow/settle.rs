@@ -13,14 +13,7 @@ pub mod release;
 use crate::domain::fault::Fault;
 use crate::domain::order::wanted::OrdersOf;
 use crate::flow::App;
-use futures_util::stream::BoxStream;
 use std::time::Duration;
-
-/// All entries of a list, as the ledger has them at one moment, part by part. Fails with `Unavailable` when the ledger does
-/// not answer, or the last part was read more than a minute ago.
-pub type Export<T> = BoxStream<'static, Result<Vec<T>, Fault>>;
-/// Entries that an export holds in memory at once.
-const EXPORT_PART: i64 = 1000;
 
 /// After a full batch of expiries or releases, the next one waits so many times as long as that batch took: purchases
 /// matter more than units that are free a moment later. A batch takes longer beside purchases, so the pauses do, too.

@@ -4,6 +4,7 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::{Column, cell, listed, show_list, text};
 use crate::cli::shared::client::ApiArgs;
 use crate::cli::shared::sale_ref::SaleRef;
+use crate::cli::shared::search::{PeriodArgs, query};
 use crate::cli::shared::{number, output, pages};
 use console::truncate_str;
 use serde_json::Value;
@@ -34,6 +35,7 @@ outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
 Examples:
   flashsale actions
   flashsale actions --sale 3f2c… --limit 200
+  flashsale actions --from 2026-11-22T09:00:00Z --to 2026-11-22T10:00:00Z
   flashsale actions --json | jq -r '.[] | select(.outcome != \"done\").action'")]
 pub struct Args {
     #[command(flatten)]
@@ -41,6 +43,8 @@ pub struct Args {
     /// Only actions on this sale.
     #[arg(long, value_name = "SALE_ID")]
     sale: Option<SaleRef>,
+    #[command(flatten)]
+    period: PeriodArgs,
     /// The most actions to print.
     #[arg(
         long,
@@ -54,10 +58,15 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let operator = args.api.operator()?;
-    let mut path = format!("/v1/admin/actions?limit={}", args.limit.min(PAGE));
-    if let Some(sale) = &args.sale {
-        path += &format!("&sale_id={}", sale.whole(&operator)?);
-    }
+    let sale = args.sale.as_ref().map(|sale| sale.whole(&operator)).transpose()?;
+    let [from, to] = args.period.parameters();
+    let asked = query([
+        ("limit", Some(args.limit.min(PAGE).to_string())),
+        ("sale_id", sale.map(|sale| sale.to_string())),
+        from,
+        to,
+    ]);
+    let path = format!("/v1/admin/actions?{asked}");
     let actions = pages::newest(&operator, &path, "id", args.limit as usize)?;
     show_list(actions, args.api.form(), &COLUMNS, detail)
 }

@@ -1,4 +1,4 @@
-//! The options by which orders and payments are found, and the query that they make.
+//! The options by which orders, payments and actions are found, and the query that they make.
 
 use super::client::Client;
 use super::sale_ref::SaleRef;
@@ -13,6 +13,12 @@ pub struct SearchArgs {
     /// Only those of this account: the `sub` of its tokens.
     #[arg(long, value_name = "ACCOUNT")]
     user: Option<String>,
+    #[command(flatten)]
+    period: PeriodArgs,
+}
+
+#[derive(clap::Args)]
+pub struct PeriodArgs {
     /// Only those from this time on, such as 2026-11-22T09:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     from: Option<DateTime<Utc>>,
@@ -31,17 +37,30 @@ impl SearchArgs {
     /// The query of the list, with a further parameter. A part of a sale's id costs a list of all sales.
     pub fn query(&self, client: &Client, other: (&str, Option<String>)) -> Result<String, Failure> {
         let sale = self.sale.as_ref().map(|sale| sale.whole(client)).transpose()?;
+        let [from, to] = self.period.parameters();
         Ok(query([
             ("sale_id", sale.map(|sale| sale.to_string())),
             ("user", self.user.clone()),
             other,
-            ("from", self.from.map(|from| from.to_rfc3339())),
-            ("to", self.to.map(|to| to.to_rfc3339())),
+            from,
+            to,
         ]))
     }
 }
 
-fn query<const N: usize>(asked: [(&str, Option<String>); N]) -> String {
+impl PeriodArgs {
+    /// The two parameters of a query.
+    pub fn parameters(&self) -> [(&'static str, Option<String>); 2] {
+        let text = |time: &DateTime<Utc>| time.to_rfc3339();
+        [
+            ("from", self.from.as_ref().map(text)),
+            ("to", self.to.as_ref().map(text)),
+        ]
+    }
+}
+
+/// The query with the parameters that have a value.
+pub fn query<const N: usize>(asked: [(&str, Option<String>); N]) -> String {
     let asked = asked.into_iter().filter_map(|(name, value)| Some((name, value?)));
     form_urlencoded::Serializer::new(String::new())
         .extend_pairs(asked)

@@ -194,6 +194,19 @@ pub struct Action {
     pub outcome: Option<String>,
 }
 
+/// The actions that an operator lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedActions {
+    /// Only actions on this sale.
+    pub sale: Option<SaleId>,
+    /// Only actions that began at this moment or later.
+    pub from: Option<DateTime<Utc>>,
+    /// Only actions that began before this moment.
+    pub to: Option<DateTime<Utc>>,
+    /// Only actions older than the one with this number.
+    pub before: Option<i64>,
+}
+
 /// The most members of an object that are kept, and the most characters of each text.
 const MEMBERS_MAX: usize = 24;
 const TEXT_MAX: usize = 200;

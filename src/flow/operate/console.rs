@@ -6,8 +6,11 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::operator::console::{Action, ListedSession, NewAction, OperatorName, Session, SessionSecret};
-use crate::flow::{App, whole};
+use crate::domain::operator::console::{
+    Action, ListedSession, NewAction, OperatorName, Session, SessionSecret, WantedActions,
+};
+use crate::flow::{App, EXPORT_PART, Export, whole};
+use futures_util::stream::{StreamExt as _, try_unfold};
 use std::net::IpAddr;
 use uuid::Uuid;
 
@@ -79,7 +82,19 @@ pub async fn refuse(app: &App, new: &NewAction, outcome: &str) -> Result<(), Fau
     end(app, id, outcome, None).await
 }
 
-/// Up to `max` actions, newest first, older than the one with this number; of one sale, or all.
-pub async fn actions(app: &App, sale: Option<SaleId>, before: Option<i64>, max: usize) -> Result<Vec<Action>, Fault> {
-    app.ledger.actions(sale, before, whole(max)).await
+/// Up to `max` actions, newest first.
+pub async fn actions(app: &App, wanted: &WantedActions, max: usize) -> Result<Vec<Action>, Fault> {
+    app.ledger.actions(wanted, whole(max)).await
+}
+
+/// All actions of such a list, as an export.
+pub async fn begin_export(app: &App, wanted: WantedActions) -> Result<Export<Action>, Fault> {
+    let snapshot = app.ledger.snapshot().await?;
+    let parts = try_unfold((snapshot, wanted), |(mut snapshot, mut wanted)| async move {
+        let actions = snapshot.actions(&wanted, EXPORT_PART).await?;
+        let Some(last) = actions.last() else { return Ok(None) };
+        wanted.before = Some(last.id);
+        Ok::<_, Fault>(Some((actions, (snapshot, wanted))))
+    });
+    Ok(parts.boxed())
 }

@@ -5,8 +5,8 @@ use crate::domain::ids::OrderId;
 use crate::domain::order::payment::RecordedPayment;
 use crate::domain::order::wanted::WantedPayments;
 use crate::domain::order::{ListedPayment, Order};
-use crate::flow::settle::{EXPORT_PART, Export, can_be};
-use crate::flow::{App, whole};
+use crate::flow::settle::can_be;
+use crate::flow::{App, EXPORT_PART, Export, whole};
 use futures_util::stream::{StreamExt as _, try_unfold};
 use std::collections::HashMap;
 

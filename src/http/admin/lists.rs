@@ -1,10 +1,10 @@
-//! The lists of orders and of payments: what their queries have in common, and their exports as tables.
+//! The lists of orders, of payments and of actions: what their queries have in common, and their exports as tables.
 
 use crate::domain::code::Code;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::order::wanted::{OrdersOf, Stretch};
-use crate::flow::settle::Export;
+use crate::flow::Export;
 use crate::http::admin::bans;
 use crate::http::problem::Problem;
 use crate::http::{Api, csv, found};
@@ -51,12 +51,20 @@ pub(super) fn between<I: Default + Ord>(
     from: Option<DateTime<Utc>>,
     to: Option<DateTime<Utc>>,
 ) -> Result<Stretch<I>, Problem> {
+    let [from, to] = times(from, to)?;
+    Ok(Stretch::between(from, to))
+}
+
+/// The two times of a query.
+pub(super) fn times(
+    from: Option<DateTime<Utc>>,
+    to: Option<DateTime<Utc>>,
+) -> Result<[Option<DateTime<Utc>>; 2], Problem> {
     if from.zip(to).is_some_and(|(from, to)| from > to) {
         return Err(Problem::invalid("from must not be later than to"));
     }
     // Postgres has no time long before the first order.
-    let bound = |at: DateTime<Utc>| at.max(DateTime::<Utc>::UNIX_EPOCH);
-    Ok(Stretch::between(from.map(bound), to.map(bound)))
+    Ok([from, to].map(|time| time.map(|at| at.max(DateTime::<Utc>::UNIX_EPOCH))))
 }
 
 /// Answers with an export of the list with this name as a table, part by part as the client reads it.

@@ -15,7 +15,6 @@ use crate::ledger::recover::standing::NotedServer;
 use crate::ledger::{Ledger, begin_unless_locked, commit, step, unless_locked, unsigned, word};
 use chrono::{DateTime, Utc};
 pub use expire::DueShard;
-pub use list::Snapshot;
 pub use resolve::Decided;
 pub(super) use resolve::resolve;
 use tracing::Instrument as _;

@@ -5,12 +5,10 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::wanted::{OrdersOf, Stretch, WantedOrders};
 use crate::domain::order::{Order, OrderState};
-use crate::ledger::{Ledger, Tx, acquire, begin_with};
+use crate::ledger::snapshot::Snapshot;
+use crate::ledger::{Ledger, acquire};
 use sqlx::PgConnection;
 use uuid::Uuid;
-
-/// The ledger at one moment, for a list that is read in parts.
-pub struct Snapshot(pub(in crate::ledger::settle) Tx);
 
 impl Ledger {
     /// Up to `max` orders, newest first.
@@ -23,13 +21,6 @@ impl Ledger {
     pub async fn orders(&self, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
         let mut connection = acquire(&self.reports).await?;
         among(&mut connection, ids).await
-    }
-
-    /// The ledger as it is at the first read.
-    pub async fn snapshot(&self) -> Result<Snapshot, Fault> {
-        let begin = "begin isolation level repeatable read read only; \
-                     set local idle_in_transaction_session_timeout = '1min'";
-        begin_with(&self.reports, begin).await.map(Snapshot)
     }
 
     /// How many orders of any sale are revoked.

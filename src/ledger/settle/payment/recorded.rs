@@ -5,7 +5,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::payment::{PaymentOutcome, RecordedPayment, Refund, RefundReference};
 use crate::domain::order::wanted::{OrdersOf, Place, WantedPayments};
-use crate::ledger::settle::order::Snapshot;
+use crate::ledger::snapshot::Snapshot;
 use crate::ledger::{Ledger, acquire, unsigned};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
