@@ -204,7 +204,7 @@ fn every_member_of_an_order_is_shown_or_left_out_on_purpose() {
 }
 
 #[test]
-fn an_export_has_every_member_of_an_order_or_of_a_payment_with_parts_of_its_order() {
+fn an_export_has_every_member_of_an_order_an_action_or_a_payment_with_parts_of_its_order() {
     let columns = |path: &str| -> BTreeSet<String> {
         let file = text(path);
         let columns = between(&file, "const COLUMNS: ", "\n];").lines();
@@ -212,6 +212,7 @@ fn an_export_has_every_member_of_an_order_or_of_a_payment_with_parts_of_its_orde
         columns.map(|(name, _)| name.to_owned()).collect()
     };
     assert_eq!(columns("src/http/admin/orders.rs"), schema_members("OwnedOrder"));
+    assert_eq!(columns("src/http/admin/actions.rs"), schema_members("Action"));
     let mut of_payment = schema_members("ListedPayment");
     assert!(of_payment.remove("order"));
     of_payment.extend(["order_state", "sale_id", "user"].map(str::to_owned));

@@ -1,6 +1,7 @@
 //! The audit log: what it records of operators' requests, and what a request is that cannot be recorded.
 
 use super::{Operator, SESSION, actions, count, done, hang_up, sign_in_with, try_to_sign_in};
+use crate::http::export;
 use crate::support::app::{ADMIN_KEY, Client, TestApp, Who, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -79,6 +80,90 @@ async fn every_action_of_an_operator_is_in_the_audit_log() {
         .no(401, "unauthenticated");
     let rest = all.iter().map(Value::to_string).collect::<String>();
     assert!(!rest.contains(ADMIN_KEY));
+}
+
+#[tokio::test]
+async fn the_audit_log_is_listed_and_exported_between_two_times() {
+    const MINUTES: i64 = 2500;
+    let app = TestApp::start_api_only().await;
+    let sale = uuid::Uuid::new_v4();
+    // An action a minute. Numbers grow with time, so these are the first ones.
+    let insert = "insert into operator_actions \
+         (begun_at, ended_at, actor, operator, address, action, sale_id, detail, outcome) \
+         select begun_at, begun_at + interval '20 milliseconds', 'api_key', '=ada', '203.0.113.7', 'bans.create', \
+         case when minute % 3 = 0 then $1 end, '{\"user\": \"a, b\"}'::jsonb, 'done' \
+         from generate_series(0, $2 - 1) minute cross join lateral \
+         (select timestamptz '2026-11-01T00:00:00Z' + minute * interval '1 minute' as begun_at) times \
+         order by minute";
+    sqlx::query(insert)
+        .bind(sale)
+        .bind(MINUTES)
+        .execute(&mut app.database().await)
+        .await
+        .unwrap();
+    let start: DateTime<Utc> = "2026-11-01T00:00:00Z".parse().unwrap();
+    let at = |minute: i64| (start + TimeDelta::minutes(minute)).format("%FT%TZ").to_string();
+    let minute_of = |action: &Value| {
+        let begun: DateTime<Utc> = action["begun_at"].as_str().unwrap().parse().unwrap();
+        (begun - start).num_minutes()
+    };
+    let listed = async |query: &str| -> Vec<i64> { actions(&app, query).await.iter().map(minute_of).collect() };
+    for (from, to, expected) in [
+        (Some(100), Some(103), &[102, 101, 100][..]),
+        (None, Some(2), &[1, 0]),
+        (Some(MINUTES - 2), None, &[MINUTES - 1, MINUTES - 2]),
+        (Some(100), Some(100), &[]),
+        (Some(MINUTES), None, &[]),
+        (None, Some(0), &[]),
+    ] {
+        let bounds = [("from", from), ("to", to)].into_iter();
+        let bounds = bounds.filter_map(|(name, minute)| Some(format!("{name}={}", at(minute?))));
+        let query = format!("?{}", bounds.collect::<Vec<_>>().join("&"));
+        assert_eq!(listed(&query).await, expected, "{query}");
+    }
+    let some = format!("?from={}&to={}", at(100), at(103));
+    assert_eq!(listed(&format!("{some}&sale_id={sale}")).await, [102]);
+    // Page by page.
+    let path = format!("/v1/admin/actions{some}&limit=2");
+    let page = app.get(Who::Operator, &path).await.ok(200).body;
+    assert_eq!(page["has_more"], true);
+    let last = page["data"][1]["id"].as_i64().unwrap();
+    assert_eq!(listed(&format!("{some}&starting_after={last}")).await, [100]);
+    for wrong in ["?from=x", "?to=2026-11-01", &format!("?from={}&to={}", at(1), at(0))] {
+        let path = format!("/v1/admin/actions{wrong}");
+        app.get(Who::Operator, &path).await.no(400, "invalid_request");
+    }
+    let printed = app.run(&["actions", "--from", &at(100), "--to", &at(103), "--json"]);
+    let printed = printed.ended(0).json();
+    assert_eq!(
+        printed.as_array().unwrap().iter().map(minute_of).collect::<Vec<_>>(),
+        [102, 101, 100]
+    );
+
+    let table = export(&app, &format!("/v1/admin/actions?from={}&to={}", at(99), at(100))).await;
+    assert_eq!(table.headers()["content-type"], "text/csv; charset=utf-8");
+    assert_eq!(
+        table.headers()["content-disposition"],
+        "attachment; filename=\"audit-log.csv\""
+    );
+    let heads = "id,begun_at,ended_at,actor,session_id,operator,address,action,sale_id,detail,outcome\r\n";
+    assert_eq!(
+        table.text().await.unwrap(),
+        format!(
+            "{heads}100,2026-11-01T01:39:00.000Z,2026-11-01T01:39:00.020Z,api_key,,'=ada,203.0.113.7,bans.create,\
+             {sale},\"{{\"\"user\"\":\"\"a, b\"\"}}\",done\r\n"
+        )
+    );
+    // More than one part of it, and each action once.
+    let table = export(&app, &format!("/v1/admin/actions?to={}", at(MINUTES - 10))).await;
+    let table = table.text().await.unwrap();
+    let ids: Vec<i64> = table
+        .lines()
+        .skip(1)
+        .map(|row| row.split(',').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(ids, (1..=MINUTES - 10).rev().collect::<Vec<_>>());
+    assert_eq!(export(&app, "/v1/admin/actions?from=x").await.status(), 400);
 }
 
 #[tokio::test]
