@@ -1,7 +1,10 @@
-// The audit log: who did what, when, from which address, and the outcome. Below it, who is signed in.
+// The audit log: who did what, when, from which address, and the outcome. It is searched by sale and time, and saved as a
+// file. Below it, who is signed in.
 
 import { requestText } from './console-asked.js';
+import { resultLine } from './console-dialog.js';
 import { isId, nameOfOperator, saleLink } from './console-names.js';
+import { searchFields, searchOf } from './console-search.js';
 import { sessionsPart } from './console-sessions.js';
 import { listsOf, listTable, word } from './console-table.js';
 import { timeCell } from './console-time.js';
@@ -10,6 +13,7 @@ import { say } from './language.js';
 import { meaning } from './problem.js';
 
 const EVERY_MS = 10_000;
+const ACTIONS = '/v1/admin/actions';
 
 // An action of a newer instance has no words here.
 function actionName(action) {
@@ -42,13 +46,14 @@ function whoDid(entry) {
     return entry.operator ? element('span', {}, nameOfOperator(entry.operator), ` · ${known}`) : known;
 }
 
-// `sale` limits the log to one sale; without it, the log covers all. `heard` takes the entries as they are read.
-/** @type {(sale: string | null, heard?: (entries: Action[]) => void) => any} */
-export function auditLogTable(sale, heard = () => {}) {
+// `sale` limits the log to one sale; without it, the log covers all. `heard` takes the entries as they are read. `wanted`
+// returns a search, as parameters of the API.
+/** @type {(sale: string | null, heard?: (entries: Action[]) => void, wanted?: () => string) => any} */
+export function auditLogTable(sale, heard = () => {}, wanted = () => '') {
     return listTable({
         caption: 'audit-log',
         columns: ['when', 'who', 'fromWhere', 'what', ...(sale ? [] : ['sale']), 'asked', 'cameOut'],
-        path: () => `/v1/admin/actions?limit=${sale ? `20&sale_id=${sale}` : 100}`,
+        path: () => `${ACTIONS}?limit=${sale ? `20&sale_id=${sale}` : 100}${wanted() && `&${wanted()}`}`,
         pageOf(body) {
             heard(body.data);
             return body;
@@ -73,16 +78,39 @@ export function auditLogTable(sale, heard = () => {}) {
                 element('span', { class: `pill ${isKnown ? tone : 'is-long'}`, title: outcome }, said),
             ];
         },
-        empty: 'noActions',
+        empty: () => (wanted() === '' ? 'noActions' : 'noneFound'),
         every: EVERY_MS,
     });
 }
 
 export function auditLogView(view) {
+    const fields = searchFields();
+    const { rows } = fields;
+    const result = resultLine();
+    const search = searchOf({
+        page: '/console/audit-log',
+        list: ACTIONS,
+        file: 'audit-log.csv',
+        fields,
+        rows: [rows.sale, rows.from, rows.to],
+        query: ({ sale_id, from, to }) => ({ sale_id, from, to }),
+        // Without a search in the address, the list covers all.
+        takeUp: () => true,
+        restart: () => table.restart(),
+        result,
+    });
+    const table = auditLogTable(null, undefined, () => String(search.wanted() ?? ''));
     const sessions = sessionsPart();
-    const table = auditLogTable(null);
-    view.append(word('h1', 'audit-log'), word('p', 'auditLogHint', { class: 'muted' }), table.node, sessions.node);
+    const hint = word('p', 'auditLogHint', { class: 'muted' });
+    view.append(word('h1', 'audit-log'), hint, search.form, result.node, table.node, sessions.node);
     const lists = listsOf(table, sessions.table);
-    lists.read();
-    return lists;
+    search.begin();
+    sessions.table.read();
+    return {
+        read() {
+            fields.offerSales();
+            lists.read();
+        },
+        again: lists.again,
+    };
 }

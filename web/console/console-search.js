@@ -88,6 +88,9 @@ export function searchOf({ page, list, file, fields, rows, main, query, takeUp, 
     /** @type {URLSearchParams | null} */
     let wanted = null;
 
+    // The search as the address has it.
+    const inAddress = () => (String(wanted ?? '') === '' ? '' : `?${wanted}`);
+
     function complain(words) {
         write(wrong, words);
         if (main) {
@@ -116,7 +119,7 @@ export function searchOf({ page, list, file, fields, rows, main, query, takeUp, 
         errors.clear();
         wanted = new URLSearchParams(Object.entries(parts).filter(([, value]) => value));
         show(download, isTable(wanted));
-        const address = `${page}?${wanted}`;
+        const address = page + inAddress();
         if (address !== location.pathname + location.search) {
             history[keep](null, '', address);
         }
@@ -138,7 +141,7 @@ export function searchOf({ page, list, file, fields, rows, main, query, takeUp, 
 
     onSubmit(form, () => search('pushState'));
     // A link within the page also gets here.
-    window.addEventListener('popstate', () => location.search !== (wanted === null ? '' : `?${wanted}`) && readAddress());
+    window.addEventListener('popstate', () => location.search !== inAddress() && readAddress());
     return {
         form,
         wanted: () => wanted,

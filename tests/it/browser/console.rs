@@ -854,7 +854,7 @@ async fn an_operator_ends_the_session_of_another() {
     window.click(&format!("{sessions} button")).await;
     window.sees("dialog h2", "End the session of <b>bob</b>?").await;
     window.click("dialog .strong").await;
-    window.sees(RESULT, "The session has ended").await;
+    window.sees("section .result", "The session has ended").await;
     poll::within(PATIENCE, "one session is left", async || {
         window.run(&buttons, &[]).await == 0
     })
@@ -862,6 +862,20 @@ async fn an_operator_ends_the_session_of_another() {
     window
         .sees("[aria-labelledby=table-audit-log] tbody", "End session")
         .await;
+    // It is found by its time, by the address too, and saved as a table.
+    window.types("find-to", "2020-01-01T00:00:00").await;
+    window.click("#view form.panel .strong").await;
+    window.sees("#view .list", "There are none").await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#view .list", "There are none").await;
+    window.types("find-to", "").await;
+    window.types("find-from", "2020-01-01T00:00:00").await;
+    window.click("#view form.panel .strong").await;
+    window
+        .sees("[aria-labelledby=table-audit-log] tbody", "End session")
+        .await;
+    let table = window.saves("#download", "audit-log.csv").await;
+    assert!(table.contains(",sessions.end,"), "{table}");
     window.close().await;
 }
 
