@@ -1,23 +1,43 @@
-//! Whether Redis and Postgres answer this instance. Reads only.
+//! Whether Redis and Postgres answer this instance, and how many guard warnings are recent. Reads only.
 
 use crate::domain::operator::report::Health;
-use crate::flow;
+use crate::flow::operate::guards;
+use crate::flow::watch::readiness;
 use crate::http::Api;
 use crate::http::endpoint::{Endpoint, handler};
 use crate::http::extract::Operator;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 pub const ROUTES: &[Endpoint] = &[Endpoint::get("/v1/admin/health", handler!(show_health), |it| {
+    let mut shown = example();
+    shown["recent_warnings"] = 3.into();
     it.of_operators("showServers", "Do Redis and Postgres answer?")
         .says("As this instance sees it: how fast they answer now, or since when they do not.")
-        .answers::<Health>(200, "How both servers answer.", example())
+        .answers::<HealthView>(200, "How both servers answer.", shown)
 })];
 
+/// How both servers answer, and what the console shows on each page besides.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::http) struct HealthView {
+    #[serde(flatten)]
+    health: Health,
+    /// How many guard warnings were raised in the last 15 minutes; 100 if there were more. Null if Postgres did not answer
+    /// in time. The audit log records no read of it: it shows no account.
+    recent_warnings: Option<i64>,
+}
+
 async fn show_health(api: Data<Api>, _: Operator) -> HttpResponse {
-    let health = Box::pin(flow::watch::readiness::health(&api.app, None)).await;
-    HttpResponse::Ok().json(health)
+    let health = Box::pin(readiness::health(&api.app, None));
+    let warnings = Box::pin(guards::recent_warnings(&api.app));
+    let (health, warnings) = tokio::join!(health, warnings);
+    HttpResponse::Ok().json(HealthView {
+        health,
+        recent_warnings: warnings.ok(),
+    })
 }
 
 /// Both servers in examples.

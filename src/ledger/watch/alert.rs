@@ -78,6 +78,19 @@ impl Ledger {
         alerts.collect()
     }
 
+    /// How many warnings are younger than that, counted up to `max`.
+    pub async fn recent_alerts(&self, within: Duration, max: i64) -> Result<i64, Fault> {
+        sqlx::query_scalar!(
+            "select count(*) as \"recent!\" from (select 1 as one from guard_alerts \
+             where raised_at > now() - $1 * interval '1 second' limit $2) recent",
+            within.as_secs_f64(),
+            max
+        )
+        .fetch_one(&self.reports)
+        .await
+        .map_err(Fault::from)
+    }
+
     /// Up to `max` warnings, oldest first, newer than the one with this number.
     pub async fn alerts_after(&self, after: i64, max: i64) -> Result<Vec<Alert>, Fault> {
         let rows = sqlx::query!(

@@ -44,6 +44,13 @@ async fn an_account_is_banned_and_let_go_again_beside_the_sale_that_it_bothers()
     let window = Window::open(&app).await.expect(&["ERR"]);
     window.open_console(&format!("/console/sales/{id}")).await;
     window.sees(ALERTS, &bot).await;
+    // The navigation counts recent guard warnings on every page.
+    window.goto(&format!("/console/sales/{id}")).await;
+    let badge = "return document.querySelector('#nav a[href=\"/console/accounts\"]').dataset.badge ?? ''";
+    poll::within(PATIENCE, "the badge counts the warning", async || {
+        window.run(badge, &[]).await == "1"
+    })
+    .await;
     window.sees("#accounts", "Nobody is banned").await;
     let ban = format!("{ALERTS} button");
     // Cancelling the dialog changes nothing.

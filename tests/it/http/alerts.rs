@@ -223,6 +223,31 @@ async fn an_alert_is_sent_to_the_webhook_and_shown_as_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recent_alerts_are_counted_without_a_recorded_read_of_their_accounts() {
+    let app = TestApp::with("all", &[WATCHFUL]).await;
+    let id = app.load_sale(&sale()).await;
+    let health = async || app.get(Who::Operator, "/v1/admin/health").await.ok(200).body;
+    assert_eq!(health().await["recent_warnings"], 0);
+    let user = view_too_often(&app, &id).await;
+    poll::within(poll::PATIENCE, "the alert is counted", async || {
+        health().await["recent_warnings"] == 1
+    })
+    .await;
+    assert!(!health().await.to_string().contains(&user));
+    let insert = "insert into guard_alerts (raised_at, kind, user_id, detail) \
+         select now() - $1 * interval '1 minute', 'browsing', 'bot', 'a test' from generate_series(1, $2)";
+    let mut database = app.database().await;
+    for (minutes_ago, more, counted) in [(16, 5, 1), (14, 97, 98), (1, 500, 100)] {
+        let insert = sqlx::query(insert).bind(minutes_ago).bind(more);
+        insert.execute(&mut database).await.unwrap();
+        assert_eq!(health().await["recent_warnings"], counted);
+    }
+    let actions = app.get(Who::Operator, "/v1/admin/actions").await.ok(200).body;
+    let mut actions = actions["data"].as_array().unwrap().iter();
+    assert!(actions.all(|it| it["action"] != "alerts.read"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rejected_webhook_is_sent_again_with_the_same_id_until_it_is_accepted() {
     let receiver = Receiver::replying(&[Reply::Status(500), Reply::Status(500), Reply::Endless]).await;
     let app = TestApp::with("all", &receiver.variables()).await;
