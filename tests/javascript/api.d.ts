@@ -678,6 +678,12 @@ interface LiveStock {
     undrained_events: number;
 }
 
+interface HealthView {
+    redis: ServerHealth;
+    postgres: ServerHealth;
+    recent_warnings: number | null;
+}
+
 interface AuditPage {
     sale_id: string;
     balanced: boolean;
