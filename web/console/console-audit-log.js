@@ -23,7 +23,7 @@ function actionName(action) {
 }
 
 // An export shows more than a page of the same list, so it is an action of its own.
-const EXPORTS = { 'orders.read': 'orders.export', 'payments.read': 'payments.export' };
+const EXPORTS = { 'orders.read': 'orders.export', 'payments.read': 'payments.export', 'actions.read': 'actions.export' };
 /** @param {Action} entry */
 const isExport = ({ action, detail }) => Object.hasOwn(EXPORTS, action) && detail.accept === 'text/csv';
 

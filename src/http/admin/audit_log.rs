@@ -31,6 +31,9 @@ const SHOPPERS_DATA: [&str; 8] = [
 /// A list that shows shoppers' data where it is of one account, or exported with the accounts. The console reads other
 /// payments all the time, to count them.
 const PAYMENTS: &str = "/v1/admin/payments";
+/// The audit log itself: its export shows the accounts of all recorded actions at once. The console reads its pages all
+/// the time.
+const ACTIONS: &str = "/v1/admin/actions";
 /// Actions that the limit on refused actions never blocks: they stop a sale, or a thief of a session.
 pub(super) const STOPS: [&str; 3] = ["sales.pause", "sales.close", "sessions.end"];
 /// The outcome of an action that was not refused.
@@ -41,7 +44,11 @@ const NOTE_MAX: Duration = Duration::from_secs(2);
 /// Whether a read shows shoppers' data, so that the audit log records it.
 pub(super) fn shows_shoppers_data(pattern: &str, query: &str, is_export: bool) -> bool {
     let is_of_account = || form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "user");
-    SHOPPERS_DATA.contains(&pattern) || pattern == PAYMENTS && (is_export || is_of_account())
+    match pattern {
+        PAYMENTS => is_export || is_of_account(),
+        ACTIONS => is_export,
+        _ => SHOPPERS_DATA.contains(&pattern),
+    }
 }
 
 /// Records that an action begins; returns its number in the audit log.
@@ -196,6 +203,8 @@ mod tests {
         }
         assert!(shows_shoppers_data(PAYMENTS, "outcome=applied", true));
         assert!(!shows_shoppers_data(PAYMENTS, "outcome=applied", false));
+        assert!(shows_shoppers_data(ACTIONS, "", true));
+        assert!(!shows_shoppers_data(ACTIONS, "", false));
     }
 
     /// The audit log lists the actions on a sale by this.
