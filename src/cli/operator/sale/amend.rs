@@ -11,6 +11,7 @@ use crate::domain::stage::Stage;
 use crate::stderr;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// The new values of a published sale, as the body of the request has them: what is absent stays.
@@ -66,6 +67,13 @@ pub(super) struct Amended {
 }
 
 impl Amended {
+    /// A guard that has two values, or a value and an end.
+    fn named_twice(&self) -> Option<&String> {
+        let mut seen = HashSet::new();
+        let tried = self.guard.iter().map(|(name, _)| name);
+        tried.chain(&self.end_trial).find(|name| !seen.insert(*name))
+    }
+
     /// The body of the request.
     fn body(&self) -> Value {
         let (percent, shadow) = (self.percent.unwrap_or_default(), self.shadow);
@@ -95,6 +103,10 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
+    if let Some(name) = terms.named_twice() {
+        let wrong = format!("{name} is named twice: give it one value, or end its trial");
+        return Err(Failure::Usage(wrong));
+    }
     let amended = client.send("PATCH", &sale_path(id, ""), &[], &terms.body().to_string());
     let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
     let amended = amended.map_err(|error| error.in_words("PUT", &draft))?;
@@ -139,7 +151,17 @@ mod tests {
         let tried = [&tried[..], &["--percent", "10", "--shadow", "--end-trial", "holds_max"]].concat();
         let of = |value: Value| json!({"value": value, "percent": 10, "shadow": true});
         let guards = json!({"challenge": of(json!("captcha")), "purchase_token": of(json!(true)), "holds_max": null});
-        assert_eq!(terms(&tried).unwrap().body(), json!({ "guards": guards }));
+        let tried = terms(&tried).unwrap();
+        assert_eq!((tried.body(), tried.named_twice()), (json!({ "guards": guards }), None));
+        let both = ["--guard", "holds_max=2", "--percent", "10", "--end-trial", "holds_max"];
+        let both = amend(
+            &MockServer::answering(&[]).client(),
+            &ID,
+            &terms(&both).unwrap(),
+            Form::Text,
+        )
+        .unwrap_err();
+        assert!(both.to_string().contains("holds_max is named twice"), "{both}");
         for wrong in [
             &["--ends-at", "tomorrow"][..],
             &["--ends-at", "2026-11-28"],
