@@ -96,3 +96,18 @@ pub static FILES: LazyLock<BTreeMap<&str, Asset>> = LazyLock::new(|| {
 pub fn versioned(page: &str) -> String {
     page.replace("\"/assets/", &format!("\"/assets/{}/", *VERSION))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bundled_module_has_a_text_over_several_lines() {
+        let modules = [SHARED, SHOP].into_iter().flatten();
+        for (name, text) in modules.filter(|(name, _)| name.ends_with(".js")) {
+            for line in text.lines() {
+                assert_eq!(line.matches('`').count() % 2, 0, "{name}: {line}");
+            }
+        }
+    }
+}
