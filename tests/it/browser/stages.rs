@@ -172,6 +172,7 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.sees("#on-trial", "waiting room").await;
     window.click("#further summary").await;
     window.click("#do-amend").await;
+    window.sees("dialog h2", "Amend “A sale”").await;
     window.types("amend-admissions_per_second", "9").await;
     window.click("dialog .strong").await;
     window.misses("dialog").await;

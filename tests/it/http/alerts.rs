@@ -240,7 +240,10 @@ async fn recent_alerts_are_counted_without_a_recorded_read_of_their_accounts() {
     for (minutes_ago, more, counted) in [(16, 5, 1), (14, 97, 98), (1, 500, 100)] {
         let insert = sqlx::query(insert).bind(minutes_ago).bind(more);
         insert.execute(&mut database).await.unwrap();
-        assert_eq!(health().await["recent_warnings"], counted);
+        poll::within(poll::PATIENCE, &format!("{counted} are counted"), async || {
+            health().await["recent_warnings"] == counted
+        })
+        .await;
     }
     let actions = app.get(Who::Operator, "/v1/admin/actions").await.ok(200).body;
     let mut actions = actions["data"].as_array().unwrap().iter();
