@@ -104,13 +104,6 @@ export function auditLogView(view) {
     const hint = word('p', 'auditLogHint', { class: 'muted' });
     view.append(word('h1', 'audit-log'), hint, search.form, result.node, table.node, sessions.node);
     const lists = listsOf(table, sessions.table);
-    search.begin();
     sessions.table.read();
-    return {
-        read() {
-            fields.offerSales();
-            lists.read();
-        },
-        again: lists.again,
-    };
+    return search.begin(lists);
 }

@@ -129,12 +129,5 @@ export function moneyView(view) {
         }),
     );
     view.append(word('h1', 'money'), word('p', 'moneyHint', { class: 'muted' }), search.form, result.node, table.node);
-    search.begin();
-    return {
-        read() {
-            fields.offerSales();
-            table.read();
-        },
-        again: table.again,
-    };
+    return search.begin(table);
 }

@@ -114,12 +114,5 @@ export function ordersView(view) {
     });
 
     view.append(word('h1', 'orders'), word('p', 'ordersHint', { class: 'muted' }), search.form, result.node, table.node);
-    search.begin();
-    return {
-        read() {
-            fields.offerSales();
-            table.read();
-        },
-        again: table.again,
-    };
+    return search.begin(table);
 }

@@ -147,9 +147,17 @@ export function searchOf({ page, list, file, fields, rows, main, query, takeUp, 
         wanted: () => wanted,
         // Searches at once, without an entry in the history: for a choice.
         apply: () => search('replaceState'),
-        begin() {
+        // Begins with the search of the address. Returns what reads the view again: its table, and the sales to choose from.
+        begin(table) {
             readAddress();
             fields.offerSales();
+            return {
+                read() {
+                    fields.offerSales();
+                    table.read();
+                },
+                again: table.again,
+            };
         },
     };
 }
