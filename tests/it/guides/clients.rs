@@ -188,7 +188,8 @@ async fn a_client_drops_its_key_if_the_answer_says_that_it_has_no_order() {
             let seen = front.seen();
             let waited = seen.last().unwrap().at - seen[0].at;
             if is_certain {
-                assert!(waited > Duration::from_secs(2), "{at}: {waited:?}");
+                // The client waits 2 s from when it sends the first request, which arrives later.
+                assert!(waited > Duration::from_millis(1500), "{at}: {waited:?}");
             } else {
                 assert_eq!(seen.len(), 2, "{at}");
             }

@@ -20,8 +20,8 @@ const ROUNDS_MAX: u64 = 10;
 const LANES: usize = 4;
 /// How long a round waits for outcomes, and until nothing moves. With some bugs something always moves, and some outcomes
 /// are never known. The control has the same time, so a machine that needs longer fails the control too. Then the bugs of
-/// that control are played once more with the second time.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(20)];
+/// that control are played again with the next time.
+const PATIENCE: [Duration; 3] = [Duration::from_secs(8), Duration::from_secs(20), Duration::from_secs(60)];
 /// The longest payment window. Its holds end well within the first `PATIENCE`.
 const WINDOW_SECONDS_MAX: u32 = 2;
 

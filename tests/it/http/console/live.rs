@@ -92,7 +92,8 @@ async fn a_sale_is_followed_live_by_sample() {
     let last = loop {
         let sample = live.next("sample").await.unwrap();
         let point = &sample["point"];
-        accepted += point["accepted"].as_i64().unwrap();
+        // A busy machine may leave a sample without its count; the next one covers it.
+        accepted += point["accepted"].as_i64().unwrap_or(0);
         sold_out += point["answers"]["sold_out"].as_i64().unwrap_or(0);
         answered += point["answers"]["reserved"].as_i64().unwrap_or(0);
         assert_eq!(
