@@ -3,7 +3,8 @@
 use super::decided;
 use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
 use crate::support::poll;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, ready};
+use futures_util::stream::{self, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -30,20 +31,27 @@ async fn stage(clients: [&Client; 2], setting: &str, stage: &Value, rate: u32) {
     .await;
 }
 
+/// Asks about each shopper, for some of them at a time: a busy machine closes connections that wait too long. Returns who
+/// was named.
+async fn some_at_a_time<F: Future<Output = Option<String>>>(ask: impl Fn(usize) -> F) -> BTreeSet<String> {
+    let asked = stream::iter((0..SHOPPERS).map(ask));
+    asked.buffer_unordered(8).filter_map(ready).collect().await
+}
+
 /// The accounts that this instance refuses something.
 async fn refused(client: &Client) -> BTreeSet<String> {
-    let refused = join_all((0..SHOPPERS).map(|number| async move {
+    let refused = some_at_a_time(|number| async move {
         let user = format!("shopper-{number}");
         let asked = (0..REQUESTS).map(|_| client.get(Who::Shopper(&user), "/v1/orders/x"));
         let answers = join_all(asked).await;
         answers.iter().any(|answer| answer.status == 429).then_some(user)
-    }));
-    refused.await.into_iter().flatten().collect()
+    });
+    refused.await
 }
 
 /// The client addresses that this instance, behind a trusted proxy, refuses something.
 async fn refused_addresses(client: &Client) -> BTreeSet<String> {
-    let refused = join_all((0..SHOPPERS).map(|number| async move {
+    let refused = some_at_a_time(|number| async move {
         let address = format!("198.51.100.{number}");
         let asked = (0..REQUESTS).map(|_| {
             let request = client.request(Method::GET, Who::Nobody, "/v1/sales");
@@ -51,8 +59,8 @@ async fn refused_addresses(client: &Client) -> BTreeSet<String> {
         });
         let answers = join_all(asked).await;
         answers.iter().any(|answer| answer.status == 429).then_some(address)
-    }));
-    refused.await.into_iter().flatten().collect()
+    });
+    refused.await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,6 +151,37 @@ async fn a_guard_in_shadow_refuses_nobody_and_counts_whom_it_would_have_refused(
         "{metrics}"
     );
     app.assert_balanced(&id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_staged_warning_is_about_the_picked_accounts_alone() {
+    let app = TestApp::start_api_only().await;
+    let other = app.another("api");
+    let clients: [&Client; 2] = [&app, &other];
+    let id = app.load_sale(&sale_with(&json!({}))).await;
+    let path = &format!("/v1/sales/{id}");
+    let view = async |user: &str| {
+        // Of three views, two are in the same minute.
+        for _ in 0..3 {
+            app.get(Who::Shopper(user), path).await.ok(200);
+        }
+    };
+    let guard = "browsing_alert_above";
+    stage(clients, guard, &json!({"value": 1, "percent": 40}), 100_001).await;
+    let users: BTreeSet<String> = (0..SHOPPERS).map(|number| format!("viewer-{number}")).collect();
+    join_all(users.iter().map(|user| view(user))).await;
+    stage(clients, guard, &json!({"percent": 100}), 100_002).await;
+    view("the last").await;
+    let mut warned = poll::answer("the last account is warned about", || async {
+        let listed = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body;
+        let alerts = listed["data"].as_array().unwrap().iter();
+        let warned: BTreeSet<String> = alerts.map(|it| it["user"].as_str().unwrap().to_owned()).collect();
+        warned.contains("the last").then_some(warned)
+    })
+    .await;
+    warned.remove("the last");
+    assert!((1..SHOPPERS).contains(&warned.len()), "{warned:?}");
+    assert!(warned.is_subset(&users), "{warned:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -339,14 +378,14 @@ async fn a_staged_limit_of_holds_is_that_of_the_picked_accounts() {
 /// The accounts to which this request is refused with the code. All others get a 2xx.
 async fn refused_with<F: Future<Output = Answer>>(code: &str, send: impl Fn(String) -> F) -> BTreeSet<String> {
     let send = &send;
-    let refused = join_all((0..SHOPPERS).map(|number| async move {
+    let refused = some_at_a_time(|number| async move {
         let user = format!("picked-{number}");
         let answer = decided(|| send(user.clone())).await;
         let is_refused = answer.status >= 400;
         assert!(!is_refused || answer.code() == code, "{answer:?}");
         is_refused.then_some(user)
-    }));
-    refused.await.into_iter().flatten().collect()
+    });
+    refused.await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
