@@ -1,7 +1,7 @@
 //! The services of the compose file, as far as they run without Docker: their own commands and scripts, on real servers.
 
 use crate::observe::yaml;
-use crate::support::app::{Instance, Ran, environment, program, sale};
+use crate::support::app::{Instance, Ran, environment, program, sale, while_unavailable};
 use crate::support::crowd::spawn;
 use crate::support::poll::eventually;
 use crate::support::servers::{FreshPostgres, as_role, free_port, make_roles, own_folder, run_script};
@@ -344,7 +344,8 @@ async fn the_six_redis_services_become_a_cluster_that_sells_also_at_other_addres
     eventually("the cluster is whole at its new addresses", || is_whole(&second));
     let instance = Instance::start(&environment(&place(&second), &postgres.url()), "all");
     assert_eq!(instance.order("ada", &order.id()).await.ok(200).text("id"), order.id());
-    instance.buy("bob", &id, "k", 1).await.ok(201);
+    let bought = while_unavailable(|| instance.buy("bob", &id, "k", 1)).await;
+    bought.ok(201);
     instance.assert_balanced(&id).await;
 }
 

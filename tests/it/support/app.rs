@@ -103,6 +103,9 @@ pub fn command(program: &str, environment: &BTreeMap<String, String>, args: &[&s
     command
 }
 
+/// How often an instance is started before a test fails.
+const STARTS: usize = 3;
+
 /// A serving process. It ends when this is dropped, and must not have leaked a secret or panicked.
 pub struct Instance {
     child: Child,
@@ -113,8 +116,20 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Starts `serve --role ROLE` and waits until it serves.
+    /// Starts `serve --role ROLE` and waits until it serves. Starts it again, as a supervisor does, where a busy machine
+    /// leaves its servers without an answer.
     pub fn start(environment: &BTreeMap<String, String>, role: &str) -> Self {
+        for _ in 1..STARTS {
+            match Self::try_start(environment, role) {
+                Err(log) if log.contains("no answer in time") => {}
+                started => return started.unwrap_or_else(|log| panic!("the instance does not serve:\n{log}")),
+            }
+        }
+        Self::try_start(environment, role).unwrap_or_else(|log| panic!("no start of the instance serves:\n{log}"))
+    }
+
+    /// Starts it once; returns its log if it does not serve.
+    fn try_start(environment: &BTreeMap<String, String>, role: &str) -> Result<Self, String> {
         let mut child = program(environment, &["serve", "--role", role])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -144,11 +159,9 @@ impl Instance {
             client: Client::at(""),
             may_log_errors: false,
         };
-        match is_ready.recv_timeout(Duration::from_secs(20)) {
-            Ok(address) => instance.client = Client::at(&format!("http://{address}")),
-            Err(_) => panic!("the instance does not serve:\n{}", instance.log()),
-        }
-        instance
+        let address = is_ready.recv_timeout(poll::PATIENCE).map_err(|_| instance.log())?;
+        instance.client = Client::at(&format!("http://{address}"));
+        Ok(instance)
     }
 
     /// Its log so far.
