@@ -1,7 +1,7 @@
 //! Sales as answers show them, to operators and to shoppers.
 
 use crate::domain::ids::{SaleId, Sku};
-use crate::domain::sale::guards::{ChallengeKind, SaleGuards};
+use crate::domain::sale::guards::{ChallengeKind, SaleGuards, SaleStages};
 use crate::domain::sale::message::SaleMessage;
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
 use crate::domain::time::{self, Millis, from_millis};
@@ -158,12 +158,13 @@ pub struct PublicItem {
     pub(super) option: Option<String>,
 }
 
-/// What a purchase in the sale requires.
+/// What a purchase in the sale requires of each shopper.
 #[derive(Serialize, JsonSchema)]
 pub struct PublicGuards {
     /// Whether the sale has a waiting room: then a purchase needs `X-Admission`.
     pub(super) waiting_room: bool,
-    /// Whether a purchase needs `X-Purchase-Token`.
+    /// Whether a purchase should have `X-Purchase-Token`. While a stage in shadow counts purchases without one, none is
+    /// refused for that.
     purchase_token: bool,
     /// The challenge to solve for a purchase token.
     challenge: ChallengeKind,
@@ -173,16 +174,44 @@ pub struct PublicGuards {
     /// shoppers another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     holds_max: Option<u32>,
+    /// What a stage requires of some shoppers only. Buy without it, and bring it after a refusal that asks for it. Absent
+    /// without such a stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staged: Option<StagedGuards>,
 }
 
-impl From<&SaleGuards> for PublicGuards {
-    fn from(guards: &SaleGuards) -> Self {
+/// What a purchase in the sale requires of some shoppers.
+#[derive(Serialize, JsonSchema, PartialEq, Default)]
+pub struct StagedGuards {
+    /// Whether they need `X-Admission`.
+    waiting_room: bool,
+    /// Whether they need `X-Purchase-Token`.
+    purchase_token: bool,
+    /// The challenge that they solve for a purchase token.
+    challenge: ChallengeKind,
+}
+
+impl PublicGuards {
+    pub(super) fn of(of_all: &SaleGuards, stages: &SaleStages) -> Self {
+        let of_some = of_all.with_stages(stages);
+        let staged = StagedGuards {
+            waiting_room: of_some.waiting_room && !of_all.waiting_room,
+            purchase_token: of_some.purchase_token && !of_all.purchase_token,
+            challenge: Some(of_some.challenge)
+                .filter(|challenge| *challenge != of_all.challenge)
+                .unwrap_or_default(),
+        };
+        // Shoppers of the pages bring a token, so that shadow counts those who buy past the pages.
+        let is_in_shadow = stages
+            .purchase_token
+            .is_some_and(|stage| stage.value && stage.shadow && stage.picks_some());
         Self {
-            waiting_room: guards.waiting_room,
-            purchase_token: guards.purchase_token,
-            challenge: guards.challenge,
-            captcha_proof: guards.take_proof_for_captcha(),
-            holds_max: Some(guards.holds_max).filter(|most| *most > 0),
+            waiting_room: of_all.waiting_room,
+            purchase_token: of_all.purchase_token || is_in_shadow,
+            challenge: of_all.challenge,
+            captcha_proof: of_some.take_proof_for_captcha(),
+            holds_max: Some(of_all.holds_max).filter(|most| *most > 0 && stages.holds_max.is_none()),
+            staged: Some(staged).filter(|staged| *staged != StagedGuards::default()),
         }
     }
 }
@@ -228,8 +257,7 @@ impl PublicSale {
     pub fn of(glance: &Glance, releases: &Releases) -> Self {
         let now = glance.now();
         let sale = &glance.sale;
-        let mut guards = PublicGuards::from(&sale.shown_guards());
-        guards.holds_max = guards.holds_max.filter(|_| sale.staged_guards.holds_max.is_none());
+        let guards = PublicGuards::of(&sale.guards, &sale.staged_guards);
         let items = sale.items.iter().map(|item| {
             // Before the preload, all the stock is free.
             let free = glance.free.get(&item.sku).copied().unwrap_or(item.stock);

@@ -239,6 +239,13 @@ interface PublicGuards {
     challenge: ChallengeKind;
     captcha_proof: boolean;
     holds_max?: number;
+    staged?: StagedGuards;
+}
+
+interface StagedGuards {
+    waiting_room: boolean;
+    purchase_token: boolean;
+    challenge: ChallengeKind;
 }
 
 interface PublicItem {

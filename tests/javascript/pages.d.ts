@@ -128,6 +128,7 @@ interface Attempt extends Wish {
     seen: number;
     purchaseToken?: PurchaseToken | null;
     solved?: Solution | null;
+    met?: Answer['code'][];
     wasWrong?: boolean;
     isLate?: boolean;
     isUnseen?: boolean;
@@ -165,7 +166,8 @@ type Solution = { id: string; answer: string };
 
 // What a shopper has of an item. `has`: units that are reserved or paid for. `order`: the unpaid order whose time ends first.
 // `ended`: the order that is shown when none is unpaid. `other`: the attempt at another item that comes first. `isFull`: the
-// account may have no more unpaid orders. `isAdmitted`: the shopper's turn in the waiting room lasts.
+// account may have no more unpaid orders. `isAdmitted`: the shopper's turn in the waiting room lasts. `isBanned`: the
+// account may buy nothing.
 interface Own {
     has: number;
     reserved: number;
@@ -174,6 +176,7 @@ interface Own {
     other?: Phase;
     isFull: boolean;
     isAdmitted: boolean;
+    isBanned: boolean;
 }
 
 // An item in the card of its group. `hasNews`: its card shows an attempt or an order. `hasAll`: the shopper has as

@@ -131,7 +131,7 @@ async function once(attempt, world, counted) {
         if (attempt.isTrying && !(await world.isFree(attempt.sku))) {
             return taken(TRY_SECONDS);
         }
-        const { guards } = world.sale();
+        const guards = guardsOf(attempt, world);
         if (guards.waiting_room) {
             const turn = await admission(attempt, world, counted);
             if ('kind' in turn) {
@@ -140,7 +140,7 @@ async function once(attempt, world, counted) {
             headers['X-Admission'] = turn.admission;
         }
         if (guards.purchase_token) {
-            const handed = await purchaseToken(attempt, world, guards.challenge);
+            const handed = await purchaseToken(attempt, world, guards.isPosed);
             if ('kind' in handed) {
                 return handed;
             }
@@ -201,6 +201,7 @@ function refusal(answer, attempt, world) {
             attempt.isLate = Boolean(attempt.purchaseToken);
             attempt.purchaseToken = null;
         }
+        attempt.met = [...new Set([...(attempt.met ?? []), answer.code])];
         return { kind: 'again', why: 'guards', code: answer.code };
     }
     // By our clock the sale has started: the two clocks differ by a moment.
@@ -216,14 +217,23 @@ function goodToken({ purchaseToken: kept }, world) {
     return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
 }
 
-// Whether the sale poses a challenge before a purchase.
-/** @type {(guards: PublicSale['guards']) => boolean} */
-const posesChallenge = ({ purchase_token: needsToken, challenge }) => needsToken && challenge !== 'none';
+// What the sale requires of this shopper. A guard with a stage is for some shoppers only, and a refusal says for whom.
+/** @type {(attempt: Attempt, world: World) => { waiting_room: boolean, purchase_token: boolean, isPosed: boolean }} */
+function guardsOf({ met = [] }, world) {
+    const { staged, waiting_room: room, purchase_token: token, challenge } = world.sale().guards;
+    const isMet = (code) => staged !== undefined && met.includes(code);
+    return {
+        waiting_room: room || isMet('admission_required'),
+        purchase_token: token || isMet('purchase_token_required'),
+        isPosed: challenge !== 'none' || isMet('challenge_required'),
+    };
+}
 
 // Whether the shopper or the browser must solve a challenge before the purchase.
 /** @type {(attempt: Attempt, world: World) => boolean} */
 function mustSolve(attempt, world) {
-    return posesChallenge(world.sale().guards) && !attempt.solved && goodToken(attempt, world) === null;
+    const { purchase_token: needsToken, isPosed } = guardsOf(attempt, world);
+    return needsToken && isPosed && !attempt.solved && goodToken(attempt, world) === null;
 }
 
 /** @type {(room: Room, time: number) => boolean} */
@@ -231,7 +241,8 @@ const lastsUntil = ({ admission: kept, until }, time) => Boolean(kept) && Date.p
 
 // Whether a new attempt can still use the shopper's turn.
 /** @type {(room: Room, guards: PublicSale['guards'], now: number) => boolean} */
-export const hasTurn = (room, guards, now) => lastsUntil(room, now + (posesChallenge(guards) ? TURN_LEAST_MS : 0));
+export const hasTurn = (room, { purchase_token: needsToken, challenge }, now) =>
+    lastsUntil(room, now + (needsToken && challenge !== 'none' ? TURN_LEAST_MS : 0));
 
 // Waits for admission from the waiting room. Returns `{ admission }`, or what ended the wait.
 /** @type {(attempt: Attempt, world: World, counted: Counted) => Promise<{ admission: string } | Step>} */
@@ -270,7 +281,7 @@ async function admission(attempt, world, counted) {
             // A reply arrived, so a new row of waits begins.
             counted.slow = 0;
             seconds = standing.ask_again_seconds ?? 2;
-            const isAgain = world.sale().guards.challenge !== 'none' && goodToken(attempt, world) !== null;
+            const isAgain = guardsOf(attempt, world).isPosed && goodToken(attempt, world) !== null;
             const isSoldOut = state === 'sold_out';
             world.show({ kind: 'queued', isSoldOut, isAgain, position, first, wait, heardAt: world.now() });
         } else if (isUnknown(answer) || answer.code === 'overloaded') {
@@ -290,8 +301,8 @@ async function admission(attempt, world, counted) {
 }
 
 // Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
-/** @type {(attempt: Attempt, world: World, kind: ChallengeKind) => Promise<PurchaseToken | Step>} */
-async function purchaseToken(attempt, world, kind) {
+/** @type {(attempt: Attempt, world: World, isPosed: boolean) => Promise<PurchaseToken | Step>} */
+async function purchaseToken(attempt, world, isPosed) {
     const kept = goodToken(attempt, world);
     if (kept) {
         return kept;
@@ -301,7 +312,7 @@ async function purchaseToken(attempt, world, kind) {
         attempt.isLate = true;
     }
     let challenge;
-    if (kind !== 'none') {
+    if (isPosed) {
         const solved = attempt.solved ?? (await solution(attempt, world));
         if ('kind' in solved) {
             return solved;
@@ -353,7 +364,7 @@ async function solution(attempt, world) {
     if (!('id' in challenge)) {
         return challenge;
     }
-    const turnUntil = world.sale().guards.waiting_room ? Date.parse(loadRoom(world.id, world.user).until ?? '') : undefined;
+    const turnUntil = guardsOf(attempt, world).waiting_room ? Date.parse(loadRoom(world.id, world.user).until ?? '') : undefined;
     let why = attempt.wasWrong ? 'lettersWrong' : attempt.isLate ? 'lettersLate' : 'lettersWhy';
     let answer = '';
     while (challenge.kind === 'captcha') {

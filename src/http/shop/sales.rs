@@ -3,7 +3,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 use crate::domain::sale::fairness::AccountHash;
-use crate::domain::sale::guards::SaleGuards;
+use crate::domain::sale::guards::{SaleGuards, SaleStages};
 use crate::flow::App;
 use crate::flow::sell::browse::count_page_view;
 use crate::flow::sell::glance::{Glance, glance, glances, next_releases, next_releases_each};
@@ -113,7 +113,7 @@ fn example() -> Value {
         "starts_at": "2026-11-22T09:00:00.000Z", "ends_at": "2026-11-22T10:00:00.000Z",
         "server_time": "2026-11-22T09:00:00.120Z", "payment_window_seconds": 900,
         "purchase_rate": {"limit": 5, "window_ms": 60000},
-        "guards": PublicGuards::from(&SaleGuards::default()),
+        "guards": PublicGuards::of(&SaleGuards::default(), &SaleStages::default()),
         "items": [{"sku": "TSHIRT-M", "name": "T-shirt, medium", "price_minor": 2500, "currency": "EUR",
             "per_user_limit": 2, "availability": "available", "description": "Organic cotton.\nWash at 30 °C.",
             "image_url": "https://images.example/t-shirt.jpg", "group": "T-shirt", "option": "M"},

@@ -1,8 +1,9 @@
-//! Stages in the console: operators try a guard on a part of the shoppers, and see what it would refuse.
+//! Stages: operators try a guard on a part of the shoppers, and see what it would refuse. Its picked shoppers alone meet
+//! it on the sale's page.
 
-use crate::support::app::{Answer, Client, TestApp, Who, sale};
+use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with};
 use crate::support::poll;
-use crate::support::window::Window;
+use crate::support::window::{Window, shared_development};
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
@@ -199,4 +200,99 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.misses("#do-end-trials").await;
     window.sees(NEWEST_ACTION, "unpaid orders: no stage").await;
     window.close().await;
+}
+
+/// Gives a guard a stage, and waits until the sale's page can know it.
+async fn stage(app: &Client, sale: &str, guard: &str, stage: Value) {
+    amend(app, sale, &json!({guard: stage})).await.ok(200);
+    poll::answer("the sale shows the stage", || async {
+        let shown = app.get(Who::Nobody, &format!("/v1/sales/{sale}")).await.ok(200).body;
+        (!shown["guards"]["staged"][guard].is_null()).then_some(())
+    })
+    .await;
+}
+
+/// Buys on the sale's page as this shopper. Returns the requests of the page that end so.
+async fn requests_of_a_purchase(app: &Client, sale: &str, user: &str, path: &str) -> Value {
+    let window = Window::open(app).await.expect(&["403"]);
+    window.goto_sale(sale).await;
+    window.sign_in(user).await;
+    window.sees("#items .buy", "Buy").await;
+    window.click("#items .buy").await;
+    window.sees("#items .outcome .note", "Reserved for you").await;
+    let sent =
+        "return performance.getEntriesByType('resource').filter(({ name }) => name.endsWith(arguments[0])).length";
+    let sent = window.run(sent, &[path]).await;
+    window.close().await;
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_shoppers_whom_a_stage_picks_wait_in_its_room() {
+    let app = shared_development().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1000, "per_user_limit": 3})))
+        .await;
+    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 40})).await;
+    let (mut picked, mut spared) = (None, None);
+    for number in 0.. {
+        let user = format!("shopper-{number}");
+        match app.buy(&user, &id, "k", 1).await {
+            answer if answer.status == 201 => spared = Some(user),
+            answer => {
+                answer.no(403, "admission_required");
+                picked = Some(user);
+            }
+        }
+        if let (Some(picked), Some(spared)) = (&picked, &spared) {
+            assert_eq!(
+                requests_of_a_purchase(&app, &id, spared, "/waiting-room").await,
+                json!(0)
+            );
+            assert_ne!(
+                requests_of_a_purchase(&app, &id, picked, "/waiting-room").await,
+                json!(0)
+            );
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picked_shopper_solves_the_challenge_of_a_stage() {
+    let app = shared_development().await;
+    let guards = json!({"guards": {"purchase_token": true, "proof_cost": 1}});
+    let id = app.load_sale(&sale_with(&guards)).await;
+    stage(
+        &app,
+        &id,
+        "challenge",
+        json!({"value": "proof_of_work", "percent": 100}),
+    )
+    .await;
+    // Challenges are counted by account, in a Redis that tests share.
+    let user = Uuid::new_v4().to_string();
+    assert_eq!(
+        requests_of_a_purchase(&app, &id, &user, "/v1/challenges").await,
+        json!(1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shadow_counts_who_buys_without_the_token_that_pages_bring() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let shadow = json!({"purchase_token": {"value": true, "percent": 100, "shadow": true}});
+    amend(&app, &id, &shadow).await.ok(200);
+    poll::answer("the sale asks for a token", || async {
+        let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
+        (shown["guards"]["purchase_token"] == true).then_some(())
+    })
+    .await;
+    assert_eq!(requests_of_a_purchase(&app, &id, "ada", "/tokens").await, json!(1));
+    app.buy("bot", &id, "k", 1).await.ok(201);
+    let count = poll::answer("the stage counts a purchase", || async {
+        app.stats(&id).await["would_stop"]["purchase_token"].as_i64()
+    });
+    assert_eq!(count.await, 1);
 }
