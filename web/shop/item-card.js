@@ -267,7 +267,7 @@ export function itemCard(item, act, isVariant) {
     // Returns the news in words, for screen readers.
     /** @type {(now: number | null, sale: PublicSale, item: PublicItem, phase: Phase | null, isBusy: boolean, own: Own) => string} */
     function update(now, sale, item, phase, isBusy, own) {
-        const { has, reserved, order: unpaidOrder, ended: endedOrder, other, isFull, isAdmitted } = own;
+        const { has, reserved, order: unpaidOrder, ended: endedOrder, other, isFull, isAdmitted, isBanned } = own;
         const order = showsOrder(phase) ? unpaidOrder : undefined;
         const isBegun = phase?.kind === 'begun';
         const focused = [buy, again, stop].find((button) => button === document.activeElement);
@@ -302,7 +302,8 @@ export function itemCard(item, act, isVariant) {
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
         // Units are available only to a shopper who may buy one now. For a shopper who has all, it is not sold out, either:
         // the units on hold may be the shopper's own.
-        show(left, isOffered(sale) && !hasAll && (!isFull || availability === 'sold_out'));
+        const mayBuy = sale.state === 'open' && !isBanned && !hasAll;
+        show(left, mayBuy && (!isFull || availability === 'sold_out'));
         const mayComeBack = ['open', 'paused'].includes(sale.state) && reserved === 0 && !hasAll;
         setText(hold, mayComeBack ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');

@@ -180,6 +180,7 @@ function ownOf(sku) {
         other: phase && isBusy() && phase.sku !== sku ? phase : undefined,
         isFull: reserved().length >= (sale?.guards.holds_max ?? Infinity),
         isAdmitted: isAdmitted(),
+        isBanned: isBanned(),
     };
 }
 

@@ -23,6 +23,7 @@ async fn a_place_in_the_waiting_room_becomes_an_order_when_its_turn_comes() {
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
     window.sees(BUY, "Queue to buy").await;
+    window.misses("#items .pill.is-available").await;
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     // A place in line is neither a refusal nor something to do.

@@ -298,6 +298,7 @@ async fn nothing_moves_under_the_finger_that_cancels_or_pays() {
         let mut place = Value::Null;
         for button in buttons {
             let button = format!("{item} .payment .actions button:nth-child({button})");
+            window.sees(&button, "").await;
             place = window.run(MIDDLE, &[&button]).await;
             taps(&window, &place).await;
         }
@@ -594,8 +595,10 @@ async fn a_banned_shopper_sees_when_the_ban_ends_and_may_press_the_button_again_
         window.sees(NOTE, &words).await;
     }
     window.sees("#items .buy[aria-disabled=true]", "Buy").await;
+    window.misses("#items .pill.is-available").await;
     window.run(TWO_HOURS_AHEAD, &[]).await;
     window.finds("#items .buy[aria-disabled=false]", "Buy").await;
+    window.sees("#items .pill.is-available", "Available").await;
     window.misses(NOTE).await;
     window.close().await;
 }

@@ -84,7 +84,8 @@ const fn left_of(item: &PublicItem) -> &'static str {
 
 fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
     let may_queue = may_queue(sale);
-    let is_selling = sale.state == SaleState::Open || may_queue;
+    let is_open = sale.state == SaleState::Open;
+    let is_selling = is_open || may_queue;
     let hold = match sale.state {
         SaleState::Open | SaleState::Paused => hold_words(language, sale, item),
         _ => String::new(),
@@ -110,7 +111,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
             (picture(item.image_url.as_deref()))
             div class="item-head" {
                 h3 { (item.name) }
-                span class={ "pill is-" (left) } hidden[!is_selling] { (language.say(&format!("left_{left}"))) }
+                span class={ "pill is-" (left) } hidden[!is_open] { (language.say(&format!("left_{left}"))) }
             }
             p class="price" { (money(language, item.price_minor, &item.currency)) }
             p class="muted small" { (language.say_with("limitNote", "n", &item.per_user_limit.to_string())) }
