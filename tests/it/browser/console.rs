@@ -18,6 +18,7 @@ const RESULT: &str = ".result";
 const STREAM: &str = "#stream";
 const STATE: &str = "#sale-state";
 const VERDICT: &str = "#verdict";
+const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
 const RESTOCK: &str = "form.panel button[type=submit]";
 /// The outcome of a restock, beside its fields.
 const RESTOCKED: &str = "form.panel .result";
@@ -174,7 +175,9 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESULT, "The stock is loaded").await;
     window.sees(STATE, "Scheduled").await;
     window.sees("#sale-until", "Starts in").await;
+    window.sees(NEWEST_ACTION, "Publish").await;
     window.does("#do-open").await;
+    window.sees(NEWEST_ACTION, "Open").await;
     window.sees(RESULT, "The sale is open").await;
     window.sees(STATE, "Open").await;
 
@@ -227,9 +230,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.fill("#restock-quantity", "30").await;
     window.does(RESTOCK).await;
     window.sees(RESTOCKED, "30 units of phone were added").await;
-    window
-        .sees("[aria-labelledby=table-audit-log] tbody tr:first-child", "Restock")
-        .await;
+    window.sees(NEWEST_ACTION, "Restock").await;
     assert!(window.is_in_view(RESTOCKED).await);
     window.sees(".unit .numbers", "30 available").await;
     window.fill("#restock-quantity", "-31").await;
@@ -250,12 +251,15 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESTOCK_WRONG, "Only 30 units are free.").await;
     window.does("#do-resume").await;
     window.sees(RESULT, "goes on").await;
+    window.sees(NEWEST_ACTION, "Resume").await;
     window.misses(RESTOCK_WRONG).await;
     // What cannot be taken back is out of the way.
     window.misses("#do-close").await;
+    window.misses("#do-rebuild").await;
     window.click("#further summary").await;
     window.does("#do-close").await;
     window.sees(RESULT, "The sale is closed").await;
+    window.sees(NEWEST_ACTION, "Close").await;
     window.sees(STATE, "Closed").await;
     window.sees(VERDICT, "Over: nobody can buy any more").await;
     window.click("#further summary").await;
@@ -616,20 +620,19 @@ async fn the_audit_log_shows_terms_and_requests_in_words() {
     let on = "a purchase token is asked for, it is given out for a captcha, \
               or for a proof of work that costs 500, an account has 3 unpaid orders at the most";
     window.sees(".facts", on).await;
-    let newest = "[aria-labelledby=table-audit-log] tbody tr:first-child";
     for text in [
         "Change sale",
         on,
         "phone: A phone, €499.00, stock 25, At most 5 per person",
         "Requests of one shopper: 1000 in 1 min",
     ] {
-        window.sees(newest, text).await;
+        window.sees(NEWEST_ACTION, text).await;
     }
     let on = "要求购买令牌，通过图片验证码发放令牌";
     window.change_language("zh-CN").await;
     window.sees(".facts", on).await;
-    window.sees(newest, on).await;
-    window.sees(newest, "库存 25").await;
+    window.sees(NEWEST_ACTION, on).await;
+    window.sees(NEWEST_ACTION, "库存 25").await;
     for raw in ["false", "holds_max", "purchase_rate", "undefined"] {
         let text = window.text("#view").await.unwrap();
         assert!(!text.contains(raw), "{raw}: {text}");

@@ -34,6 +34,21 @@ async fn publishing_asks_with_the_terms_as_they_are_and_marks_what_looks_like_a_
     window.press(Key::Escape).await;
     window.misses("dialog").await;
     assert_eq!(app.admin(&draft, "").await.ok(200).body["state"], "draft");
+    // A sale to come says both times, and how many items it does not name.
+    let items: Vec<Value> = (1..=21)
+        .map(|n| {
+            json!({"sku": format!("case-{n}"), "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10,
+                "per_user_limit": 1})
+        })
+        .collect();
+    let times = json!({"starts_at": "2090-01-02T12:00:00Z", "ends_at": "2090-01-04T12:00:00Z", "items": items});
+    let later = app.create_sale(&sale_with(&times)).await;
+    window.goto(&format!("/console/sales/{later}")).await;
+    window.sees(STATE, "Draft").await;
+    window.click("#do-preload").await;
+    for text in ["From Jan 2, 2090", "to Jan 4, 2090", "And one more item."] {
+        window.sees("#contract", text).await;
+    }
     window.close().await;
 }
 
