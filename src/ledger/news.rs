@@ -82,7 +82,7 @@ impl News {
     }
 
     async fn answers(&mut self) -> Result<(), Fault> {
-        let answer = sqlx::query_scalar!("select 1 as \"one!\"").fetch_one(&mut self.0);
+        let answer = sqlx::query_scalar!("select 1 as \"listens!\"").fetch_one(&mut self.0);
         match timeout(ANSWER_MAX, answer).await {
             Ok(answer) => answer.map(drop).map_err(Fault::from),
             Err(_) => Err(Fault::Unavailable("the connection for news does not answer".to_owned())),

@@ -52,12 +52,18 @@ async fn costs_nothing<F: Future<Output = Answer>>(
 }
 
 async fn all_not_found(mut requests: impl Iterator<Item = impl Future<Output = Answer>>) {
-    // Not all at once: on a slow machine, the last ones would be answered 503.
+    // Not all at once: on a slow machine, the last ones would be answered 503. A few may be nevertheless.
+    let mut unanswered = 0;
     for _ in 0..FLOOD / AT_ONCE {
         for answer in join_all(requests.by_ref().take(AT_ONCE)).await {
-            answer.no(404, "not_found");
+            if answer.status == 503 {
+                unanswered += 1;
+            } else {
+                answer.no(404, "not_found");
+            }
         }
     }
+    assert!(unanswered <= FLOOD / 100, "{unanswered}");
     assert!(requests.next().is_none());
 }
 
