@@ -25,6 +25,15 @@ const REFUSE: &str = "const real = window.fetch;
             { status: window.refusal.status, headers: { 'Retry-After': '30' } }))
         : real(path, options)";
 
+/// The shopper's places in the waiting room from now on, in a browser that may notify.
+const MOVES: &str = "window.Notification = class extends EventTarget { static permission = 'default' };
+    const real = window.fetch;
+    const places = [1235];
+    window.fetch = (path, options) => String(path).endsWith('/waiting-room')
+        ? Promise.resolve(new Response(JSON.stringify({ state: 'waiting', position: places.shift() ?? 618, waiting: 2000,
+            estimated_wait_seconds: 600, ask_again_seconds: 1 })))
+        : real(path, options)";
+
 /// A window, and what axe-core has found there.
 struct Judge {
     window: Window,
@@ -101,6 +110,7 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     let on = variants(&app, &rfc3339(Utc::now() - TimeDelta::hours(1))).await;
     let room = load(json!({"name": "Autumn launch", "starts_at": soon, "guards": {"waiting_room": true}})).await;
     let captcha = load(json!({"guards": {"purchase_token": true, "challenge": "captcha"}})).await;
+    let brief = load(json!({"payment_window_seconds": 8})).await;
     let gone = load(json!({"stock": 1})).await;
     app.buy("bob", &gone, "k", 1).await.ok(201);
     let [paused, over] = [load(json!({})).await, load(json!({})).await];
@@ -181,6 +191,22 @@ async fn axe_finds_nothing_on_any_page_of_the_shop() {
     let place = [("#items .room .place", "draws a lot"), (NOTE, "waiting room")];
     judge.judges("the waiting room", &place).await;
     judge.window.picture_as(LONG, "waiting-room.png").await;
+    judge.window.run(MOVES, &[]).await;
+    let place = [
+        ("#items .room .place", "Ahead of you: 617"),
+        ("#items .room progress", ""),
+        ("#items .room button", "Notify me"),
+    ];
+    judge.judges("the line moves", &place).await;
+
+    // The page does not learn that the order expires.
+    judge.window.goto_sale(&brief).await;
+    judge.window.click("#items .buy").await;
+    judge.window.sees("#items .payment .timer", "0:").await;
+    judge.window.block(&["*/v1/orders*"]).await;
+    let is_over = [("#items .payment .note", "The time to pay is over")];
+    judge.judges("the time to pay is over", &is_over).await;
+    judge.window.block(&[]).await;
 
     judge.window.click("#sign-out").await;
     judge.window.goto_sale(&captcha).await;
