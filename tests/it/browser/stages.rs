@@ -1,7 +1,7 @@
 //! Stages: operators try a guard on a part of the shoppers, and see what it would refuse. Its picked shoppers alone meet
 //! it on the sale's page.
 
-use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with};
+use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with, while_unavailable};
 use crate::support::poll;
 use crate::support::window::{Window, shared_development};
 use reqwest::Method;
@@ -235,9 +235,9 @@ async fn only_shoppers_whom_a_stage_picks_wait_in_its_room() {
         .await;
     stage(&app, &id, "waiting_room", json!({"value": true, "percent": 40})).await;
     let (mut picked, mut spared) = (None, None);
-    for number in 0.. {
+    for number in 0..100 {
         let user = format!("shopper-{number}");
-        match app.buy(&user, &id, "k", 1).await {
+        match while_unavailable(|| app.buy(&user, &id, "k", 1)).await {
             answer if answer.status == 201 => spared = Some(user),
             answer => {
                 answer.no(403, "admission_required");
@@ -253,9 +253,10 @@ async fn only_shoppers_whom_a_stage_picks_wait_in_its_room() {
                 requests_of_a_purchase(&app, &id, picked, "/waiting-room").await,
                 json!(0)
             );
-            break;
+            return;
         }
     }
+    panic!("the stage picks all or nobody");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
