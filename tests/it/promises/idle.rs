@@ -29,7 +29,7 @@ const SENT: &str = "select query, calls from pg_stat_statements where query not 
 /// Part of the bulletin, and of no other statement.
 const BULLETIN: &str = "guard_settings";
 /// The same of the question whether the connection for notifications still lives.
-const LIVES: &str = "as \"one!\"";
+const LIVES: &str = "as \"listens!\"";
 
 /// A world on servers of its own, whose Postgres counts statements.
 async fn counted() -> ((FreshPostgres, FreshRedis), World) {
