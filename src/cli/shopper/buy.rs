@@ -170,7 +170,7 @@ impl Wish {
             }
             match error.code() {
                 _ if passed == GUARDS_MAX => return Err(self.unknown(error)),
-                "admission_required" => admission = Some(self.admission(shopper, until)?),
+                "admission_required" => admission = self.admission(shopper, until)?,
                 "purchase_token_required" => token = Some(self.token(shopper)?),
                 "not_found" => {
                     let items = list(&items(reader, self.sale)?);
@@ -266,6 +266,18 @@ mod tests {
         for header in ["x-admission: a1", "x-purchase-token: p1", "idempotency-key: k"] {
             assert!(purchase.contains(header), "{purchase}");
         }
+    }
+
+    #[test]
+    fn a_waiting_room_that_ends_lets_its_shoppers_buy() {
+        let waiting = json!({"state": "waiting", "ask_again_seconds": 0}).to_string();
+        let (bought, asked) = buy(&[
+            (403, &refused("admission_required")),
+            (200, &waiting),
+            (404, &refused("not_found")),
+            (201, ORDER),
+        ]);
+        assert_eq!((bought.is_ok(), asked.len()), (true, 4), "{asked:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::read;
 use crate::cli::shared::client::{CallError, Client, retry_with};
 use crate::cli::shared::duration;
+use crate::domain::code::Code;
 use crate::stderr;
 use altcha::{SolveChallengeOptions, solve_challenge};
 use anyhow::Context as _;
@@ -20,13 +21,16 @@ const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
 const PROOF_MAX: Duration = Duration::from_secs(240);
 
 impl Wish {
-    /// Waits until the shopper is admitted.
-    pub(super) fn admission(&self, shopper: &Client, until: Instant) -> Result<String, Failure> {
+    /// Waits until the shopper is admitted. Returns the admission; none if the shopper needs none, or no longer.
+    pub(super) fn admission(&self, shopper: &Client, until: Instant) -> Result<Option<String>, Failure> {
         let (mut ticket, mut said) = (Value::Null, String::new());
         while Instant::now() < until {
-            let place = self.post(shopper, "waiting-room", &json!({"ticket": ticket}))?;
+            let place = match self.post(shopper, "waiting-room", &json!({"ticket": ticket})) {
+                Err(error) if error.code() == Code::NotFound.as_str() => return Ok(None),
+                place => place?,
+            };
             match place["state"].as_str() {
-                Some("admitted") => return member(&place, "admission"),
+                Some("admitted") => return member(&place, "admission").map(Some),
                 Some("closed") => return Err(Failure::No("the sale is over".to_owned())),
                 Some("sold_out") => {
                     return Err(Failure::No(
