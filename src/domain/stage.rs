@@ -38,6 +38,11 @@ impl<T> Stage<T> {
         self.percent > 0
     }
 
+    /// The value that the stage gives every shopper, if it does.
+    pub fn of_all(self) -> Option<T> {
+        (self.percent == PERCENT_MAX && !self.shadow).then_some(self.value)
+    }
+
     /// The same stage of another value.
     pub fn with<U>(self, value: U) -> Stage<U> {
         Stage {

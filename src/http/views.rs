@@ -4,6 +4,7 @@ use crate::domain::ids::{SaleId, Sku};
 use crate::domain::sale::guards::{ChallengeKind, SaleGuards, SaleStages};
 use crate::domain::sale::message::SaleMessage;
 use crate::domain::sale::{PurchaseRate, Sale, SaleState};
+use crate::domain::stage::Stage;
 use crate::domain::time::{self, Millis, from_millis};
 use crate::flow::sell::glance::{Glance, Releases};
 use chrono::{DateTime, Utc};
@@ -161,10 +162,9 @@ pub struct PublicItem {
 /// What a purchase in the sale requires of each shopper.
 #[derive(Serialize, JsonSchema)]
 pub struct PublicGuards {
-    /// Whether the sale has a waiting room: then a purchase needs `X-Admission`.
+    /// Whether shoppers wait in a waiting room: then a purchase needs `X-Admission`.
     pub(super) waiting_room: bool,
-    /// Whether a purchase should have `X-Purchase-Token`. While a stage in shadow counts purchases without one, none is
-    /// refused for that.
+    /// Whether a purchase needs `X-Purchase-Token`.
     purchase_token: bool,
     /// The challenge to solve for a purchase token.
     challenge: ChallengeKind,
@@ -174,8 +174,8 @@ pub struct PublicGuards {
     /// shoppers another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     holds_max: Option<u32>,
-    /// What a stage requires of some shoppers only. Buy without it, and bring it after a refusal that asks for it. Absent
-    /// without such a stage.
+    /// What some shoppers need while operators try a guard. A refusal tells a shopper that this is one of them. Absent if
+    /// no guard is tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     staged: Option<StagedGuards>,
 }
@@ -183,36 +183,43 @@ pub struct PublicGuards {
 /// What a purchase in the sale requires of some shoppers.
 #[derive(Serialize, JsonSchema, PartialEq, Default)]
 pub struct StagedGuards {
-    /// Whether they need `X-Admission`.
-    waiting_room: bool,
-    /// Whether they need `X-Purchase-Token`.
+    /// Whether they need `X-Admission`. Before the start, anybody may take a place in the waiting room.
+    pub(super) waiting_room: bool,
+    /// Whether they need `X-Purchase-Token`, or purchases without one are counted. Send one with each purchase, if you get
+    /// one.
     purchase_token: bool,
     /// The challenge that they solve for a purchase token.
     challenge: ChallengeKind,
 }
 
 impl PublicGuards {
-    pub(super) fn of(of_all: &SaleGuards, stages: &SaleStages) -> Self {
-        let of_some = of_all.with_stages(stages);
+    pub(super) fn of(guards: &SaleGuards, stages: &SaleStages) -> Self {
+        let (of_all, of_some) = (guards.of_all(stages), guards.with_stages(stages));
+        // In shadow, too: then it counts those who buy past the pages.
+        let has_token_stage = stages
+            .purchase_token
+            .is_some_and(|stage| stage.value && stage.picks_some());
         let staged = StagedGuards {
             waiting_room: of_some.waiting_room && !of_all.waiting_room,
-            purchase_token: of_some.purchase_token && !of_all.purchase_token,
+            purchase_token: has_token_stage && !of_all.purchase_token,
             challenge: Some(of_some.challenge)
                 .filter(|challenge| *challenge != of_all.challenge)
                 .unwrap_or_default(),
         };
-        // Shoppers of the pages bring a token, so that shadow counts those who buy past the pages.
-        let is_in_shadow = stages
-            .purchase_token
-            .is_some_and(|stage| stage.value && stage.shadow && stage.picks_some());
+        let is_one_for_all = |stage: Stage<u32>| !stage.picks_some() || stage.of_all().is_some();
         Self {
             waiting_room: of_all.waiting_room,
-            purchase_token: of_all.purchase_token || is_in_shadow,
+            purchase_token: of_all.purchase_token,
             challenge: of_all.challenge,
             captcha_proof: of_some.take_proof_for_captcha(),
-            holds_max: Some(of_all.holds_max).filter(|most| *most > 0 && stages.holds_max.is_none()),
+            holds_max: Some(of_all.holds_max).filter(|most| *most > 0 && stages.holds_max.is_none_or(is_one_for_all)),
             staged: Some(staged).filter(|staged| *staged != StagedGuards::default()),
         }
+    }
+
+    /// Whether shoppers may take a place in the waiting room before the start.
+    pub(super) fn has_waiting_room(&self) -> bool {
+        self.waiting_room || self.staged.as_ref().is_some_and(|staged| staged.waiting_room)
     }
 }
 

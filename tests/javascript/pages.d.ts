@@ -128,7 +128,8 @@ interface Attempt extends Wish {
     seen: number;
     purchaseToken?: PurchaseToken | null;
     solved?: Solution | null;
-    met?: Answer['code'][];
+    // Which guards this shopper has to pass, as far as an answer has said.
+    asked?: Partial<Record<Answer['code'], boolean>>;
     wasWrong?: boolean;
     isLate?: boolean;
     isUnseen?: boolean;

@@ -4,10 +4,12 @@
 import { ask, isUnknown, tellsOfKey } from './api.js';
 import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
+import { mayQueue, stateAt } from './sale-state.js';
 
 // Limits before the shopper has to decide: retries of an unknown outcome, passes through the guards, and waits in a row.
 const UNKNOWN_MAX = 10;
 const GUARDS_MAX = 5;
+const GUARDS_AT_ONCE = 3;
 const SLOW_MAX = 5;
 // The page does not sit out a longer wait by itself.
 const WAIT_MAX_SECONDS = 90;
@@ -79,6 +81,10 @@ async function tryOn(attempt, world) {
             if (guards > GUARDS_MAX) {
                 return { kind: 'refused', code: step.code };
             }
+            // Instances may disagree about a guard for a moment.
+            if (guards >= GUARDS_AT_ONCE && !(await world.pause(1000))) {
+                return { kind: 'stopped' };
+            }
             continue;
         }
         if (step.why === 'taken') {
@@ -145,6 +151,12 @@ async function once(attempt, world, counted) {
                 return handed;
             }
             headers['X-Purchase-Token'] = handed.token;
+        } else if (guards.isTokenCounted) {
+            // Nothing is refused without it, so nothing waits for it.
+            attempt.purchaseToken = goodToken(attempt, world) ?? (await issue(attempt, world)).body;
+            if (attempt.purchaseToken?.token) {
+                headers['X-Purchase-Token'] = attempt.purchaseToken.token;
+            }
         }
         if (world.isStopped()) {
             return { kind: 'stopped' };
@@ -201,8 +213,7 @@ function refusal(answer, attempt, world) {
             attempt.isLate = Boolean(attempt.purchaseToken);
             attempt.purchaseToken = null;
         }
-        attempt.met = [...new Set([...(attempt.met ?? []), answer.code])];
-        return { kind: 'again', why: 'guards', code: answer.code };
+        return passes(attempt, answer.code, true);
     }
     // By our clock the sale has started: the two clocks differ by a moment.
     if (answer.code === 'sale_not_open' && answer.body.sale_state === 'scheduled') {
@@ -217,15 +228,24 @@ function goodToken({ purchaseToken: kept }, world) {
     return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
 }
 
-// What the sale requires of this shopper. A guard with a stage is for some shoppers only, and a refusal says for whom.
-/** @type {(attempt: Attempt, world: World) => { waiting_room: boolean, purchase_token: boolean, isPosed: boolean }} */
-function guardsOf({ met = [] }, world) {
-    const { staged, waiting_room: room, purchase_token: token, challenge } = world.sale().guards;
-    const isMet = (code) => staged !== undefined && met.includes(code);
+// Notes whether this shopper has to pass a guard: the server knows it before the page reads it in the sale, and knows whom
+// a stage picks.
+/** @type {(attempt: Attempt, code: Answer['code'], isAsked: boolean) => Repeat} */
+function passes(attempt, code, isAsked) {
+    attempt.asked = { ...attempt.asked, [code]: isAsked };
+    return { kind: 'again', why: 'guards', code };
+}
+
+// What the sale requires of this shopper.
+/** @type {(attempt: Attempt, world: World) => { waiting_room: boolean, purchase_token: boolean, isTokenCounted: boolean, isPosed: boolean }} */
+function guardsOf({ asked = {} }, world) {
+    const sale = world.sale();
+    const { staged, waiting_room: room, purchase_token: token, challenge } = sale.guards;
     return {
-        waiting_room: room || isMet('admission_required'),
-        purchase_token: token || isMet('purchase_token_required'),
-        isPosed: challenge !== 'none' || isMet('challenge_required'),
+        waiting_room: asked.admission_required ?? (room || mayQueue(sale)),
+        purchase_token: asked.purchase_token_required ?? token,
+        isTokenCounted: Boolean(staged?.purchase_token),
+        isPosed: asked.challenge_required ?? challenge !== 'none',
     };
 }
 
@@ -291,6 +311,12 @@ async function admission(attempt, world, counted) {
                 return { kind: 'slow', code: 'overloaded', until: world.now() };
             }
             seconds = Math.min(answer.wait * misses, ROOM_LONGEST_SECONDS);
+        } else if (answer.status === 404 && stateAt(world.sale(), world.now()) === 'scheduled') {
+            // Operators have ended the trial before the start, for which the shopper waits.
+            seconds = 1;
+        } else if (answer.status === 404) {
+            // They have ended it, or made its part smaller.
+            return passes(attempt, 'admission_required', false);
         } else {
             return refusal(answer, attempt, world);
         }
@@ -298,6 +324,15 @@ async function admission(attempt, world, counted) {
             return { kind: 'stopped' };
         }
     }
+}
+
+/** @type {(attempt: Attempt, world: World, challenge?: Solution) => Promise<Answer>} */
+function issue(attempt, world, challenge) {
+    world.show({ kind: 'checking' });
+    return ask('POST', `/v1/sales/${world.id}/tokens`, {
+        token: world.token,
+        body: challenge ? { idempotency_key: attempt.key, challenge } : { idempotency_key: attempt.key },
+    });
 }
 
 // Gets a purchase token for this attempt. Returns `{ token }`, or the step that prevented it.
@@ -319,11 +354,7 @@ async function purchaseToken(attempt, world, isPosed) {
         }
         challenge = { id: solved.id, answer: solved.answer };
     }
-    world.show({ kind: 'checking' });
-    const answer = await ask('POST', `/v1/sales/${world.id}/tokens`, {
-        token: world.token,
-        body: challenge ? { idempotency_key: attempt.key, challenge } : { idempotency_key: attempt.key },
-    });
+    const answer = await issue(attempt, world, challenge);
     if (answer.isOk) {
         attempt.purchaseToken = answer.body;
         attempt.solved = null;
@@ -352,6 +383,9 @@ async function pose(attempt, world) {
     const posed = await ask('POST', '/v1/challenges', { token: world.token, body });
     if (posed.isOk) {
         return posed.body;
+    }
+    if (posed.status === 404 && !body.without_picture) {
+        return passes(attempt, 'challenge_required', false);
     }
     return isUnknown(posed) ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 } : refusal(posed, attempt, world);
 }

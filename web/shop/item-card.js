@@ -300,10 +300,6 @@ export function itemCard(item, act, isVariant) {
 
         const isHere = phase && !phase.isEnd && Object.hasOwn(BUSY, phase.kind);
         const wait = phase?.until && now !== null ? secondsLeft(phase.until, now) : 0;
-        // Units are available only to a shopper who may buy one now. For a shopper who has all, it is not sold out, either:
-        // the units on hold may be the shopper's own.
-        const mayBuy = sale.state === 'open' && !isBanned && !hasAll;
-        show(left, mayBuy && (!isFull || availability === 'sold_out'));
         const mayComeBack = ['open', 'paused'].includes(sale.state) && reserved === 0 && !hasAll;
         setText(hold, mayComeBack ? holdWords(item, now) : '');
         show(hold, hold.textContent !== '');
@@ -324,9 +320,14 @@ export function itemCard(item, act, isVariant) {
             word = 'keepTrying';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
-        } else if (sale.guards.waiting_room && !isAdmitted) {
+        } else if ((sale.guards.waiting_room || mayQueue(sale)) && !isAdmitted) {
             word = 'enterRoom';
         }
+        // Units are available only to a shopper who may buy one now. For a shopper who has all, it is not sold out, either:
+        // the units on hold may be the shopper's own.
+        const mayBuy = sale.state === 'open' && !isBanned && !hasAll;
+        const mustWait = ['enterRoom', 'waiting'].includes(word) && availability === 'available';
+        show(left, mayBuy && !mustWait && (!isFull || availability === 'sold_out'));
         const label = say(word, { n: has, limit: most });
         setText(buy, label);
         setPressable(buy, !isBusy && PRESSABLE.includes(word));

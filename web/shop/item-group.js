@@ -4,7 +4,6 @@ import { element, setAttribute, setChildren, setText, show } from './dom.js';
 import { lowestPrice } from './format.js';
 import { say } from './language.js';
 import { picture, showDescription, showPicture } from './look.js';
-import { isOffered } from './sale-state.js';
 
 // Items in their order; those of one group together, at the place of the first.
 /** @param {PublicItem[]} items */
@@ -83,7 +82,7 @@ export function groupCard(id, changed) {
             };
             const option = choices.get(item.sku) ?? optionOf(id, item.sku, choose);
             choices.set(item.sku, option);
-            option.update(variant, isOffered(sale), item.sku === chosen);
+            option.update(variant, sale.state === 'open', item.sku === chosen);
             return option.label;
         });
         setChildren(options, labels);

@@ -157,6 +157,21 @@ impl SaleGuards {
         Ok(guards)
     }
 
+    /// The guards that every shopper has to pass: a stage of all counts, too.
+    #[must_use]
+    pub fn of_all(self, stages: &SaleStages) -> Self {
+        fn of_all<T>(value: T, stage: Option<Stage<T>>) -> T {
+            stage.and_then(Stage::of_all).unwrap_or(value)
+        }
+        Self {
+            waiting_room: of_all(self.waiting_room, stages.waiting_room),
+            purchase_token: of_all(self.purchase_token, stages.purchase_token),
+            challenge: of_all(self.challenge, stages.challenge),
+            holds_max: of_all(self.holds_max, stages.holds_max),
+            ..self
+        }
+    }
+
     /// The guards that some shopper may have to pass: those for all, and those that a stage refuses some shoppers by.
     #[must_use]
     pub fn with_stages(self, stages: &SaleStages) -> Self {

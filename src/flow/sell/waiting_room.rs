@@ -73,7 +73,7 @@ pub enum WaitOutcome {
     Banned(Refusal),
     /// The sale does not sell, so there is no line.
     NotOpen(SaleState),
-    /// The sale has no waiting room.
+    /// The shopper needs no admission.
     NoRoom,
     SaleNotFound,
 }
@@ -94,6 +94,10 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     let state = glance.sale.state_at(glance.now());
     if matches!(state, SaleState::Draft | SaleState::Closed) {
         return Ok(WaitOutcome::NotOpen(state));
+    }
+    // Before the start, a stage may still grow.
+    if state == SaleState::Open && !sale.waiting_room_for(user).value {
+        return Ok(WaitOutcome::NoRoom);
     }
     let shards = f64::from(sale.shards);
     let free = free_units(&glance);

@@ -25,7 +25,10 @@ use uuid::Uuid;
 
 pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/challenges", handler!(pose), |it| {
     it.of_shoppers(Who::Shopper, "askChallenge", "Ask for a challenge")
-        .says("For sales whose `guards.challenge` is not `none`. An account may ask for a few within a minute.")
+        .says(
+            "For sales whose `guards.challenge` is not `none`, and after a refusal with `challenge_required`. An account \
+             may ask for a few within a minute. `not_found` means that the sale asks for none, or no longer.",
+        )
         .reads::<ChallengeBody>(json!({"sale_id": SALE_ID}))
         .answers::<PosedChallenge>(
             201,

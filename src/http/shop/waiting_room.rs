@@ -36,8 +36,9 @@ pub const ROUTES: &[Endpoint] = &[
             "Take a place in the waiting room, or ask how one stands",
         )
         .says(
-            "For sales whose `guards.waiting_room` is true. Ask again after `ask_again_seconds`, with the last \
-             `ticket`: then `position` never grows.",
+            "For sales whose `guards.waiting_room` is true, and after a refusal with `admission_required`. Ask again \
+             after `ask_again_seconds`, with the last `ticket`: then `position` never grows. `not_found` means that the \
+             shopper needs no admission, or no longer: buy without.",
         )
         .reads::<RoomRequest>(json!({}))
         .answers::<RoomStanding>(200, "The shopper's place.", example())
@@ -47,7 +48,8 @@ pub const ROUTES: &[Endpoint] = &[
         it.of_shoppers(Who::Shopper, "followWaitingRoom", "Follow one's own place")
             .says(
                 "The same as server-sent events, one for each change; the event's name is the `state`. The stream \
-                 ends with `admitted` or `closed`, or after five minutes: then open another.",
+                 ends with `admitted` or `closed`, when the shopper needs no admission any more, or after five minutes: \
+                 then open another.",
             )
             .query::<RoomRequest>(&[])
             .answers_events::<RoomStanding>("The stream.", "waiting", &example())
@@ -150,7 +152,7 @@ async fn ask(
 }
 
 /// The same as server-sent events, one for each change. The stream ends with the shopper's token, or when the account is
-/// banned.
+/// banned or needs none.
 async fn follow(
     api: Data<Api>,
     session: Session,
@@ -275,7 +277,7 @@ impl RoomFollower {
             }
             match stand(&self.api, self.sale, &self.session.user, self.ticket).await {
                 Ok(standing) if standing != sent => return Some(Some(standing)),
-                Err(problem) if problem.code() == Code::Banned => return None,
+                Err(problem) if [Code::Banned, Code::NotFound].contains(&problem.code()) => return None,
                 // Unchanged, or unknown because of a fault: the state that was sent last still holds.
                 Ok(_) | Err(_) => ask_at = Instant::now() + pause,
             }
@@ -308,7 +310,7 @@ async fn stand(api: &Api, sale: SaleId, user: &UserId, ticket: Option<Ticket>) -
             counts::refused_by_guard(api, Some(sale), Layer::Ban);
             return Err(Problem::from(&refusal).of_key(false));
         }
-        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room: this sale admits every shopper")),
+        WaitOutcome::NoRoom => return Err(Problem::not_found("waiting room for you: buy without an admission")),
         WaitOutcome::SaleNotFound => return Err(Problem::not_found("such sale")),
     };
     Ok(match turn {

@@ -1,15 +1,18 @@
 //! Stages: operators try a guard on a part of the shoppers, and see what it would refuse. Its picked shoppers alone meet
 //! it on the sale's page.
 
-use crate::support::app::{Answer, Client, TestApp, Who, sale, sale_with, while_unavailable};
+use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale, sale_with, while_unavailable};
 use crate::support::poll;
 use crate::support::window::{Window, shared_development};
+use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
 use thirtyfour::Key;
 use uuid::Uuid;
 
 const SHADOW: &str = "[aria-labelledby=table-shadow] tbody";
+const BUY: &str = "#items .buy";
+const NOTE: &str = "#items .outcome .note";
 const NEWEST_ACTION: &str = "[aria-labelledby=table-audit-log] tbody tr:first-child";
 
 async fn amend(app: &Client, sale: &str, guards: &Value) -> Answer {
@@ -202,14 +205,36 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     window.close().await;
 }
 
-/// Gives a guard a stage, and waits until the sale's page can know it.
+/// Gives a guard a stage. Every instance follows within a second.
 async fn stage(app: &Client, sale: &str, guard: &str, stage: Value) {
-    amend(app, sale, &json!({guard: stage})).await.ok(200);
-    poll::answer("the sale shows the stage", || async {
-        let shown = app.get(Who::Nobody, &format!("/v1/sales/{sale}")).await.ok(200).body;
-        (!shown["guards"]["staged"][guard].is_null()).then_some(())
+    let path = format!("/v1/sales/{sale}");
+    let name = format!("A sale {}", Uuid::new_v4());
+    let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{sale}"));
+    let amendment = json!({"name": name, "guards": {guard: stage}});
+    app.send(request.json(&amendment)).await.ok(200);
+    poll::answer("the sale is amended", || async {
+        (app.get(Who::Nobody, &path).await.ok(200).body["name"] == name).then_some(())
     })
     .await;
+}
+
+/// A shopper whom a stage of less than all picks, and one whom it does not.
+async fn picked_and_spared(is_picked: impl AsyncFn(&str) -> bool) -> [String; 2] {
+    let (mut picked, mut spared) = (None, None);
+    for _ in 0..100 {
+        // Challenges are counted by account, in a Redis that tests share.
+        let user = Uuid::new_v4().to_string();
+        let found = if is_picked(&user).await {
+            &mut picked
+        } else {
+            &mut spared
+        };
+        *found = Some(user);
+        if let (Some(picked), Some(spared)) = (&picked, &spared) {
+            return [picked.clone(), spared.clone()];
+        }
+    }
+    panic!("the stage picks all or nobody");
 }
 
 /// Buys on the sale's page as this shopper. Returns the requests of the page that end so.
@@ -217,9 +242,9 @@ async fn requests_of_a_purchase(app: &Client, sale: &str, user: &str, path: &str
     let window = Window::open(app).await.expect(&["403"]);
     window.goto_sale(sale).await;
     window.sign_in(user).await;
-    window.sees("#items .buy", "Buy").await;
-    window.click("#items .buy").await;
-    window.sees("#items .outcome .note", "Reserved for you").await;
+    window.sees(BUY, "Buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "Reserved for you").await;
     let sent =
         "return performance.getEntriesByType('resource').filter(({ name }) => name.endsWith(arguments[0])).length";
     let sent = window.run(sent, &[path]).await;
@@ -234,64 +259,153 @@ async fn only_shoppers_whom_a_stage_picks_wait_in_its_room() {
         .load_sale(&sale_with(&json!({"stock": 1000, "per_user_limit": 3})))
         .await;
     stage(&app, &id, "waiting_room", json!({"value": true, "percent": 40})).await;
-    let (mut picked, mut spared) = (None, None);
-    for number in 0..100 {
-        let user = format!("shopper-{number}");
-        match while_unavailable(|| app.buy(&user, &id, "k", 1)).await {
-            answer if answer.status == 201 => spared = Some(user),
-            answer => {
-                answer.no(403, "admission_required");
-                picked = Some(user);
-            }
-        }
-        if let (Some(picked), Some(spared)) = (&picked, &spared) {
-            assert_eq!(
-                requests_of_a_purchase(&app, &id, spared, "/waiting-room").await,
-                json!(0)
-            );
-            assert_ne!(
-                requests_of_a_purchase(&app, &id, picked, "/waiting-room").await,
-                json!(0)
-            );
-            return;
-        }
-    }
-    panic!("the stage picks all or nobody");
+    let [picked, spared] = picked_and_spared(async |user| {
+        let answer = while_unavailable(|| app.buy(user, &id, "k", 1)).await;
+        answer.status == 403 && answer.code() == "admission_required"
+    })
+    .await;
+    let path = "/waiting-room";
+    assert_eq!(requests_of_a_purchase(&app, &id, &spared, path).await, json!(0));
+    assert_ne!(requests_of_a_purchase(&app, &id, &picked, path).await, json!(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_picked_shopper_solves_the_challenge_of_a_stage() {
+async fn only_shoppers_whom_a_stage_picks_solve_its_challenge() {
     let app = shared_development().await;
     let guards = json!({"guards": {"purchase_token": true, "proof_cost": 1}});
     let id = app.load_sale(&sale_with(&guards)).await;
-    stage(
-        &app,
-        &id,
-        "challenge",
-        json!({"value": "proof_of_work", "percent": 100}),
-    )
+    let challenge = json!({"value": "proof_of_work", "percent": 40});
+    stage(&app, &id, "challenge", challenge).await;
+    let [picked, spared] = picked_and_spared(async |user| {
+        let request = app.request(Method::POST, Who::Shopper(user), &format!("/v1/sales/{id}/tokens"));
+        let body = json!({"idempotency_key": "k"});
+        let answer = app.send(request.json(&body)).await;
+        answer.status == 403 && answer.code() == "challenge_required"
+    })
     .await;
-    // Challenges are counted by account, in a Redis that tests share.
-    let user = Uuid::new_v4().to_string();
-    assert_eq!(
-        requests_of_a_purchase(&app, &id, &user, "/v1/challenges").await,
-        json!(1)
-    );
+    let path = "/v1/challenges";
+    assert_eq!(requests_of_a_purchase(&app, &id, &spared, path).await, json!(0));
+    assert_eq!(requests_of_a_purchase(&app, &id, &picked, path).await, json!(1));
+}
+
+/// Lets the page read the sale no more, as between two of its readings.
+const READ_NO_MORE: &str = "const real = window.fetch;
+    const last = real(`/v1/sales/${arguments[0]}`);
+    window.fetch = (path, options) =>
+        path.endsWith(`/v1/sales/${arguments[0]}`) ? last.then((it) => it.clone()) : real(path, options);
+    return last.then(() => true)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picked_shopper_buys_on_a_page_that_has_not_read_the_stage_yet() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["403"]);
+    window.sees(BUY, "Buy").await;
+    window.run(READ_NO_MORE, &[&id]).await;
+    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 100})).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "Reserved for you").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shoppers_in_the_room_of_a_stage_buy_once_it_is_taken_back() {
+    let app = shared_development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let terms = json!({"stock": 500, "starts_at": starts_at, "guards": {"admissions_per_second": 1}});
+    let id = app.load_sale(&sale_with(&terms)).await;
+    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 100})).await;
+    let path = format!("/v1/sales/{id}/waiting-room");
+    for crowd in 0..200 {
+        let user = format!("crowd-{crowd}");
+        let ask = || app.send(app.request(Method::POST, Who::Shopper(&user), &path).json(&json!({})));
+        while_unavailable(ask).await.ok(200);
+    }
+    app.operate(&id, "open").await.ok(200);
+    // Her turn would come after minutes.
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["404"]);
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees("#items .room .place", "Ahead of you").await;
+    stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
+    window.sees(NOTE, "Reserved for you").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_room_that_is_taken_back_before_the_start_keeps_the_wish_until_then() {
+    let app = shared_development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
+    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 100})).await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["404"]);
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
+    let refusals = "return performance.getEntriesByType('resource').filter((it) => it.responseStatus === 404).length";
+    poll::answer("the room has no place any more", || async {
+        (window.run(refusals, &[]).await != json!(0)).then_some(())
+    })
+    .await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    app.operate(&id, "open").await.ok(200);
+    window.sees(NOTE, "Reserved for you").await;
+    window.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shoppers_queue_for_the_room_of_a_stage_and_buy_at_the_start_picked_or_not() {
+    let app = shared_development().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
+    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 1})).await;
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["404"]);
+    window.sees(BUY, "Queue to buy").await;
+    window.click(BUY).await;
+    window.sees(NOTE, "You are in the waiting room").await;
+    app.operate(&id, "open").await.ok(200);
+    window.sees(NOTE, "Reserved for you").await;
+    window.close().await;
+}
+
+/// Answers each request for a purchase token that the server is busy.
+const NO_TOKENS: &str = "const real = window.fetch;
+    window.fetch = (path, options) => {
+        if (!path.endsWith('/tokens')) { return real(path, options); }
+        window.isAsked = true;
+        return Promise.resolve(new Response('{}', { status: 503, headers: { 'Retry-After': '60' } }));
+    }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_in_shadow_keeps_nobody_from_buying_where_no_token_can_be_had() {
+    let app = shared_development().await;
+    let id = app.load_sale(&sale()).await;
+    let shadow = json!({"value": true, "percent": 100, "shadow": true});
+    stage(&app, &id, "purchase_token", shadow).await;
+    let window = Window::of_shopper(&app, &id, "ada").await;
+    window.run(NO_TOKENS, &[]).await;
+    window.click(BUY).await;
+    window.sees(NOTE, "Reserved for you").await;
+    assert_eq!(window.run("return window.isAsked", &[]).await, json!(true));
+    window.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shadow_counts_who_buys_without_the_token_that_pages_bring() {
     let app = shared_development().await;
     let id = app.load_sale(&sale()).await;
-    let shadow = json!({"purchase_token": {"value": true, "percent": 100, "shadow": true}});
-    amend(&app, &id, &shadow).await.ok(200);
-    poll::answer("the sale asks for a token", || async {
-        let shown = app.get(Who::Nobody, &format!("/v1/sales/{id}")).await.ok(200).body;
-        (shown["guards"]["purchase_token"] == true).then_some(())
-    })
-    .await;
+    let shadow = json!({"value": true, "percent": 100, "shadow": true});
+    stage(&app, &id, "purchase_token", shadow).await;
     assert_eq!(requests_of_a_purchase(&app, &id, "ada", "/tokens").await, json!(1));
     app.buy("bot", &id, "k", 1).await.ok(201);
+    let path = format!("/v1/admin/guards/shadow?sale_id={id}");
+    let entries = poll::answer("the bot is listed", || async {
+        let entries = app.get(Who::Operator, &path).await.ok(200).body["data"].clone();
+        let is_listed = entries.as_array().unwrap().iter().any(|it| it["user"] == "bot");
+        is_listed.then_some(entries)
+    });
+    assert_eq!(entries.await.as_array().unwrap().len(), 1, "nobody else");
     let count = poll::answer("the stage counts a purchase", || async {
         app.stats(&id).await["would_stop"]["purchase_token"].as_i64()
     });

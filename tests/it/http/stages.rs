@@ -1,8 +1,9 @@
 //! Stages: a guard's value for a part of the shoppers. Every instance picks the same ones.
 
 use super::decided;
-use crate::support::app::{Answer, Client, TestApp, Who, sale_with};
+use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale_with};
 use crate::support::poll;
+use chrono::{TimeDelta, Utc};
 use futures_util::future::{join_all, ready};
 use futures_util::stream::{self, StreamExt as _};
 use reqwest::Method;
@@ -102,6 +103,17 @@ async fn a_stage_of_addresses_picks_the_same_ones_at_every_instance() {
     let some = refused_addresses(&app).await;
     assert!((1..SHOPPERS).contains(&some.len()), "{some:?}");
     assert_eq!(refused_addresses(&other).await, some);
+
+    // In shadow, the same ones are listed, and nobody is refused.
+    stage([&app, &other], "address_rate", &json!({"shadow": true}), 100_002).await;
+    assert_eq!(refused_addresses(&app).await, BTreeSet::new());
+    poll::answer("the picked addresses are listed", || async {
+        let listed = app.get(Who::Operator, "/v1/admin/guards/shadow").await.ok(200).body;
+        let entries = listed["data"].as_array().unwrap().iter();
+        let listed: BTreeSet<String> = entries.map(|it| it["address"].as_str().unwrap().to_owned()).collect();
+        (listed == some).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,8 +165,9 @@ async fn a_guard_in_shadow_refuses_nobody_and_counts_whom_it_would_have_refused(
     app.assert_balanced(&id).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_staged_warning_is_about_the_picked_accounts_alone() {
+/// Stages a limit of page views, and has many accounts view a sale too often: the list then has some of them, and all of
+/// them once the stage picks all.
+async fn lists_picked_viewers(guard: &str, list: &str) {
     let app = TestApp::start_api_only().await;
     let other = app.another("api");
     let clients: [&Client; 2] = [&app, &other];
@@ -166,22 +179,38 @@ async fn a_staged_warning_is_about_the_picked_accounts_alone() {
             app.get(Who::Shopper(user), path).await.ok(200);
         }
     };
-    let guard = "browsing_alert_above";
+    let listed = async || -> BTreeSet<String> {
+        let answer = app.get(Who::Operator, list).await.ok(200).body;
+        let entries = answer["data"].as_array().unwrap().iter();
+        entries.map(|it| it["user"].as_str().unwrap().to_owned()).collect()
+    };
     stage(clients, guard, &json!({"value": 1, "percent": 40}), 100_001).await;
     let users: BTreeSet<String> = (0..SHOPPERS).map(|number| format!("viewer-{number}")).collect();
     join_all(users.iter().map(|user| view(user))).await;
     stage(clients, guard, &json!({"percent": 100}), 100_002).await;
     view("the last").await;
-    let mut warned = poll::answer("the last account is warned about", || async {
-        let listed = app.get(Who::Operator, "/v1/admin/alerts").await.ok(200).body;
-        let alerts = listed["data"].as_array().unwrap().iter();
-        let warned: BTreeSet<String> = alerts.map(|it| it["user"].as_str().unwrap().to_owned()).collect();
-        warned.contains("the last").then_some(warned)
+    let some = poll::answer("the last account is listed", || async {
+        let some = listed().await;
+        some.contains("the last").then_some(some)
     })
     .await;
-    warned.remove("the last");
-    assert!((1..SHOPPERS).contains(&warned.len()), "{warned:?}");
-    assert!(warned.is_subset(&users), "{warned:?}");
+    assert!((2..=SHOPPERS).contains(&some.len()), "{some:?}");
+    // Of a stage of all, nobody is missing.
+    join_all(users.iter().map(|user| view(user))).await;
+    poll::answer("all accounts are listed", || async {
+        listed().await.is_superset(&users).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_staged_warning_is_about_the_picked_accounts_alone() {
+    lists_picked_viewers("browsing_alert_above", "/v1/admin/alerts").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_staged_ban_is_of_the_picked_accounts_alone() {
+    lists_picked_viewers("browsing_ban_above", "/v1/admin/bans").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -311,21 +340,23 @@ async fn a_guard_of_a_sale_that_sells_gets_a_stage_that_every_instance_follows_w
     let clients: [&Client; 2] = [&app, &other];
     let id = app.load_sale(&sale_with(&json!({"stock": 1000}))).await;
     let path = format!("/v1/sales/{id}");
-    let staged = async |guards: &Value, shown: [bool; 2]| {
-        amend(&app, &id, guards).await.ok(200);
+    // Amends the guards, and the name by which both instances show that they follow. Whether then all shoppers need a token,
+    // and whether some do.
+    let staged = async |guards: &Value, name: &str| {
+        let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin{}", &path[3..]));
+        let amendment = json!({"guards": guards, "name": name});
+        app.send(request.json(&amendment)).await.ok(200);
         poll::within(Duration::from_secs(1), "both instances follow", async || {
             let sales = join_all(clients.map(|client| client.get(Who::Nobody, &path))).await;
-            sales.iter().all(|sale| {
-                let guards = &sale.body["guards"];
-                let is_staged = guards["staged"]["purchase_token"].as_bool().unwrap_or_default();
-                shown.map(Value::from) == [guards["purchase_token"].clone(), is_staged.into()]
-            })
+            sales.iter().all(|sale| sale.body["name"] == name)
         })
         .await;
+        let shown = app.get(Who::Nobody, &path).await.ok(200).body["guards"].clone();
+        [&shown["purchase_token"], &shown["staged"]["purchase_token"]].map(|it| it == true)
     };
-    // Only in shadow, so nobody needs a token. Pages bring one.
+    // Only in shadow, so nobody needs a token. Pages send one.
     let of = json!({"purchase_token": {"value": true, "percent": 40, "shadow": true}});
-    staged(&of, [true, false]).await;
+    assert_eq!(staged(&of, "in shadow").await, [false, true]);
     poll::answer("a purchase is counted", || async {
         for shopper in 0..SHOPPERS {
             let (user, key) = (format!("early-{shopper}"), uuid::Uuid::new_v4().to_string());
@@ -336,11 +367,15 @@ async fn a_guard_of_a_sale_that_sells_gets_a_stage_that_every_instance_follows_w
     })
     .await;
 
-    staged(&json!({"purchase_token": {"shadow": false}}), [false, true]).await;
+    let enforced = json!({"purchase_token": {"shadow": false}});
+    assert_eq!(staged(&enforced, "enforced").await, [false, true]);
     let few = without_token(&other, &id).await;
     assert!((1..SHOPPERS).contains(&few.len()), "{few:?}");
     assert_eq!(without_token(&app, &id).await, few);
-    staged(&json!({"purchase_token": {"percent": 0}}), [false, false]).await;
+    let all = json!({"purchase_token": {"percent": 100}});
+    assert_eq!(staged(&all, "for all").await, [true, false]);
+    let nobody = json!({"purchase_token": {"percent": 0}});
+    assert_eq!(staged(&nobody, "for nobody").await, [false, false]);
     assert_eq!(without_token(&other, &id).await, BTreeSet::new());
     assert_eq!(without_token(&app, &id).await, BTreeSet::new());
     app.assert_balanced(&id).await;
@@ -436,4 +471,42 @@ async fn staged_guards_of_a_sale_meet_the_picked_accounts_alone() {
         };
         assert!((1..SHOPPERS).contains(&picked.len()), "{guard}: {picked:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_room_of_a_stage_has_no_place_for_shoppers_whom_it_does_not_pick() {
+    let app = TestApp::start().await;
+    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 1000, "starts_at": starts_at})))
+        .await;
+    let room = json!({"waiting_room": {"value": true, "percent": 40}});
+    amend(&app, &id, &room).await.ok(200);
+    let path = &format!("/v1/sales/{id}/waiting-room");
+    let turned_away = async || {
+        let ask = async |user: String| {
+            let request = app.request(Method::POST, Who::Shopper(&user), path);
+            app.send(request.json(&json!({}))).await
+        };
+        refused_with("not_found", ask).await
+    };
+    // The stage may still grow.
+    poll::answer("anybody may take a place before the start", || async {
+        turned_away().await.is_empty().then_some(())
+    })
+    .await;
+    app.operate(&id, "open").await.ok(200);
+    let spared = poll::answer("the sale has begun", || async {
+        let spared = turned_away().await;
+        (!spared.is_empty()).then_some(spared)
+    })
+    .await;
+    let (app, id) = (&app, &id);
+    let refused = refused_with(
+        "admission_required",
+        |user| async move { app.buy(&user, id, "k", 1).await },
+    )
+    .await;
+    assert_eq!(spared.len() + refused.len(), SHOPPERS, "{spared:?} {refused:?}");
+    assert!(spared.is_disjoint(&refused) && !refused.is_empty(), "{refused:?}");
 }

@@ -39,12 +39,12 @@ pub fn items(language: Language, sale: &PublicSale) -> Markup {
 }
 
 fn may_queue(sale: &PublicSale) -> bool {
-    sale.state == SaleState::Scheduled && sale.guards.waiting_room
+    sale.state == SaleState::Scheduled && sale.guards.has_waiting_room()
 }
 
 /// Variants of one thing, of which the shopper chooses one.
 fn group(language: Language, sale: &PublicSale, name: &str, items: &[&PublicItem]) -> Markup {
-    let is_selling = sale.state == SaleState::Open || may_queue(sale);
+    let is_open = sale.state == SaleState::Open;
     let image = items.iter().find_map(|item| item.image_url.as_deref());
     let text = items.iter().find_map(|item| item.description.as_deref());
     html! {
@@ -57,7 +57,7 @@ fn group(language: Language, sale: &PublicSale, name: &str, items: &[&PublicItem
                 div class="options" {
                     @for item in items {
                         @let left = left_of(item);
-                        @let is_marked = is_selling && item.availability != Availability::Available;
+                        @let is_marked = is_open && item.availability != Availability::Available;
                         label class={ "option is-" (left) } {
                             input type="radio" disabled;
                             span { (item.option.as_ref().unwrap_or(&item.name)) }
@@ -101,7 +101,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
                 "left_sold_out"
             }
         }
-        _ if sale.guards.waiting_room => "enterRoom",
+        _ if may_queue || sale.guards.waiting_room => "enterRoom",
         _ => "buy",
     };
     let may_choose = item.per_user_limit > 1 && !matches!(sale.state, SaleState::Paused | SaleState::Closed);
@@ -111,7 +111,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
             (picture(item.image_url.as_deref()))
             div class="item-head" {
                 h3 { (item.name) }
-                span class={ "pill is-" (left) } hidden[!is_open] { (language.say(&format!("left_{left}"))) }
+                span class={ "pill is-" (left) } hidden[!is_open || (word == "enterRoom" && left == "available")] { (language.say(&format!("left_{left}"))) }
             }
             p class="price" { (money(language, item.price_minor, &item.currency)) }
             p class="muted small" { (language.say_with("limitNote", "n", &item.per_user_limit.to_string())) }
