@@ -31,7 +31,7 @@ const ANSWER_MS = 5000;
 const WORK_MS = 3000;
 const BACKOFF_MS = 200;
 const BACKOFF_MAX_MS = 5000;
-/** The server refused, and the key has no order: drop it. `retryAfter` is in seconds, or 0. */
+/** The server refused, and the key has no order: drop it, or repeat it with what a guard's `code` asks for. `retryAfter` is in seconds, or 0. */
 export class Refused extends Error {
   constructor(problem, retryAfter) {
     super(said(problem));

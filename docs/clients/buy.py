@@ -27,7 +27,10 @@ WORK_SECONDS = 3
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.2, 5
 
 class Refused(Exception):
-    """The server refused, and the key has no order: drop it. `retry_after` is in seconds, or 0."""
+    """The server refused, and the key has no order: drop it, or repeat it with what a guard's `code` asks for.
+
+    `retry_after` is in seconds, or 0.
+    """
 
     def __init__(self, problem, retry_after=0):
         super().__init__(said(problem))
