@@ -499,7 +499,10 @@ const TIME_PASSES: &[(&str, &str)] = &[
     ("tests/it/torture/", "faults last, and shoppers think"),
     ("tests/it/promises/trouble.rs", "shoppers think"),
     ("tests/it/browser/console.rs", "shoppers think"),
-    ("tests/it/http/report.rs", "a shopper looks for longer than a second"),
+    (
+        "tests/it/http/report.rs",
+        "a shopper has the page open for longer than a second",
+    ),
     (
         "tests/it/promises/outage.rs",
         "a process stands still for longer than a purchase may take",

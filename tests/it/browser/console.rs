@@ -225,6 +225,7 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     window.sees(RESULT, "The sale is paused").await;
     window.sees(STATE, "Paused").await;
     window.sees(VERDICT, "PAUSED for 0:").await;
+    window.sees(NEWEST_ACTION, "Pause").await;
     stop.store(true, Ordering::Relaxed);
     assert_eq!(shoppers.join_all().await.into_iter().sum::<i64>(), 120);
     window.fill("#restock-quantity", "30").await;
@@ -256,6 +257,13 @@ async fn an_operator_creates_a_sale_and_sees_it_through_to_its_end() {
     // What cannot be taken back is out of the way.
     window.misses("#do-close").await;
     window.misses("#do-rebuild").await;
+    window.click("#further summary").await;
+    window.click("#do-rebuild").await;
+    window.sees("dialog", "It is needed only after a loss").await;
+    window.click("dialog .strong.danger").await;
+    window.misses("dialog").await;
+    window.sees(RESULT, "The stock was rebuilt").await;
+    window.sees(NEWEST_ACTION, "Rebuild").await;
     window.click("#further summary").await;
     window.does("#do-close").await;
     window.sees(RESULT, "The sale is closed").await;

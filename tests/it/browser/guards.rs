@@ -363,6 +363,8 @@ async fn with_room_and_captcha(app: &Shared) -> (String, String, Window) {
 async fn answers_the_captcha(window: &Window, sale: &str, user: &str) {
     window.sees(".captcha p", "Type what the picture shows").await;
     window.sees("#items .outcome .timer", "Your turn: ").await;
+    let title = "Your turn: type what the picture shows · A sale · Flashsale";
+    window.has_title(title).await;
     set_captcha_text(sale, user, &posed(window).await, "AB3XY").await;
     window.fill("#letters", "ab3xy").await;
     window.click(".captcha button.strong").await;

@@ -61,6 +61,9 @@ async fn the_report_of_a_sale_that_is_over_has_items_money_answers_and_its_cours
     window.sees_tile("Paid orders", |text| text == "1").await;
     window.sees_tile("Reserved orders", |text| text == "2").await;
     window
+        .sees_tile("Unpaid share of ended orders", |text| text == "0 %")
+        .await;
+    window
         .sees_tile("50 % answered within", |text| text.ends_with(" ms"))
         .await;
     for text in ["accepted", "75 %", "sold out", "25 %"] {

@@ -187,7 +187,11 @@ async fn the_first_screen_of_a_telephone_shows_the_time_to_pay_and_how() {
             })
             .await;
         }
-        window.sees(&format!("{item} .payment .note"), "Pay by").await;
+        let note = format!("{item} .payment .note");
+        window.sees(&note, "Pay by").await;
+        let order = app.orders("ada", &id).await.ok(200).body["data"][0].clone();
+        let minute = &order["expires_at"].as_str().unwrap()[13..16];
+        window.sees(&note, minute).await;
         window.sees(&format!("{item} .buy"), "1 of 1 reserved").await;
         // One cannot buy more.
         window.misses(&format!("{item} .pill")).await;
@@ -635,6 +639,33 @@ async fn a_page_that_keeps_trying_buys_the_unit_that_comes_back() {
     window.close().await;
 }
 
+/// The items of a sale of which the first is soon sold out.
+fn one_phone_and_cases() -> Value {
+    json!([
+        {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
+        {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_keeps_trying_waits_as_long_as_the_sales_rate_asks_and_then_buys() {
+    let app = shared_development().await;
+    let rate = json!({"items": one_phone_and_cases(), "purchase_rate": {"limit": 1, "window_ms": 15_000}});
+    let id = app.load_sale(&sale_with(&rate)).await;
+    let held = app.buy("bob", &id, "k", 1).await.ok(201).id();
+    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
+    window.finds(BUY, "Keep trying for me").await;
+    window.click(BUY).await;
+    window.sees(BUY, "Trying").await;
+    app.buy_sku("ada", &id, "k", "case", 1).await.ok(201);
+    app.cancel("bob", &held).await.ok(200);
+    window.sees(NOTE, "You ask more often than this sale allows").await;
+    window
+        .sees("#items > li:first-child .outcome .note", "Reserved for you")
+        .await;
+    window.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shopper_who_asks_too_often_sees_the_wait_and_then_buys() {
     let app = shared_development().await;
@@ -911,11 +942,9 @@ async fn the_title_shows_a_shopper_in_another_tab_that_it_is_their_turn() {
 
 /// A shopper's window that tries for the sold-out phone of a sale that also has a case.
 async fn trying_for_a_phone(app: &Shared) -> Window {
-    let items = json!([
-        {"sku": "phone", "name": "A phone", "price_minor": 49_900, "currency": "EUR", "stock": 1, "per_user_limit": 1},
-        {"sku": "case", "name": "A case", "price_minor": 1900, "currency": "EUR", "stock": 10, "per_user_limit": 1},
-    ]);
-    let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
+    let id = app
+        .load_sale(&sale_with(&json!({"items": one_phone_and_cases()})))
+        .await;
     app.buy("bob", &id, "k", 1).await.ok(201);
     let window = Window::of_shopper(app, &id, "ada").await;
     window.finds(BUY, "Keep trying for me").await;
