@@ -183,8 +183,8 @@ pub struct PublicGuards {
 /// What a purchase in the sale requires of some shoppers.
 #[derive(Serialize, JsonSchema, PartialEq, Default)]
 pub struct StagedGuards {
-    /// Whether they need `X-Admission`. Before the start, anybody may take a place in the waiting room.
-    pub(super) waiting_room: bool,
+    /// Whether they need `X-Admission`. They take their places once the sale is open.
+    waiting_room: bool,
     /// Whether they need `X-Purchase-Token`, or purchases without one are counted. Send one with each purchase, if you get
     /// one.
     purchase_token: bool,
@@ -215,11 +215,6 @@ impl PublicGuards {
             holds_max: Some(of_all.holds_max).filter(|most| *most > 0 && stages.holds_max.is_none_or(is_one_for_all)),
             staged: Some(staged).filter(|staged| *staged != StagedGuards::default()),
         }
-    }
-
-    /// Whether shoppers may take a place in the waiting room before the start.
-    pub(super) fn has_waiting_room(&self) -> bool {
-        self.waiting_room || self.staged.as_ref().is_some_and(|staged| staged.waiting_room)
     }
 }
 

@@ -199,6 +199,7 @@ interface Phase extends Omit<End, 'kind'> {
     unpaid?: number;
     isSoldOut?: boolean;
     isAgain?: boolean;
+    isEarly?: boolean;
     turnUntil?: number;
     position?: number;
     first?: number;

@@ -14,7 +14,7 @@ export function stateAt(sale, now) {
 
 // Whether shoppers get in line before the sale starts.
 /** @type {(sale: Pick<PublicSale, 'state' | 'guards'>) => boolean} */
-export const mayQueue = ({ state, guards }) => state === 'scheduled' && (guards.waiting_room || Boolean(guards.staged?.waiting_room));
+export const mayQueue = (sale) => sale.state === 'scheduled' && sale.guards.waiting_room;
 
 /** @type {(sale: Pick<PublicSale, 'state' | 'guards'>) => boolean} */
 export const isOffered = (sale) => sale.state === 'open' || mayQueue(sale);

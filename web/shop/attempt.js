@@ -4,7 +4,7 @@
 import { ask, isUnknown, tellsOfKey } from './api.js';
 import { isRecent, keepRoom, loadRoom, sentAt } from './attempt-store.js';
 import { solve } from './proof.js';
-import { mayQueue, stateAt } from './sale-state.js';
+import { stateAt } from './sale-state.js';
 
 // Limits before the shopper has to decide: retries of an unknown outcome, passes through the guards, and waits in a row.
 const UNKNOWN_MAX = 10;
@@ -22,6 +22,9 @@ const TURN_LEAST_MS = 20_000;
 // How often an attempt that waits for a free unit looks whether there is one, and the pause after it came too late.
 const TRY_SECONDS = 1;
 const TOO_LATE_SECONDS = 5;
+
+// The time limit of a request for a token that the purchase may not need.
+const COUNTED_MS = 1000;
 
 // The server may still work on an unanswered request for this long. A refusal within this time proves nothing about that
 // request.
@@ -81,8 +84,8 @@ async function tryOn(attempt, world) {
             if (guards > GUARDS_MAX) {
                 return { kind: 'refused', code: step.code };
             }
-            // Instances may disagree about a guard for a moment.
-            if (guards >= GUARDS_AT_ONCE && !(await world.pause(1000))) {
+            // Instances may disagree for a moment about whether there is a waiting room.
+            if (step.code === 'admission_required' && guards >= GUARDS_AT_ONCE && !(await world.pause(1000))) {
                 return { kind: 'stopped' };
             }
             continue;
@@ -152,9 +155,10 @@ async function once(attempt, world, counted) {
             }
             headers['X-Purchase-Token'] = handed.token;
         } else if (guards.isTokenCounted) {
-            // Nothing is refused without it, so nothing waits for it.
-            attempt.purchaseToken = goodToken(attempt, world) ?? (await issue(attempt, world)).body;
-            if (attempt.purchaseToken?.token) {
+            // Most purchases need none, so nothing waits long for it.
+            const issued = goodToken(attempt, world) ? null : await issue(attempt, world, undefined, COUNTED_MS);
+            attempt.purchaseToken = issued?.isOk ? issued.body : goodToken(attempt, world);
+            if (attempt.purchaseToken) {
                 headers['X-Purchase-Token'] = attempt.purchaseToken.token;
             }
         }
@@ -228,6 +232,9 @@ function goodToken({ purchaseToken: kept }, world) {
     return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
 }
 
+// Whether the sale does not sell yet, or not now.
+const isToCome = (world) => ['scheduled', 'paused'].includes(stateAt(world.sale(), world.now()));
+
 // Notes whether this shopper has to pass a guard: the server knows it before the page reads it in the sale, and knows whom
 // a stage picks.
 /** @type {(attempt: Attempt, code: Answer['code'], isAsked: boolean) => Repeat} */
@@ -242,7 +249,8 @@ function guardsOf({ asked = {} }, world) {
     const sale = world.sale();
     const { staged, waiting_room: room, purchase_token: token, challenge } = sale.guards;
     return {
-        waiting_room: asked.admission_required ?? (room || mayQueue(sale)),
+        // Before the start, a wish comes from a room that operators have taken back since: the loop of the room keeps it.
+        waiting_room: asked.admission_required ?? (room || stateAt(sale, world.now()) === 'scheduled'),
         purchase_token: asked.purchase_token_required ?? token,
         isTokenCounted: Boolean(staged?.purchase_token),
         isPosed: asked.challenge_required ?? challenge !== 'none',
@@ -269,11 +277,21 @@ export const hasTurn = (room, { purchase_token: needsToken, challenge }, now) =>
 async function admission(attempt, world, counted) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
+    // Whether operators have taken the room back from this shopper, who now waits for the sale alone.
+    let isTakenBack = false;
     for (;;) {
         // Checked on every pass, so that a long wait does not count as a sleep.
         const end = outlived(attempt, world);
         if (end) {
             return end;
+        }
+        if (isTakenBack && isToCome(world)) {
+            world.show({ kind: 'trying', isEarly: true });
+            // All such pages ask again when the sale sells, so not at the same moment.
+            if (!(await world.pause(500 + Math.random() * 1000))) {
+                return { kind: 'stopped' };
+            }
+            continue;
         }
         const least = mustSolve(attempt, world) ? TURN_LEAST_MS : 0;
         if (room.admission && lastsUntil(room, world.now() + least)) {
@@ -311,11 +329,10 @@ async function admission(attempt, world, counted) {
                 return { kind: 'slow', code: 'overloaded', until: world.now() };
             }
             seconds = Math.min(answer.wait * misses, ROOM_LONGEST_SECONDS);
-        } else if (answer.status === 404 && stateAt(world.sale(), world.now()) === 'scheduled') {
-            // Operators have ended the trial before the start, for which the shopper waits.
-            seconds = 1;
-        } else if (answer.status === 404) {
-            // They have ended it, or made its part smaller.
+        } else if (isToCome(world) && ['not_found', 'sale_not_open'].includes(answer.code)) {
+            isTakenBack = true;
+            continue;
+        } else if (answer.code === 'not_found') {
             return passes(attempt, 'admission_required', false);
         } else {
             return refusal(answer, attempt, world);
@@ -326,11 +343,12 @@ async function admission(attempt, world, counted) {
     }
 }
 
-/** @type {(attempt: Attempt, world: World, challenge?: Solution) => Promise<Answer>} */
-function issue(attempt, world, challenge) {
+/** @type {(attempt: Attempt, world: World, challenge?: Solution, patience?: number) => Promise<Answer>} */
+function issue(attempt, world, challenge, patience) {
     world.show({ kind: 'checking' });
     return ask('POST', `/v1/sales/${world.id}/tokens`, {
         token: world.token,
+        patience,
         body: challenge ? { idempotency_key: attempt.key, challenge } : { idempotency_key: attempt.key },
     });
 }
@@ -384,8 +402,11 @@ async function pose(attempt, world) {
     if (posed.isOk) {
         return posed.body;
     }
-    if (posed.status === 404 && !body.without_picture) {
-        return passes(attempt, 'challenge_required', false);
+    if (posed.code === 'not_found') {
+        // Without a picture, it may also be that only the picture counts now.
+        const isNone = !attempt.isUnseen;
+        attempt.isUnseen = false;
+        return isNone ? passes(attempt, 'challenge_required', false) : { kind: 'again', why: 'guards', code: posed.code };
     }
     return isUnknown(posed) ? { kind: 'again', why: 'slow', code: 'overloaded', seconds: 2 } : refusal(posed, attempt, world);
 }

@@ -85,7 +85,7 @@ function words(phase, itemName, now) {
         case 'queued':
             return say(phase.isSoldOut ? 'queuedSoldOut' : phase.isAgain ? 'queuedAgain' : 'queuedNote');
         case 'trying':
-            return say('tryingNote');
+            return say(phase.isEarly ? 'earlyNote' : 'tryingNote');
         case 'unknown':
             if (phase.sentAt) {
                 return say('oldNote', { time: moment(phase.sentAt) });
@@ -320,14 +320,14 @@ export function itemCard(item, act, isVariant) {
             word = 'keepTrying';
         } else if (phase?.isEnd && phase.kind === 'slow' && wait > 0) {
             word = 'waiting';
-        } else if ((sale.guards.waiting_room || mayQueue(sale)) && !isAdmitted) {
+        } else if (sale.guards.waiting_room && !isAdmitted) {
             word = 'enterRoom';
         }
         // Units are available only to a shopper who may buy one now. For a shopper who has all, it is not sold out, either:
         // the units on hold may be the shopper's own.
         const mayBuy = sale.state === 'open' && !isBanned && !hasAll;
-        const mustWait = ['enterRoom', 'waiting'].includes(word) && availability === 'available';
-        show(left, mayBuy && !mustWait && (!isFull || availability === 'sold_out'));
+        const mustWait = (sale.guards.waiting_room && !isAdmitted) || word === 'waiting' || ['queued', 'slow'].includes(phase?.kind ?? '');
+        show(left, mayBuy && !(mustWait && availability === 'available') && (!isFull || availability === 'sold_out'));
         const label = say(word, { n: has, limit: most });
         setText(buy, label);
         setPressable(buy, !isBusy && PRESSABLE.includes(word));

@@ -109,6 +109,11 @@ guards! {
     admission_seconds: u32 = 300, [ADMISSION_SECONDS_MIN, DAY], if |it| it.waiting_room;
 }
 
+/// The value that a guard has for every shopper.
+fn of_all<T>(value: T, stage: Option<Stage<T>>) -> T {
+    stage.and_then(Stage::of_all).unwrap_or(value)
+}
+
 /// The guards whose values a sale's digests have always had. A later one counts only where it differs from its default, so
 /// that it changes no digest of an earlier sale.
 const IN_EVERY_DIGEST: [&str; 9] = [
@@ -160,9 +165,6 @@ impl SaleGuards {
     /// The guards that every shopper has to pass: a stage of all counts, too.
     #[must_use]
     pub fn of_all(self, stages: &SaleStages) -> Self {
-        fn of_all<T>(value: T, stage: Option<Stage<T>>) -> T {
-            stage.and_then(Stage::of_all).unwrap_or(value)
-        }
         Self {
             waiting_room: of_all(self.waiting_room, stages.waiting_room),
             purchase_token: of_all(self.purchase_token, stages.purchase_token),
@@ -178,8 +180,8 @@ impl SaleGuards {
         let adds = |stage: Option<Stage<bool>>| stage.is_some_and(|it| it.value && it.picks_some() && !it.shadow);
         let challenge = stages.challenge.filter(|stage| stage.picks_some() && !stage.shadow);
         Self {
-            waiting_room: self.waiting_room || adds(stages.waiting_room),
-            purchase_token: self.purchase_token || adds(stages.purchase_token),
+            waiting_room: of_all(self.waiting_room, stages.waiting_room) || adds(stages.waiting_room),
+            purchase_token: of_all(self.purchase_token, stages.purchase_token) || adds(stages.purchase_token),
             challenge: challenge.map_or(self.challenge, |stage| stage.value),
             ..self
         }

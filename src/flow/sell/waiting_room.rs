@@ -85,7 +85,7 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
-    if !sale.shown_guards().waiting_room {
+    if !sale.waiting_room_for(user).value {
         return Ok(WaitOutcome::NoRoom);
     }
     let Some(glance) = recent_glance(app, id).await? else {
@@ -95,9 +95,10 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     if matches!(state, SaleState::Draft | SaleState::Closed) {
         return Ok(WaitOutcome::NotOpen(state));
     }
-    // Before the start, a stage may still grow.
-    if state == SaleState::Open && !sale.waiting_room_for(user).value {
-        return Ok(WaitOutcome::NoRoom);
+    // Pages do not know whom a stage picks, so its shoppers cannot come early, and must not lose to clients that do.
+    let is_for_all = sale.guards.of_all(&sale.staged_guards).waiting_room;
+    if state == SaleState::Scheduled && !is_for_all {
+        return Ok(WaitOutcome::NotOpen(state));
     }
     let shards = f64::from(sale.shards);
     let free = free_units(&glance);

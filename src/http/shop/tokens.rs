@@ -23,8 +23,8 @@ use uuid::Uuid;
 pub const ROUTES: &[Endpoint] = &[Endpoint::post("/v1/sales/{id}/tokens", handler!(issue_token), |it| {
     it.of_shoppers(Who::Shopper, "getPurchaseToken", "Get a purchase token")
         .says(
-            "For sales whose `guards.purchase_token` is true, and after a refusal with `purchase_token_required`. The \
-                 token lasts five minutes, for this shopper, sale and key.",
+            "For sales whose `guards.purchase_token` or `guards.staged.purchase_token` is true. The token lasts five \
+                 minutes, for this shopper, sale and key.",
         )
         .reads::<TokenBody>(json!({"idempotency_key": "cart-7f3a-1"}))
         .answers::<IssuedToken>(

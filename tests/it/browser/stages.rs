@@ -260,8 +260,15 @@ async fn only_shoppers_whom_a_stage_picks_wait_in_its_room() {
         .await;
     stage(&app, &id, "waiting_room", json!({"value": true, "percent": 40})).await;
     let [picked, spared] = picked_and_spared(async |user| {
-        let answer = while_unavailable(|| app.buy(user, &id, "k", 1)).await;
-        answer.status == 403 && answer.code() == "admission_required"
+        let request = || {
+            app.request(
+                Method::POST,
+                Who::Shopper(user),
+                &format!("/v1/sales/{id}/waiting-room"),
+            )
+        };
+        let answer = while_unavailable(|| app.send(request().json(&json!({})))).await;
+        answer.status == 200
     })
     .await;
     let path = "/waiting-room";
@@ -327,8 +334,14 @@ async fn shoppers_in_the_room_of_a_stage_buy_once_it_is_taken_back() {
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees("#items .room .place", "Ahead of you").await;
+    window.misses("#items .pill.is-available").await;
+    // A pause ends nobody's wish.
+    app.operate(&id, "pause").await.ok(200);
+    window.finds("#main", "Nobody can buy now").await;
     stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
-    window.sees(NOTE, "Reserved for you").await;
+    window.finds(NOTE, "as soon as the sale sells").await;
+    app.operate(&id, "resume").await.ok(200);
+    window.finds(NOTE, "Reserved for you").await;
     window.close().await;
 }
 
@@ -343,38 +356,23 @@ async fn a_room_that_is_taken_back_before_the_start_keeps_the_wish_until_then() 
     window.click(BUY).await;
     window.sees(NOTE, "You are in the waiting room").await;
     stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
-    let refusals = "return performance.getEntriesByType('resource').filter((it) => it.responseStatus === 404).length";
-    poll::answer("the room has no place any more", || async {
-        (window.run(refusals, &[]).await != json!(0)).then_some(())
-    })
-    .await;
-    window.sees(NOTE, "You are in the waiting room").await;
+    window.finds(NOTE, "as soon as the sale sells").await;
+    window.driver().refresh().await.unwrap();
+    window.sees(NOTE, "as soon as the sale sells").await;
     app.operate(&id, "open").await.ok(200);
-    window.sees(NOTE, "Reserved for you").await;
+    window.finds(NOTE, "Reserved for you").await;
     window.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shoppers_queue_for_the_room_of_a_stage_and_buy_at_the_start_picked_or_not() {
-    let app = shared_development().await;
-    let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
-    let id = app.load_sale(&sale_with(&json!({"starts_at": starts_at}))).await;
-    stage(&app, &id, "waiting_room", json!({"value": true, "percent": 1})).await;
-    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["404"]);
-    window.sees(BUY, "Queue to buy").await;
-    window.click(BUY).await;
-    window.sees(NOTE, "You are in the waiting room").await;
-    app.operate(&id, "open").await.ok(200);
-    window.sees(NOTE, "Reserved for you").await;
-    window.close().await;
-}
-
-/// Answers each request for a purchase token that the server is busy.
+/// Leaves requests for a purchase token without an answer.
 const NO_TOKENS: &str = "const real = window.fetch;
     window.fetch = (path, options) => {
         if (!path.endsWith('/tokens')) { return real(path, options); }
-        window.isAsked = true;
-        return Promise.resolve(new Response('{}', { status: 503, headers: { 'Retry-After': '60' } }));
+        const begun = performance.now();
+        return new Promise((_, reject) => options.signal.addEventListener('abort', () => {
+            window.waited = performance.now() - begun;
+            reject(options.signal.reason);
+        }));
     }";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -387,7 +385,8 @@ async fn a_guard_in_shadow_keeps_nobody_from_buying_where_no_token_can_be_had() 
     window.run(NO_TOKENS, &[]).await;
     window.click(BUY).await;
     window.sees(NOTE, "Reserved for you").await;
-    assert_eq!(window.run("return window.isAsked", &[]).await, json!(true));
+    let waited = window.run("return window.waited", &[]).await.as_f64();
+    assert!(waited > Some(0.0) && waited < Some(4000.0), "{waited:?} ms");
     window.close().await;
 }
 

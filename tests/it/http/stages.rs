@@ -8,7 +8,7 @@ use futures_util::future::{join_all, ready};
 use futures_util::stream::{self, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const SHOPPERS: usize = 40;
@@ -473,40 +473,75 @@ async fn staged_guards_of_a_sale_meet_the_picked_accounts_alone() {
     }
 }
 
+/// What each account gets at the waiting room: `place`, or the code of its refusal.
+async fn in_room(app: &Client, sale: &str) -> BTreeMap<String, String> {
+    let path = &format!("/v1/sales/{sale}/waiting-room");
+    let asked = (0..SHOPPERS).map(|number| async move {
+        let user = format!("picked-{number}");
+        let request = || app.request(Method::POST, Who::Shopper(&user), path).json(&json!({}));
+        let answer = decided(|| app.send(request())).await;
+        let got = if answer.status == 200 { "place" } else { answer.code() };
+        let got = got.to_owned();
+        (user, got)
+    });
+    stream::iter(asked).buffer_unordered(8).collect().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_room_of_a_stage_has_no_place_for_shoppers_whom_it_does_not_pick() {
-    let app = TestApp::start().await;
+async fn the_room_of_a_stage_has_places_for_its_shoppers_alone_and_before_the_start_only_if_it_is_for_all() {
+    let app = &TestApp::start().await;
     let starts_at = rfc3339(Utc::now() + TimeDelta::minutes(30));
-    let id = app
-        .load_sale(&sale_with(&json!({"stock": 1000, "starts_at": starts_at})))
-        .await;
-    let room = json!({"waiting_room": {"value": true, "percent": 40}});
-    amend(&app, &id, &room).await.ok(200);
-    let path = &format!("/v1/sales/{id}/waiting-room");
-    let turned_away = async || {
-        let ask = async |user: String| {
-            let request = app.request(Method::POST, Who::Shopper(&user), path);
-            app.send(request.json(&json!({}))).await
-        };
-        refused_with("not_found", ask).await
+    let terms = json!({"stock": 1000, "starts_at": starts_at});
+    let id = &app.load_sale(&sale_with(&terms)).await;
+    let got = async |percent: u32, expected: &[&str]| {
+        let room = json!({"waiting_room": {"value": true, "percent": percent}});
+        amend(app, id, &room).await.ok(200);
+        poll::answer(&format!("{expected:?} at {percent} %"), || async {
+            let got = in_room(app, id).await;
+            let each: BTreeSet<&str> = got.values().map(String::as_str).collect();
+            (each == expected.iter().copied().collect()).then_some(got)
+        })
+        .await
     };
-    // The stage may still grow.
-    poll::answer("anybody may take a place before the start", || async {
-        turned_away().await.is_empty().then_some(())
-    })
-    .await;
-    app.operate(&id, "open").await.ok(200);
-    let spared = poll::answer("the sale has begun", || async {
-        let spared = turned_away().await;
-        (!spared.is_empty()).then_some(spared)
-    })
-    .await;
-    let (app, id) = (&app, &id);
+    let early = got(40, &["not_found", "sale_not_open"]).await;
+    got(100, &["place"]).await;
+    got(0, &["not_found"]).await;
+    app.operate(id, "open").await.ok(200);
+    let open = got(40, &["not_found", "place"]).await;
+    let spared = |got: &BTreeMap<String, String>| -> BTreeSet<String> {
+        let spared = got.iter().filter(|(_, got)| *got == "not_found");
+        spared.map(|(user, _)| user.clone()).collect()
+    };
+    assert_eq!(spared(&early), spared(&open));
     let refused = refused_with(
         "admission_required",
         |user| async move { app.buy(&user, id, "k", 1).await },
     )
     .await;
-    assert_eq!(spared.len() + refused.len(), SHOPPERS, "{spared:?} {refused:?}");
-    assert!(spared.is_disjoint(&refused) && !refused.is_empty(), "{refused:?}");
+    assert_eq!(spared(&open).len() + refused.len(), SHOPPERS);
+    assert!(spared(&open).is_disjoint(&refused), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_can_spare_shoppers_a_room_that_is_for_all() {
+    let app = &TestApp::start().await;
+    let id = &app
+        .load_sale(&sale_with(&json!({"guards": {"waiting_room": true}})))
+        .await;
+    for (percent, is_for_all, expected) in [(40, true, vec!["not_found", "place"]), (100, false, vec!["not_found"])] {
+        let room = json!({"waiting_room": {"value": false, "percent": percent}});
+        amend(app, id, &room).await.ok(200);
+        poll::answer(&format!("{expected:?} at {percent} %"), || async {
+            let got = in_room(app, id).await;
+            let each: BTreeSet<&str> = got.values().map(String::as_str).collect();
+            (each == expected.iter().copied().collect()).then_some(())
+        })
+        .await;
+        let path = format!("/v1/sales/{id}");
+        poll::answer("the sale shows it", || async {
+            let shown = app.get(Who::Nobody, &path).await.ok(200).body["guards"].clone();
+            (shown["waiting_room"] == is_for_all && shown.get("staged").is_none()).then_some(())
+        })
+        .await;
+    }
 }

@@ -513,6 +513,18 @@ async fn positions_count_all_shards_in_the_order_of_coming_and_never_grow_on_any
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_once_its_shopper_needs_no_admission() {
+    let app = TestApp::shared().await;
+    let id = app.load_sale(&roomy(&starting_in(TimeDelta::minutes(30)))).await;
+    let mut events = Events::open(&app, "ada", &id).await;
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    let request = app.request(Method::PATCH, Who::Operator, &format!("/v1/admin/sales/{id}"));
+    let lifted = json!({"guards": {"waiting_room": {"value": false, "percent": 100}}});
+    app.send(request.json(&lifted)).await.ok(200);
+    events.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_higher_rate_of_admissions_admits_those_who_wait_already() {
     const COME: usize = 100;
     let app = TestApp::shared().await;

@@ -39,7 +39,7 @@ pub fn items(language: Language, sale: &PublicSale) -> Markup {
 }
 
 fn may_queue(sale: &PublicSale) -> bool {
-    sale.state == SaleState::Scheduled && sale.guards.has_waiting_room()
+    sale.state == SaleState::Scheduled && sale.guards.waiting_room
 }
 
 /// Variants of one thing, of which the shopper chooses one.
@@ -101,7 +101,7 @@ fn item(language: Language, sale: &PublicSale, item: &PublicItem) -> Markup {
                 "left_sold_out"
             }
         }
-        _ if may_queue || sale.guards.waiting_room => "enterRoom",
+        _ if sale.guards.waiting_room => "enterRoom",
         _ => "buy",
     };
     let may_choose = item.per_user_limit > 1 && !matches!(sale.state, SaleState::Paused | SaleState::Closed);
