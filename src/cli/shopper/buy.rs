@@ -360,6 +360,7 @@ mod tests {
                 (403, &refused("purchase_token_required")),
                 (403, &refused("challenge_required")),
                 (posed.0, &posed.1),
+                (403, &refused("challenge_required")),
             ]);
             assert!(matches!(outcome, Err(Failure::No(said)) if said.contains("sale's page")));
         }

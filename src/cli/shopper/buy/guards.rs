@@ -1,6 +1,6 @@
 //! The guards of a sale, as a shopper passes them: the waiting room, the challenge and the purchase token.
 
-use super::{SALES, Wish, member};
+use super::{FOLLOWED, SALES, Wish, member};
 use crate::cli::Failure;
 use crate::cli::shared::answer::read;
 use crate::cli::shared::client::{CallError, Client, retry_with};
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The wait before asking for the place again, in seconds: the least, the usual and the most.
 const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
+const BY_HAND: &str = "the sale asks for a captcha, which needs a person: buy on the sale's page";
 /// The longest that a proof of work may take.
 const PROOF_MAX: Duration = Duration::from_secs(240);
 
@@ -27,7 +28,7 @@ impl Wish {
         while Instant::now() < until {
             let place = match self.post(shopper, "waiting-room", &json!({"ticket": ticket})) {
                 Err(error) if error.code() == Code::NotFound.as_str() => return Ok(None),
-                place => place?,
+                place => place.map_err(|error| self.unknown(error))?,
             };
             match place["state"].as_str() {
                 Some("admitted") => return member(&place, "admission").map(Some),
@@ -63,23 +64,32 @@ impl Wish {
             let request = json!({"idempotency_key": self.key, "challenge": challenge});
             self.post(shopper, "tokens", &request)
         };
-        let issued = match ask(None) {
-            Err(error) if error.code() == "challenge_required" => ask(Some(self.proof(shopper)?)),
-            issued => issued,
-        };
+        let mut issued = ask(None);
+        if is_challenged(&issued) {
+            issued = match self.proof(shopper)? {
+                Some(proof) => ask(Some(proof)),
+                // The sale asks for a picture, or for nothing any more.
+                None => {
+                    thread::sleep(FOLLOWED);
+                    ask(None)
+                }
+            };
+            if is_challenged(&issued) {
+                return Err(Failure::No(BY_HAND.to_owned()));
+            }
+        }
         member(&issued?, "token")
     }
 
-    /// Does a proof of work of the sale, and returns the answer to it.
-    fn proof(&self, shopper: &Client) -> Result<Value, Failure> {
-        let by_hand = "the sale asks for a captcha, which needs a person: buy on the sale's page";
+    /// Does a proof of work of the sale, and returns the answer to it; none if the sale poses none.
+    fn proof(&self, shopper: &Client) -> Result<Option<Value>, Failure> {
         let request = json!({"sale_id": self.sale, "without_picture": true}).to_string();
         let posed = match shopper.post("/v1/challenges", &request) {
-            Err(error) if error.code() == "not_found" => return Err(Failure::No(by_hand.to_owned())),
+            Err(error) if error.code() == Code::NotFound.as_str() => return Ok(None),
             posed => posed?.body,
         };
         if posed["kind"] != "proof_of_work" {
-            return Err(Failure::No(by_hand.to_owned()));
+            return Err(Failure::No(BY_HAND.to_owned()));
         }
         let challenge: altcha::Challenge = read(&posed["altcha"])?;
         let solved = solve_challenge(SolveChallengeOptions {
@@ -89,13 +99,18 @@ impl Wish {
         let solution = solved.ok().flatten();
         let solution = solution.context("the proof of work has no solution: repeat the command")?;
         let payload = json!({"challenge": challenge, "solution": solution});
-        Ok(json!({"id": member(&posed, "id")?, "answer": STANDARD.encode(payload.to_string())}))
+        let answer = STANDARD.encode(payload.to_string());
+        Ok(Some(json!({"id": member(&posed, "id")?, "answer": answer})))
     }
 
     fn post(&self, shopper: &Client, what: &str, body: &Value) -> Result<Value, CallError> {
         let path = format!("{SALES}/{}/{what}", self.sale);
         Ok(shopper.post(&path, &body.to_string())?.body)
     }
+}
+
+fn is_challenged(issued: &Result<Value, CallError>) -> bool {
+    matches!(issued, Err(error) if error.code() == Code::ChallengeRequired.as_str())
 }
 
 /// A place in the waiting room, in words.
