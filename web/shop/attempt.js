@@ -84,8 +84,8 @@ async function tryOn(attempt, world) {
             if (guards > GUARDS_MAX) {
                 return { kind: 'refused', code: step.code };
             }
-            // Instances may disagree for a moment about whether there is a waiting room.
-            if (step.code === 'admission_required' && guards >= GUARDS_AT_ONCE && !(await world.pause(1000))) {
+            // Instances may disagree about a guard for a moment.
+            if (step.code !== 'challenge_failed' && guards >= GUARDS_AT_ONCE && !(await world.pause(1000))) {
                 return { kind: 'stopped' };
             }
             continue;
@@ -169,6 +169,11 @@ async function once(attempt, world, counted) {
         if (end) {
             return end;
         }
+    } else {
+        // If the first request has not arrived, the server still looks for them.
+        const [token, room] = [goodToken(attempt, world), loadRoom(world.id, world.user)];
+        const admission = lastsUntil(room, world.now()) ? { 'X-Admission': room.admission } : {};
+        Object.assign(headers, admission, token ? { 'X-Purchase-Token': token.token } : {});
     }
     world.show({ kind: 'sending' });
     const wasOpen = attempt.isOpen;
@@ -232,9 +237,6 @@ function goodToken({ purchaseToken: kept }, world) {
     return kept && Date.parse(kept.expires_at) > world.now() ? kept : null;
 }
 
-// Whether the sale does not sell yet, or not now.
-const isToCome = (world) => ['scheduled', 'paused'].includes(stateAt(world.sale(), world.now()));
-
 // Notes whether this shopper has to pass a guard: the server knows it before the page reads it in the sale, and knows whom
 // a stage picks.
 /** @type {(attempt: Attempt, code: Answer['code'], isAsked: boolean) => Repeat} */
@@ -277,21 +279,11 @@ export const hasTurn = (room, { purchase_token: needsToken, challenge }, now) =>
 async function admission(attempt, world, counted) {
     let room = loadRoom(world.id, world.user);
     let misses = 0;
-    // Whether operators have taken the room back from this shopper, who now waits for the sale alone.
-    let isTakenBack = false;
     for (;;) {
         // Checked on every pass, so that a long wait does not count as a sleep.
         const end = outlived(attempt, world);
         if (end) {
             return end;
-        }
-        if (isTakenBack && isToCome(world)) {
-            world.show({ kind: 'trying', isEarly: true });
-            // All such pages ask again when the sale sells, so not at the same moment.
-            if (!(await world.pause(500 + Math.random() * 1000))) {
-                return { kind: 'stopped' };
-            }
-            continue;
         }
         const least = mustSolve(attempt, world) ? TURN_LEAST_MS : 0;
         if (room.admission && lastsUntil(room, world.now() + least)) {
@@ -329,9 +321,13 @@ async function admission(attempt, world, counted) {
                 return { kind: 'slow', code: 'overloaded', until: world.now() };
             }
             seconds = Math.min(answer.wait * misses, ROOM_LONGEST_SECONDS);
-        } else if (isToCome(world) && ['not_found', 'sale_not_open'].includes(answer.code)) {
-            isTakenBack = true;
-            continue;
+        } else if (answer.code === 'sale_not_open' && ['scheduled', 'paused'].includes(answer.body.sale_state)) {
+            // Operators have taken the room back, or not opened it yet. It may come back, too. A reload goes on here.
+            attempt.asked = { ...attempt.asked, admission_required: true };
+            world.keep();
+            world.show({ kind: 'trying', isEarly: true });
+            const left = (Date.parse(world.sale().starts_at) - world.now()) / 1000;
+            seconds = (left > 0 ? Math.min(left, ROOM_LONGEST_SECONDS) : ROOM_LONGEST_SECONDS) * (1 + Math.random() / 8);
         } else if (answer.code === 'not_found') {
             return passes(attempt, 'admission_required', false);
         } else {

@@ -73,7 +73,7 @@ pub enum WaitOutcome {
     Banned(Refusal),
     /// The sale does not sell, so there is no line.
     NotOpen(SaleState),
-    /// The shopper needs no admission.
+    /// The sale is open, and the shopper needs no admission.
     NoRoom,
     SaleNotFound,
 }
@@ -85,20 +85,21 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     let Some(sale) = app.sales.fixed(id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
-    if !sale.waiting_room_for(user).value {
-        return Ok(WaitOutcome::NoRoom);
-    }
     let Some(glance) = recent_glance(app, id).await? else {
         return Ok(WaitOutcome::SaleNotFound);
     };
     let state = glance.sale.state_at(glance.now());
-    if matches!(state, SaleState::Draft | SaleState::Closed) {
-        return Ok(WaitOutcome::NotOpen(state));
-    }
-    // Pages do not know whom a stage picks, so its shoppers cannot come early, and must not lose to clients that do.
-    let is_for_all = sale.guards.of_all(&sale.staged_guards).waiting_room;
-    if state == SaleState::Scheduled && !is_for_all {
-        return Ok(WaitOutcome::NotOpen(state));
+    let is_needed = sale.waiting_room_for(user).value;
+    // Pages do not know whom a stage picks. So its shoppers cannot come early, and must not lose to clients that do.
+    let is_early = glance.now() < glance.sale.starts_at.timestamp_millis();
+    let is_too_early = is_early && !sale.guards.of_all(&sale.staged_guards).waiting_room;
+    match state {
+        SaleState::Draft | SaleState::Closed => return Ok(WaitOutcome::NotOpen(state)),
+        SaleState::Open if !is_needed => return Ok(WaitOutcome::NoRoom),
+        SaleState::Scheduled | SaleState::Paused if !is_needed || is_too_early => {
+            return Ok(WaitOutcome::NotOpen(state));
+        }
+        SaleState::Open | SaleState::Scheduled | SaleState::Paused => {}
     }
     let shards = f64::from(sale.shards);
     let free = free_units(&glance);

@@ -38,7 +38,7 @@ pub const ROUTES: &[Endpoint] = &[
         .says(
             "For sales whose `guards.waiting_room` is true, and after a refusal with `admission_required`. Ask again \
              after `ask_again_seconds`, with the last `ticket`: then `position` never grows. `not_found` means that the \
-             shopper needs no admission, or no longer: buy without.",
+             shopper of an open sale needs no admission, or no longer: buy without.",
         )
         .reads::<RoomRequest>(json!({}))
         .answers::<RoomStanding>(200, "The shopper's place.", example())
@@ -59,6 +59,8 @@ pub const ROUTES: &[Endpoint] = &[
 
 /// How long a stream lasts. The client then opens another.
 const STREAM_MAX: Duration = Duration::from_secs(300);
+/// The answers that end a stream: a ban, or a shopper who needs no admission any more.
+const ENDS: [Code; 3] = [Code::Banned, Code::NotFound, Code::SaleNotOpen];
 /// How often a stream checks whether the sale has sold out.
 const GLANCE_EVERY: Duration = Duration::from_millis(500);
 /// A quiet stream sends a comment this often, to show that it is open.
@@ -277,7 +279,7 @@ impl RoomFollower {
             }
             match stand(&self.api, self.sale, &self.session.user, self.ticket).await {
                 Ok(standing) if standing != sent => return Some(Some(standing)),
-                Err(problem) if [Code::Banned, Code::NotFound].contains(&problem.code()) => return None,
+                Err(problem) if ENDS.contains(&problem.code()) => return None,
                 // Unchanged, or unknown because of a fault: the state that was sent last still holds.
                 Ok(_) | Err(_) => ask_at = Instant::now() + pause,
             }

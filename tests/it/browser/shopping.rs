@@ -650,7 +650,7 @@ fn one_phone_and_cases() -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_keeps_trying_waits_as_long_as_the_sales_rate_asks_and_then_buys() {
     let app = shared_development().await;
-    let rate = json!({"items": one_phone_and_cases(), "purchase_rate": {"limit": 1, "window_ms": 15_000}});
+    let rate = json!({"items": one_phone_and_cases(), "purchase_rate": {"limit": 1, "window_ms": 20_000}});
     let id = app.load_sale(&sale_with(&rate)).await;
     let held = app.buy("bob", &id, "k", 1).await.ok(201).id();
     let window = Window::of_shopper(&app, &id, "ada").await.expect(&["429"]);
