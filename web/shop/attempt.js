@@ -170,7 +170,7 @@ async function once(attempt, world, counted) {
             return end;
         }
     } else {
-        // If the first request has not arrived, the server still looks for them.
+        // If the first request has not arrived, the server still checks them.
         const [token, room] = [goodToken(attempt, world), loadRoom(world.id, world.user)];
         const admission = lastsUntil(room, world.now()) ? { 'X-Admission': room.admission } : {};
         Object.assign(headers, admission, token ? { 'X-Purchase-Token': token.token } : {});
@@ -327,7 +327,9 @@ async function admission(attempt, world, counted) {
             world.keep();
             world.show({ kind: 'trying', isEarly: true });
             const left = (Date.parse(world.sale().starts_at) - world.now()) / 1000;
-            seconds = (left > 0 ? Math.min(left, ROOM_LONGEST_SECONDS) : ROOM_LONGEST_SECONDS) * (1 + Math.random() / 8);
+            // The two clocks may differ by some seconds.
+            const pause = left > -5 ? Math.min(Math.max(left, 1), ROOM_LONGEST_SECONDS) : ROOM_LONGEST_SECONDS;
+            seconds = pause * (1 + Math.random() / 8);
         } else if (answer.code === 'not_found') {
             return passes(attempt, 'admission_required', false);
         } else {
