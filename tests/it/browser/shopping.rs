@@ -299,10 +299,14 @@ async fn nothing_moves_under_the_finger_that_cancels_or_pays() {
     ] {
         window.click(&format!("{item} .buy")).await;
         window.sees(&format!("{item} .payment .timer"), "14:").await;
-        let mut place = Value::Null;
+        let (mut place, mut before) = (Value::Null, None);
         for button in buttons {
             let button = format!("{item} .payment .actions button:nth-child({button})");
             window.sees(&button, "").await;
+            // The button of the last tap goes with the next drawing, and this one then takes its place.
+            if let Some(before) = before.replace(button.clone()) {
+                window.misses(&before).await;
+            }
             place = window.run(MIDDLE, &[&button]).await;
             taps(&window, &place).await;
         }
