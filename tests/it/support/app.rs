@@ -569,9 +569,13 @@ impl Client {
         }
     }
 
-    /// Sends a request.
+    /// Sends a request, once more if a busy machine let the time for its head pass: then the server has read nothing of it.
     pub async fn send(&self, request: RequestBuilder) -> Answer {
-        Answer::of(request).await
+        let again = request.try_clone();
+        match (Answer::of(request).await, again) {
+            (answer, Some(again)) if answer.status == 408 => Answer::of(again).await,
+            (answer, _) => answer,
+        }
     }
 
     pub async fn get(&self, who: Who<'_>, path: &str) -> Answer {
