@@ -25,7 +25,7 @@ Examples:
   flashsale inspect 3f2c… --user alice --data data | jq .buyer"
 )]
 pub struct Args {
-    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
+    /// The sale's id, its first (at least four) or last eight characters, or @latest for the newest sale.
     #[arg(value_name = "SALE_ID")]
     id: SaleRef,
     /// Also print this shopper's rate window and orders.

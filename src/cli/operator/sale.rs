@@ -50,7 +50,7 @@ pub struct Args {
 /// The sale that a command acts on.
 #[derive(Debug, clap::Args)]
 pub struct SaleArg {
-    /// The sale's id, its first characters (at least four), or @latest for the newest sale.
+    /// The sale's id, its first (at least four) or last eight characters, or @latest for the newest sale.
     #[arg(value_name = "SALE_ID")]
     pub id: SaleRef,
 }

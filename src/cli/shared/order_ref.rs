@@ -8,14 +8,12 @@
 use super::answer::Column;
 use super::client::Client;
 use super::pages;
-use super::sale_ref::{LATEST, prefix, several};
+use super::sale_ref::{LATEST, NUMBER, prefix, several};
 use crate::cli::Failure;
 use serde_json::Value;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The characters of an order's number.
-const NUMBER: usize = 8;
 /// How many sales are searched, newest first.
 const SALES_MAX: usize = 10;
 /// How many sales are read to find so many that are no drafts.

@@ -1,4 +1,4 @@
-//! A sale's id as operators type it: whole, a prefix of it, or `@latest`.
+//! A sale's id as operators type it: whole, its first or last characters, or `@latest`.
 
 use super::answer::{Column, read, table};
 use super::client::{Client, SEE_SALES};
@@ -12,6 +12,8 @@ use uuid::Uuid;
 pub const LATEST: &str = "@latest";
 /// The fewest characters of a prefix.
 const CHARACTERS_MIN: usize = 4;
+/// The characters at the end of an id that name what has it: they are random.
+pub const NUMBER: usize = 8;
 /// How many entries a message lists.
 const LISTED_MAX: usize = 10;
 const COLUMNS: [Column; 4] = [
@@ -21,12 +23,12 @@ const COLUMNS: [Column; 4] = [
     ("NAME", "name"),
 ];
 
-/// A sale's id, a prefix of it with at least four characters, or the newest sale.
+/// A sale's id, a part of it, or the newest sale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaleRef {
     Id(Uuid),
-    /// In lower case, with dashes.
-    Prefix(String),
+    /// The first characters, at least four, or the last eight. In lower case, with dashes.
+    Part(String),
     Latest,
 }
 
@@ -58,17 +60,17 @@ impl FromStr for SaleRef {
         if let Ok(id) = text.parse() {
             return Ok(Self::Id(id));
         }
-        prefix(text).map(Self::Prefix).ok_or_else(|| {
+        prefix(text).map(Self::Part).ok_or_else(|| {
             format!(
-                "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, its first characters, at least \
-                 four, or {LATEST}: {SEE_SALES}"
+                "a sale's id is a UUID such as 0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b21, its first characters (at \
+                 least four) or the last {NUMBER}, or {LATEST}: {SEE_SALES}"
             )
         })
     }
 }
 
 impl SaleRef {
-    /// The whole id. A prefix costs a list of all sales.
+    /// The whole id. A part costs a list of all sales.
     pub fn whole(&self, client: &Client) -> Result<Uuid, Failure> {
         self.among(client, "/v1/admin/sales", SEE_SALES)
     }
@@ -77,7 +79,7 @@ impl SaleRef {
     pub fn among(&self, client: &Client, path: &str, advice: &str) -> Result<Uuid, Failure> {
         let sales = match self {
             Self::Id(id) => return Ok(*id),
-            Self::Prefix(_) => pages::all(client, path, "id")?,
+            Self::Part(_) => pages::all(client, path, "id")?,
             Self::Latest => pages::newest(client, &format!("{path}?limit=1"), "id", 1)?,
         };
         self.of(sales, advice)
@@ -88,13 +90,14 @@ impl SaleRef {
         match self {
             Self::Id(id) => return Ok(*id),
             Self::Latest => sales.truncate(1),
-            Self::Prefix(text) => {
-                sales.retain(|sale| sale["id"].as_str().is_some_and(|id| id.starts_with(text.as_str())))
-            }
+            Self::Part(text) => sales.retain(|sale| {
+                let id = sale["id"].as_str().unwrap_or_default();
+                id.starts_with(text) || text.len() == NUMBER && id.ends_with(text)
+            }),
         }
         match (sales.as_slice(), self) {
             ([sale], _) => read(&sale["id"]),
-            ([], Self::Prefix(text)) => Err(Failure::No(format!("no sale's id begins with {text}: {advice}"))),
+            ([], Self::Part(text)) => Err(Failure::No(format!("no sale has the id {text}: {advice}"))),
             ([], _) => Err(Failure::No(format!("there is no sale: {advice}"))),
             (found, _) => Err(several(
                 found,
@@ -119,7 +122,7 @@ mod tests {
         assert_eq!(ID.parse(), Ok(SaleRef::Id(ID.parse().unwrap())));
         for prefix in ["0190", "0190A5C8-", "0190a5c8-2f3c-7d11-9c5b-6a1f0e7d4b2"] {
             let read: SaleRef = prefix.parse().unwrap();
-            assert_eq!(read, SaleRef::Prefix(prefix.to_lowercase()));
+            assert_eq!(read, SaleRef::Part(prefix.to_lowercase()));
         }
         assert_eq!(LATEST.parse(), Ok(SaleRef::Latest));
         for wrong in [
@@ -151,15 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_stands_for_the_one_sale_that_has_it() {
-        let other = "0190a5c8-2f3d-7d11-9c5b-6a1f0e7d4b21";
+    fn a_part_stands_for_the_one_sale_that_has_it() {
+        let other = "0190a5c8-2f3d-7d11-9c5b-6a1f0e7d4b22";
         let page = json!({"data": [{"id": ID, "name": "Winter"}, {"id": other, "state": "open"}], "has_more": false});
         let whole = |prefix: &str| {
             let server = MockServer::answering(&[(200, &page.to_string())]);
             let client = server.client();
             prefix.parse::<SaleRef>().unwrap().whole(&client)
         };
-        assert_eq!(whole("0190a5c8-2f3d").unwrap().to_string(), other);
+        for part in ["0190a5c8-2f3d", "0E7D4B22"] {
+            assert_eq!(whole(part).unwrap().to_string(), other);
+        }
+        assert!(whole("e7d4b22").is_err());
         let several = whole("0190").unwrap_err().to_string();
         for part in ["2 sales", other, "open", "Winter", "type more"] {
             assert!(several.contains(part), "{part}: {several}");
@@ -173,7 +179,7 @@ mod tests {
             whole("0191")
                 .unwrap_err()
                 .to_string()
-                .contains("no sale's id begins with 0191")
+                .contains("no sale has the id 0191")
         );
     }
 }

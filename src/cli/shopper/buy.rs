@@ -49,7 +49,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
-    /// The sale's id, its first characters (at least four), or @latest for the newest open sale.
+    /// The sale's id, its first (at least four) or last eight characters, or @latest for the newest open sale.
     #[arg(value_name = "SALE_ID")]
     sale: SaleRef,
     /// The item's SKU; default: the sale's only item.
