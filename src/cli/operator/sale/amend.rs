@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 /// The new values of a published sale, as the body of the request has them: what is absent stays.
 #[derive(Debug, clap::Args, serde::Serialize)]
-#[group(required = true, multiple = true)]
 pub(super) struct Amended {
     /// The new name.
     #[arg(long)]
@@ -107,7 +106,13 @@ pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> 
         let wrong = format!("{name} is named twice: give it one value, or end its trial");
         return Err(Failure::Usage(wrong));
     }
-    let amended = client.send("PATCH", &sale_path(id, ""), &[], &terms.body().to_string());
+    let body = terms.body();
+    if body == json!({}) {
+        let advice =
+            "write what changes, such as --name \"Winter sale\": `flashsale sale amend --help` lists all options";
+        return Err(Failure::Usage(advice.to_owned()));
+    }
+    let amended = client.send("PATCH", &sale_path(id, ""), &[], &body.to_string());
     let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
     let amended = amended.map_err(|error| error.in_words("PUT", &draft))?;
     // A stage may give a part of the shoppers a waiting room.
@@ -171,7 +176,6 @@ mod tests {
             &["--guard", "holds_max=2", "--percent", "101"],
             &["--percent", "10"],
             &["--name", "Spring", "--shadow"],
-            &[],
         ] {
             assert!(terms(wrong).is_err(), "{wrong:?}");
         }
