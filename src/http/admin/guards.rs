@@ -137,7 +137,7 @@ async fn change_guards(
         let mut names = stages.as_object().into_iter().flat_map(Map::keys);
         if let Some(name) = names.find(|name| !GuardStages::NAMES.contains(&name.as_str())) {
             let all = GuardStages::NAMES.join(", ");
-            return Err(format!("{name} cannot have a stage; these can: {all}"));
+            return Err(format!("no guard {name} has stages; these do: {all}"));
         }
         let staged: GuardStages = parse_value(stages)?;
         staged.check(&settings).map_err(|wrong| wrong.to_string())?;

@@ -69,7 +69,7 @@ impl SaleStages {
         for (name, value) in patch {
             if !Self::NAMES.contains(&name.as_str()) {
                 let all = Self::NAMES.join(", ");
-                return Err(WrongGuards(format!("{name} cannot have a stage; these can: {all}")));
+                return Err(WrongGuards(format!("no guard {name} has stages; these do: {all}")));
             }
             let mut all = serde_json::to_value(stages).unwrap_or_default();
             all[name.as_str()] = match value {
