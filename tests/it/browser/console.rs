@@ -366,7 +366,7 @@ async fn the_list_of_sales_is_the_overview_of_the_day() {
     let id = app.load_sale(&named("Selling")).await;
     let order = app.buy("ada", &id, "k", 3).await.ok(201);
     assert_eq!(app.pay_with("pay_odd", &order.id(), 1, "EUR").await, "refund_due");
-    let window = Window::open(&app).await;
+    let window = Window::with(&app, Appearance::default()).await;
     window.open_console("/console").await;
     let row = format!("tr:has(a[href='/console/sales/{id}'])");
     window.sees(&row, "70 %").await;
@@ -900,7 +900,7 @@ async fn an_operator_sees_no_control_that_the_role_of_the_key_refuses() {
     let [page, draft] = [id, draft].map(|sale| format!("/console/sales/{sale}"));
     let controls = "return [...document.querySelectorAll('#view button, #view a.button')]
         .filter((it) => it.checkVisibility()).map((it) => it.textContent)";
-    let window = Window::open(&app).await;
+    let window = Window::with(&app, Appearance::default()).await;
     window.open_console_with(&page, view).await;
     window.sees("#acting", "ada").await;
     window.sees("#role", "only reads").await;

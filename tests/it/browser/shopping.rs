@@ -328,7 +328,9 @@ async fn a_desk_has_the_bar_while_the_payment_is_out_of_view_and_it_pays() {
     let id = app.load_sale(&sale_with(&json!({"items": items}))).await;
     let first = app.buy("ada", &id, "a", 2).await.ok(201).id();
     app.buy("ada", &id, "b", 1).await.ok(201);
-    let window = Window::of_shopper(&app, &id, "ada").await;
+    let window = Window::with(&app, Appearance::default()).await;
+    window.goto_sale(&id).await;
+    window.sign_in("ada").await;
     window.sees("#items .payment .timer", "14:").await;
     let to_payment = "document.querySelector('#items .payment').scrollIntoView({ block: 'center' })";
     window.run(to_payment, &[]).await;

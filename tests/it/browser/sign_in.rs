@@ -74,15 +74,19 @@ async fn what_a_shopper_wanted_is_kept_over_the_sign_in_and_bought_after_a_press
     window.fill("#item-phone-quantity", "3").await;
     window.click(BUY).await;
     window.sees("#sign-in-why", "What you chose is kept").await;
+    window.change_language("zh-CN").await;
+    window.sees("#sign-in-why", "您的选择会保留").await;
     // A shop's own sign-in is on another page.
     window.goto("/").await;
     window.sees("#sales", "A sale").await;
     window.goto_sale(&id).await;
     window.sign_in("ada").await;
-    window.sees(NOTE, "Buy 3 A phone?").await;
+    window.sees(NOTE, "购买 3 件 A phone？").await;
     assert_eq!(window.focus().await, "li#.item");
     assert_eq!(app.units(&id).await, [10, 0, 0]);
     window.click("#items .outcome .actions button").await;
+    window.sees(ORDER, "已保留").await;
+    window.change_language("en").await;
     window.sees(ORDER, "Reserved").await;
     assert_eq!(app.units(&id).await, [7, 3, 0]);
     // It is taken once: the next shopper wants nothing yet.
@@ -103,6 +107,8 @@ async fn before_the_start_the_page_asks_to_sign_in_in_time() {
     window
         .sees("#sign-in-early", "Sign in now, so that you lose no time at the start")
         .await;
+    window.change_language("zh-CN").await;
+    window.sees("#sign-in-early", "请现在登录").await;
     window.sign_in("ada").await;
     window.misses("#sign-in-early").await;
     window.close().await;

@@ -153,18 +153,21 @@ async fn an_operator_tries_guards_of_a_sale_that_sells_and_ends_all_trials_at_on
     let token = json!({"value": true, "percent": 10, "shadow": true});
     assert_eq!(staged().await, json!({"purchase_token": token}));
 
+    window.change_language("zh-CN").await;
     window.click("#further summary").await;
     window.click("#do-try").await;
-    window.sees("dialog", "Try a guard of “A sale”").await;
+    window.sees("dialog", "试用“A sale”的防护").await;
     window.types("try-guard", "holds").await;
     window.click("dialog .strong").await;
-    window.sees("dialog", "The others keep: no limit.").await;
+    window.sees("dialog", "其余顾客仍为：不限。").await;
     window.holds("stage-value", "").await;
     window.misses("#stage-effect").await;
     window.types("stage-value", "2").await;
     window.types("stage-percent", "50").await;
     window.click("dialog .strong").await;
     window.misses("dialog").await;
+    window.sees(".result", "试用已保存").await;
+    window.change_language("en").await;
     window.sees(".facts", "unpaid orders: 2, for 50 %, enforced").await;
     window
         .sees(NEWEST_ACTION, "Guards: unpaid orders: 2, for 50 %, enforced")
@@ -336,14 +339,16 @@ async fn shoppers_in_the_room_of_a_stage_buy_once_it_is_taken_back() {
     window.click(BUY).await;
     window.sees("#items .room .place", "Ahead of you").await;
     window.misses("#items .pill.is-available").await;
+    window.change_language("zh-CN").await;
+    window.sees("#items .room .place", "您前面的人数").await;
     // A pause ends nobody's wish.
     app.operate(&id, "pause").await.ok(200);
     stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
-    window.finds(NOTE, "as soon as the sale sells").await;
+    window.finds(NOTE, "活动一开售").await;
     window.driver().refresh().await.unwrap();
-    window.sees(NOTE, "as soon as the sale sells").await;
+    window.sees(NOTE, "活动一开售").await;
     app.operate(&id, "resume").await.ok(200);
-    window.finds(NOTE, "Reserved for you").await;
+    window.finds(NOTE, "已为您保留").await;
     window.close().await;
 }
 

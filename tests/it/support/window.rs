@@ -8,6 +8,7 @@ use crate::support::poll::{self, PATIENCE, Patience};
 use crate::support::servers::own_folder;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -122,6 +123,25 @@ impl Default for Appearance {
     }
 }
 
+impl Appearance {
+    /// A desk or a telephone, light or dark: the test's name decides, so each flow keeps its own, and together they try all.
+    fn of_test() -> Self {
+        let thread = std::thread::current();
+        let mut hasher = DefaultHasher::new();
+        thread.name().expect("a test's thread has its name").hash(&mut hasher);
+        let drawn = hasher.finish();
+        let desk = Self {
+            is_dark: drawn & 1 == 1,
+            ..Self::default()
+        };
+        if drawn & 2 == 2 {
+            let Self { width, height, .. } = TELEPHONE;
+            return Self { width, height, ..desk };
+        }
+        desk
+    }
+}
+
 /// A desk, a telephone, and the narrowest telephone that a page must fit.
 const DESK: Appearance = Appearance {
     width: 1280,
@@ -226,7 +246,7 @@ impl Window {
     }
 
     pub async fn open(app: &Client) -> Self {
-        Self::with(app, Appearance::default()).await
+        Self::with(app, Appearance::of_test()).await
     }
 
     /// A window on a sale, with this shopper signed in.
@@ -288,8 +308,17 @@ impl Window {
         self.driver().cdp().send_raw(method, parameters).await
     }
 
+    /// Opens a page; again, if a busy machine kept the instance from reading it in time.
     pub async fn goto(&self, path: &str) {
-        self.driver().goto(format!("{}{path}", self.home)).await.unwrap();
+        let patience = Patience::of(PATIENCE);
+        loop {
+            self.driver().goto(format!("{}{path}", self.home)).await.unwrap();
+            let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
+            if self.expected.contains(&"503") || patience.is_over() || self.run(status, &[]).await != 503 {
+                return;
+            }
+            let _refusal = self.driver().browser_log().await.unwrap();
+        }
     }
 
     pub async fn goto_sale(&self, sale: &str) {

@@ -3,7 +3,7 @@
 use super::{RESTOCK, RESTOCKED, RESULT, STATE, STREAM};
 use crate::support::app::{ADMIN_KEY, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll::{self, PATIENCE};
-use crate::support::window::Window;
+use crate::support::window::{Appearance, Window};
 use chrono::{TimeDelta, Utc};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ async fn prices_are_typed_as_people_write_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fields_that_belong_together_share_a_row_and_required_ones_are_marked() {
     let app = TestApp::start_api_only().await;
-    let window = Window::open(&app).await;
+    let window = Window::with(&app, Appearance::default()).await;
     window.open_console("/console/sales/new").await;
     window.sees("#view h1", "New sale").await;
     let apart = "const top = (id) => document.getElementById(id).closest('.row').getBoundingClientRect().top;
