@@ -90,8 +90,10 @@ pub async fn wait(app: &App, id: SaleId, user: &UserId, ticket: Option<Ticket>) 
     };
     let state = glance.sale.state_at(glance.now());
     let is_needed = sale.waiting_room_for(user).value;
-    // Pages do not know whom a stage picks. So its shoppers cannot come early, and must not lose to clients that do.
-    let is_early = glance.now() < glance.sale.starts_at.timestamp_millis();
+    // Pages do not know whom a stage picks. So its shoppers cannot come before the sale sells, and must not lose to clients
+    // that do.
+    let is_new_in_a_pause = state == SaleState::Paused && ticket.is_none();
+    let is_early = is_new_in_a_pause || glance.now() < glance.sale.starts_at.timestamp_millis();
     let is_too_early = is_early && !sale.guards.of_all(&sale.staged_guards).waiting_room;
     match state {
         SaleState::Draft | SaleState::Closed => return Ok(WaitOutcome::NotOpen(state)),

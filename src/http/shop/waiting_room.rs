@@ -38,7 +38,8 @@ pub const ROUTES: &[Endpoint] = &[
         .says(
             "For sales whose `guards.waiting_room` is true, and after a refusal with `admission_required`. Ask again \
              after `ask_again_seconds`, with the last `ticket`: then `position` never grows. `not_found` means that the \
-             shopper of an open sale needs no admission, or no longer: buy without.",
+             shopper of an open sale needs no admission, or no longer: buy without. `sale_not_open` with the \
+             `sale_state` `scheduled` or `paused`: ask again once the sale sells.",
         )
         .reads::<RoomRequest>(json!({}))
         .answers::<RoomStanding>(200, "The shopper's place.", example())

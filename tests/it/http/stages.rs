@@ -1,7 +1,7 @@
 //! Stages: a guard's value for a part of the shoppers. Every instance picks the same ones.
 
 use super::decided;
-use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale_with};
+use crate::support::app::{Answer, Client, TestApp, Who, rfc3339, sale, sale_with};
 use crate::support::poll;
 use chrono::{TimeDelta, Utc};
 use futures_util::future::{join_all, ready};
@@ -522,6 +522,22 @@ async fn the_room_of_a_stage_has_places_for_its_shoppers_alone_and_before_the_st
     .await;
     assert_eq!(spared(&open).len() + refused.len(), SHOPPERS);
     assert!(spared(&open).is_disjoint(&refused), "{refused:?}");
+
+    // Pages offer nothing in a pause.
+    let started = &app.load_sale(&sale()).await;
+    let room = json!({"waiting_room": {"value": true, "percent": 40}});
+    amend(app, started, &room).await.ok(200);
+    poll::answer("the stage holds", || async {
+        let got = in_room(app, started).await;
+        got.values().any(|got| got == "place").then_some(())
+    })
+    .await;
+    app.operate(started, "pause").await.ok(200);
+    poll::answer("nobody gets a place in a pause", || async {
+        let got = in_room(app, started).await;
+        got.values().all(|got| got == "sale_not_open").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
