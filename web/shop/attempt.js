@@ -16,6 +16,11 @@ const WAIT_MAX_SECONDS = 90;
 // The waiting room gets more retries: nothing is bought yet, and the shopper keeps the place.
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
+// How often an attempt that waits for the sale to sell checks whether the page knows it by now, how long it waits if the
+// server contradicts the page, and by how much attempts differ.
+const EARLY_MS = 500;
+const CONTRADICTED_MS = 3000;
+const EARLY_SPREAD_MS = 500;
 // With less time left, a shopper may not solve a challenge before the turn ends.
 const TURN_LEAST_MS = 20_000;
 
@@ -251,8 +256,8 @@ function guardsOf({ asked = {} }, world) {
     const sale = world.sale();
     const { staged, waiting_room: room, purchase_token: token, challenge } = sale.guards;
     return {
-        // Before the start, a wish comes from a room that operators have taken back since: the loop of the room keeps it.
-        waiting_room: asked.admission_required ?? (room || stateAt(sale, world.now()) === 'scheduled'),
+        // While the sale does not sell, a wish may come from a room that operators have taken back: its loop keeps the wish.
+        waiting_room: asked.admission_required ?? (room || ['scheduled', 'paused'].includes(stateAt(sale, world.now()))),
         purchase_token: asked.purchase_token_required ?? token,
         isTokenCounted: Boolean(staged?.purchase_token),
         isPosed: asked.challenge_required ?? challenge !== 'none',
@@ -326,10 +331,10 @@ async function admission(attempt, world, counted) {
             attempt.asked = { ...attempt.asked, admission_required: true };
             world.keep();
             world.show({ kind: 'trying', isEarly: true });
-            const left = (Date.parse(world.sale().starts_at) - world.now()) / 1000;
-            // The two clocks may differ by some seconds.
-            const pause = left > -5 ? Math.min(Math.max(left, 1), ROOM_LONGEST_SECONDS) : ROOM_LONGEST_SECONDS;
-            seconds = pause * (1 + Math.random() / 8);
+            if (!(await untilOpen(world))) {
+                return { kind: 'stopped' };
+            }
+            continue;
         } else if (answer.code === 'not_found') {
             return passes(attempt, 'admission_required', false);
         } else {
@@ -341,9 +346,22 @@ async function admission(attempt, world, counted) {
     }
 }
 
+// Waits until the page knows that the sale sells, for some seconds at most: a hidden page does not read the sale. Resolves
+// to false if the attempt was stopped.
+/** @type {(world: World) => Promise<boolean>} */
+async function untilOpen(world) {
+    const isOpen = () => stateAt(world.sale(), world.now()) === 'open';
+    const end = world.now() + ROOM_LONGEST_SECONDS * 1000;
+    do {
+        if (!(await world.pause(isOpen() ? CONTRADICTED_MS : EARLY_MS))) {
+            return false;
+        }
+    } while (!isOpen() && world.now() < end);
+    return world.pause(Math.random() * EARLY_SPREAD_MS);
+}
+
 /** @type {(attempt: Attempt, world: World, challenge?: Solution, patience?: number) => Promise<Answer>} */
 function issue(attempt, world, challenge, patience) {
-    world.show({ kind: 'checking' });
     return ask('POST', `/v1/sales/${world.id}/tokens`, {
         token: world.token,
         patience,
@@ -370,6 +388,7 @@ async function purchaseToken(attempt, world, isPosed) {
         }
         challenge = { id: solved.id, answer: solved.answer };
     }
+    world.show({ kind: 'checking' });
     const answer = await issue(attempt, world, challenge);
     if (answer.isOk) {
         attempt.purchaseToken = answer.body;

@@ -333,17 +333,23 @@ async fn shoppers_in_the_room_of_a_stage_buy_once_it_is_taken_back() {
         while_unavailable(ask).await.ok(200);
     }
     app.operate(&id, "open").await.ok(200);
-    // Her turn would come after minutes.
-    let window = Window::of_shopper(&app, &id, "ada").await.expect(&["404", "409"]);
+    // The turn would come after minutes.
+    let window = Window::of_shopper(&app, &id, "ada")
+        .await
+        .expect(&["404", "409", "ERR"]);
     window.sees(BUY, "Queue to buy").await;
     window.click(BUY).await;
     window.sees("#items .room .place", "Ahead of you").await;
     window.misses("#items .pill.is-available").await;
     window.change_language("zh-CN").await;
     window.sees("#items .room .place", "您前面的人数").await;
-    // A pause ends nobody's wish.
+    // A pause ends nobody's wish, also if the page learns it by a reload.
+    window.block(&["*/waiting-room"]).await;
     app.operate(&id, "pause").await.ok(200);
     stage(&app, &id, "waiting_room", json!({"percent": 0})).await;
+    window.driver().refresh().await.unwrap();
+    window.sees("#items .item", "").await;
+    window.block(&[]).await;
     window.finds(NOTE, "活动一开售").await;
     window.driver().refresh().await.unwrap();
     window.sees(NOTE, "活动一开售").await;
@@ -403,20 +409,27 @@ async fn a_guard_in_shadow_keeps_nobody_from_buying_where_no_token_can_be_had() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shadow_counts_who_buys_without_the_token_that_pages_bring() {
     let app = shared_development().await;
-    let id = app.load_sale(&sale()).await;
     let shadow = json!({"value": true, "percent": 100, "shadow": true});
-    stage(&app, &id, "purchase_token", shadow).await;
-    assert_eq!(requests_of_a_purchase(&app, &id, "ada", "/tokens").await, json!(1));
-    app.buy("bot", &id, "k", 1).await.ok(201);
-    let path = format!("/v1/admin/guards/shadow?sale_id={id}");
-    let entries = poll::answer("the bot is listed", || async {
-        let entries = app.get(Who::Operator, &path).await.ok(200).body["data"].clone();
-        let is_listed = entries.as_array().unwrap().iter().any(|it| it["user"] == "bot");
-        is_listed.then_some(entries)
-    });
-    assert_eq!(entries.await.as_array().unwrap().len(), 1, "nobody else");
-    let count = poll::answer("the stage counts a purchase", || async {
-        app.stats(&id).await["would_stop"]["purchase_token"].as_i64()
-    });
-    assert_eq!(count.await, 1);
+    // On a busy machine, the page may not get its token within a second, and then buys without one.
+    for _ in 0..4 {
+        let id = app.load_sale(&sale()).await;
+        stage(&app, &id, "purchase_token", shadow.clone()).await;
+        assert_eq!(requests_of_a_purchase(&app, &id, "ada", "/tokens").await, json!(1));
+        app.buy("bot", &id, "k", 1).await.ok(201);
+        let path = format!("/v1/admin/guards/shadow?sale_id={id}");
+        let listed = poll::answer("the bot is listed", || async {
+            let entries = app.get(Who::Operator, &path).await.ok(200).body["data"].clone();
+            let users = entries.as_array().unwrap().iter().map(|it| it["user"].clone());
+            let users: Vec<Value> = users.collect();
+            users.contains(&json!("bot")).then_some(users)
+        });
+        if listed.await == ["bot"] {
+            let count = poll::answer("the stage counts a purchase", || async {
+                app.stats(&id).await["would_stop"]["purchase_token"].as_i64()
+            });
+            assert_eq!(count.await, 1);
+            return;
+        }
+    }
+    panic!("each page bought without a token");
 }
