@@ -282,13 +282,15 @@ mod tests {
         let (bought, asked) = buy(&[
             (403, &refused("admission_required")),
             (200, &waiting),
+            // Operators take the room back in a pause.
+            (409, r#"{"code":"sale_not_open","detail":"why","sale_state":"paused"}"#),
             (404, &refused("not_found")),
             // Another instance does not know it yet.
             (403, &refused("admission_required")),
             (404, &refused("not_found")),
             (201, ORDER),
         ]);
-        assert_eq!((bought.is_ok(), asked.len()), (true, 6), "{asked:?}");
+        assert_eq!((bought.is_ok(), asked.len()), (true, 7), "{asked:?}");
     }
 
     #[test]

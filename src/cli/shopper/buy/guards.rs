@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// The wait before asking for the place again, in seconds: the least, the usual and the most.
 const ASK_AGAIN: (u64, u64, u64) = (1, 5, 60);
 const BY_HAND: &str = "the sale asks for a captcha, which needs a person: buy on the sale's page";
+/// Stands for the state of a place where there is no line yet, and the sale will sell.
+const WILL_SELL: &str = "will_sell";
 /// The longest that a proof of work may take.
 const PROOF_MAX: Duration = Duration::from_secs(240);
 
@@ -28,6 +30,7 @@ impl Wish {
         while Instant::now() < until {
             let place = match self.post(shopper, "waiting-room", &json!({"ticket": ticket})) {
                 Err(error) if error.code() == Code::NotFound.as_str() => return Ok(None),
+                Err(error) if will_sell(&error) => json!({"state": WILL_SELL, "ask_again_seconds": 2}),
                 place => place.map_err(|error| self.unknown(error))?,
             };
             match place["state"].as_str() {
@@ -71,12 +74,13 @@ impl Wish {
                 // The sale asks for a picture, or for nothing any more.
                 None => {
                     thread::sleep(FOLLOWED);
-                    ask(None)
+                    let again = ask(None);
+                    if is_challenged(&again) {
+                        return Err(Failure::No(BY_HAND.to_owned()));
+                    }
+                    again
                 }
             };
-            if is_challenged(&issued) {
-                return Err(Failure::No(BY_HAND.to_owned()));
-            }
         }
         member(&issued?, "token")
     }
@@ -109,12 +113,24 @@ impl Wish {
     }
 }
 
+/// Whether operators have taken the room back, or not opened it yet, while the sale does not sell.
+fn will_sell(error: &CallError) -> bool {
+    let CallError::Refused(refusal) = error else {
+        return false;
+    };
+    refusal.code == Code::SaleNotOpen.as_str()
+        && matches!(refusal.problem["sale_state"].as_str(), Some("scheduled" | "paused"))
+}
+
 fn is_challenged(issued: &Result<Value, CallError>) -> bool {
     matches!(issued, Err(error) if error.code() == Code::ChallengeRequired.as_str())
 }
 
 /// A place in the waiting room, in words.
 fn describe_place(place: &Value) -> String {
+    if place["state"] == WILL_SELL {
+        return "the sale does not sell now: waiting until it does".to_owned();
+    }
     let number = |name: &str| place[name].as_u64();
     let at = match (number("position"), number("waiting")) {
         (Some(position), Some(waiting)) => format!("place {position} of {waiting} in the waiting room"),
