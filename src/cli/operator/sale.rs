@@ -317,7 +317,7 @@ fn act(api: &ApiArgs, action: &Action, form: Form) -> Result<(), Failure> {
         }
         Action::Watch { sale, color } => watch::run(api, &id(sale)?, *color),
         Action::Report { sale, csv } => report::report(client, &id(sale)?, *csv, form),
-        Action::Amend { sale, terms } => amend(client, &id(sale)?, terms, form),
+        Action::Amend { sale, terms } => amend(client, &sale.id, terms, form),
         Action::Message { sale, texts, clear } => message(client, &id(sale)?, texts, *clear, form),
     }
 }

@@ -6,13 +6,13 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::Form;
 use crate::cli::shared::client::{Client, sale_path};
 use crate::cli::shared::number;
+use crate::cli::shared::sale_ref::SaleRef;
 use crate::domain::sale::guards::ADMISSIONS_MAX;
 use crate::domain::stage::Stage;
 use crate::stderr;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use uuid::Uuid;
 
 /// The new values of a published sale, as the body of the request has them: what is absent stays.
 #[derive(Debug, clap::Args, serde::Serialize)]
@@ -101,7 +101,7 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
     file::time_of(text, Utc::now())
 }
 
-pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> Result<(), Failure> {
+pub(super) fn amend(client: &Client, sale: &SaleRef, terms: &Amended, form: Form) -> Result<(), Failure> {
     if let Some(name) = terms.named_twice() {
         let wrong = format!("{name} is named twice: give it one value, or end its trial");
         return Err(Failure::Usage(wrong));
@@ -112,6 +112,7 @@ pub(super) fn amend(client: &Client, id: &Uuid, terms: &Amended, form: Form) -> 
             "write what changes, such as --name \"Winter sale\": `flashsale sale amend --help` lists all options";
         return Err(Failure::Usage(advice.to_owned()));
     }
+    let id = &sale.whole(client)?;
     let amended = client.send("PATCH", &sale_path(id, ""), &[], &body.to_string());
     let draft = format!("the sale is a draft: change it with `flashsale sale change {id} FILE`");
     let amended = amended.map_err(|error| error.in_words("PUT", &draft))?;
@@ -159,14 +160,14 @@ mod tests {
         let tried = terms(&tried).unwrap();
         assert_eq!((tried.body(), tried.named_twice()), (json!({ "guards": guards }), None));
         let both = ["--guard", "holds_max=2", "--percent", "10", "--end-trial", "holds_max"];
-        let both = amend(
-            &MockServer::answering(&[]).client(),
-            &ID,
-            &terms(&both).unwrap(),
-            Form::Text,
-        )
-        .unwrap_err();
-        assert!(both.to_string().contains("holds_max is named twice"), "{both}");
+        let sale = SaleRef::Latest;
+        for (options, said) in [(&both[..], "holds_max is named twice"), (&[], "write what changes")] {
+            let nobody = MockServer::answering(&[]);
+            let failure = amend(&nobody.client(), &sale, &terms(options).unwrap(), Form::Text).unwrap_err();
+            assert_eq!(failure.exit_code(), 2, "{failure}");
+            assert!(failure.to_string().contains(said), "{failure}");
+        }
+        let sale = SaleRef::Id(ID);
         for wrong in [
             &["--ends-at", "tomorrow"][..],
             &["--ends-at", "2026-11-28"],
@@ -181,13 +182,13 @@ mod tests {
         }
         let a_draft = r#"{"code":"invalid_transition","detail":"the sale is a draft: replace it with PUT"}"#;
         let server = MockServer::answering(&[(409, a_draft)]);
-        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        let failure = amend(&server.client(), &sale, &later, Form::Text).unwrap_err();
         assert!(failure.to_string().contains("flashsale sale change"), "{failure}");
         let negative = terms(&["--admissions-per-second", "-5"]).unwrap_err().to_string();
         assert!(negative.contains("whole number from 1 to"), "{negative}");
         let refused = r#"{"code":"invalid_request","detail":"name must have 1 to 200 characters"}"#;
         let server = MockServer::answering(&[(400, refused)]);
-        let failure = amend(&server.client(), &ID, &later, Form::Text).unwrap_err();
+        let failure = amend(&server.client(), &sale, &later, Form::Text).unwrap_err();
         assert_eq!(failure.exit_code(), 2, "{failure}");
     }
 }
