@@ -158,7 +158,7 @@ mod tests {
             (
                 SaleGuards::default(),
                 json!({"proof_cost": {"value": 1, "percent": 1}}),
-                "proof_cost cannot",
+                "no guard proof_cost has stages",
             ),
             (
                 SaleGuards::default(),
