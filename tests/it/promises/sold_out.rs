@@ -55,8 +55,9 @@ async fn a_crowd_that_is_refused_writes_nothing_and_runs_no_script() {
 
     let raw = Raw::connect(&url);
     let rows = |raw: &Raw| raw.dump("*:buyer:*");
-    // On a busy machine, a request that has waited too long for its turn asks the script: then a smaller crowd comes.
-    for crowd in [300, 150, 75, 40, 20, 10] {
+    // On a busy machine, a request that has waited too long for its turn asks the script, and waves of requests are read
+    // apart: then a smaller crowd comes.
+    for crowd in [300, 200, 150, 100, 70, 50] {
         let (before, known) = (raw.command_counts(), rows(&raw));
         for (user, answer) in app.buy_at_once(&sale, &format!("late-{crowd}"), crowd).await {
             let answer = answer.no(409, "sold_out");
@@ -65,17 +66,16 @@ async fn a_crowd_that_is_refused_writes_nothing_and_runs_no_script() {
         let after = raw.command_counts();
         let more = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
         if rows(&raw) == known {
-            // One command reads the rows of all who wait.
-            let commands = more("mget");
-            assert!(
-                0 < commands && commands < crowd as i64,
-                "{commands} of {crowd} requests"
-            );
             assert_eq!((more("mset"), more("xadd")), (0, 0));
-            return;
+            // One command reads the rows of all who wait.
+            let commands = usize::try_from(more("mget")).unwrap();
+            assert!(commands > 0);
+            if commands < crowd * 2 / 3 {
+                return;
+            }
         }
     }
-    panic!("each crowd wrote rows");
+    panic!("each crowd wrote rows, or was read one by one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
