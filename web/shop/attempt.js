@@ -16,11 +16,10 @@ const WAIT_MAX_SECONDS = 90;
 // The waiting room gets more retries: nothing is bought yet, and the shopper keeps the place.
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
-// How often an attempt that waits for the sale to sell checks whether the page knows it by now, how long it waits if the
-// server contradicts the page, and by how much attempts differ.
+// How often an attempt that waits for the sale to sell reads the page's state, and how long it waits if only the page takes
+// the sale for open.
 const EARLY_MS = 500;
-const CONTRADICTED_MS = 3000;
-const EARLY_SPREAD_MS = 500;
+const CONTRADICTED_SECONDS = 3;
 // With less time left, a shopper may not solve a challenge before the turn ends.
 const TURN_LEAST_MS = 20_000;
 
@@ -331,7 +330,7 @@ async function admission(attempt, world, counted) {
             attempt.asked = { ...attempt.asked, admission_required: true };
             world.keep();
             world.show({ kind: 'trying', isEarly: true });
-            if (!(await untilOpen(world))) {
+            if (!(await untilChanged(world))) {
                 return { kind: 'stopped' };
             }
             continue;
@@ -346,18 +345,19 @@ async function admission(attempt, world, counted) {
     }
 }
 
-// Waits until the page knows that the sale sells, for some seconds at most: a hidden page does not read the sale. Resolves
-// to false if the attempt was stopped.
+// Waits until the page knows another state of the sale, for some seconds at most: a hidden page does not read the sale.
+// Resolves to false if the attempt was stopped.
 /** @type {(world: World) => Promise<boolean>} */
-async function untilOpen(world) {
-    const isOpen = () => stateAt(world.sale(), world.now()) === 'open';
-    const end = world.now() + ROOM_LONGEST_SECONDS * 1000;
-    do {
-        if (!(await world.pause(isOpen() ? CONTRADICTED_MS : EARLY_MS))) {
-            return false;
+async function untilChanged(world) {
+    const state = () => stateAt(world.sale(), world.now());
+    const before = state();
+    const until = world.now() + (before === 'open' ? CONTRADICTED_SECONDS : ROOM_LONGEST_SECONDS) * 1000;
+    while (await world.pause(EARLY_MS)) {
+        if (state() !== before || world.now() > until) {
+            return true;
         }
-    } while (!isOpen() && world.now() < end);
-    return world.pause(Math.random() * EARLY_SPREAD_MS);
+    }
+    return false;
 }
 
 /** @type {(attempt: Attempt, world: World, challenge?: Solution, patience?: number) => Promise<Answer>} */
