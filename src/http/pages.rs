@@ -160,6 +160,8 @@ impl Files {
         let made = |text: &str| {
             let parts = PARTS.iter();
             let whole = parts.fold(text.to_owned(), |whole, (hole, part)| whole.replacen(hole, part, 1));
+            // Browsers need no indentation.
+            let whole: String = whole.lines().flat_map(|line| [line.trim_start(), "\n"]).collect();
             let text = versioned(&whole)
                 .replacen(PRODUCTION, &said, 1)
                 .replacen(HIDDEN_NOTE, note, 1);

@@ -44,7 +44,7 @@ static TEXTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
     texts
 });
 
-/// A style sheet without its comments, its empty lines and the space before each line: a fifth less to load.
+/// A style sheet without its comments and its lines: a fifth less to load.
 fn bare(mut sheet: &str) -> String {
     let mut text = String::new();
     while let Some((before, comment)) = sheet.split_once("/*") {
@@ -53,7 +53,9 @@ fn bare(mut sheet: &str) -> String {
     }
     text += sheet;
     let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty());
-    lines.flat_map(|line| [line, "\n"]).collect()
+    // A value may have several lines.
+    let space = |line: &str| if line.ends_with(['{', '}', ';', ',']) { "" } else { " " };
+    lines.flat_map(|line| [line, space(line)]).collect()
 }
 
 /// A module with the languages, or with the console's texts, in the place of its empty object. Others stay as they are.
