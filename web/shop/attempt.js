@@ -16,10 +16,11 @@ const WAIT_MAX_SECONDS = 90;
 // The waiting room gets more retries: nothing is bought yet, and the shopper keeps the place.
 const ROOM_MISSES_MAX = 30;
 const ROOM_LONGEST_SECONDS = 15;
-// How often an attempt that waits for the sale to sell reads the page's state, and how long it waits if only the page takes
-// the sale for open.
+// How often an attempt that waits for the sale to sell reads the page's state. How long it waits if only the page takes the
+// sale for open: by a clock that is a moment ahead, or since it has not read of a pause yet.
 const EARLY_MS = 500;
-const CONTRADICTED_SECONDS = 3;
+const AHEAD_SECONDS = 1;
+const UNREAD_SECONDS = 3;
 // With less time left, a shopper may not solve a challenge before the turn ends.
 const TURN_LEAST_MS = 20_000;
 
@@ -330,7 +331,8 @@ async function admission(attempt, world, counted) {
             attempt.asked = { ...attempt.asked, admission_required: true };
             world.keep();
             world.show({ kind: 'trying', isEarly: true });
-            if (!(await untilChanged(world))) {
+            const isAhead = answer.body.sale_state === 'scheduled';
+            if (!(await untilChanged(world, isAhead ? AHEAD_SECONDS : UNREAD_SECONDS))) {
                 return { kind: 'stopped' };
             }
             continue;
@@ -346,12 +348,12 @@ async function admission(attempt, world, counted) {
 }
 
 // Waits until the page knows another state of the sale, for some seconds at most: a hidden page does not read the sale.
-// Resolves to false if the attempt was stopped.
-/** @type {(world: World) => Promise<boolean>} */
-async function untilChanged(world) {
+// `contradicted` counts if the page takes the sale for open. Resolves to false if the attempt was stopped.
+/** @type {(world: World, contradicted: number) => Promise<boolean>} */
+async function untilChanged(world, contradicted) {
     const state = () => stateAt(world.sale(), world.now());
     const before = state();
-    const until = world.now() + (before === 'open' ? CONTRADICTED_SECONDS : ROOM_LONGEST_SECONDS) * 1000;
+    const until = world.now() + (before === 'open' ? contradicted : ROOM_LONGEST_SECONDS) * 1000;
     while (await world.pause(EARLY_MS)) {
         if (state() !== before || world.now() > until) {
             return true;
