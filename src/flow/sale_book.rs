@@ -182,6 +182,11 @@ impl SaleBook {
         if let Some(sale) = self.live_sale(|sale| sale.number == number) {
             return Ok(Some(sale));
         }
+        // Boxed, so that the futures of all readings of orders stay small.
+        Box::pin(self.read_number(number, standing)).await
+    }
+
+    async fn read_number(&self, number: u32, standing: SaleStanding) -> Result<Option<Arc<Sale>>, Fault> {
         let read = async {
             // Concurrent callers for one new number count as one query.
             if standing == SaleStanding::New && !self.may_ask_ledger() {

@@ -192,16 +192,23 @@ impl Gate {
         passed.value.map_err(refused(Limit::Instance))?;
 
         let rate = self.shared_rate.load(Ordering::Relaxed);
-        let passed = self.buckets.pass_shared(&app.stock, rate).await;
-        let staged = match stages.shared_rate {
-            Some(stage) => Some(stage.with(self.staged.pass_shared(&app.stock, stage.value).await)),
-            None => None,
-        };
-        let passed = self.stage_key.apply("shared_rate", shopper, passed, staged);
-        if let Some(Err(_)) = passed.shadow {
-            would_stop(Layer::Shared);
+        if rate == 0 && stages.shared_rate.is_none() {
+            return Ok(());
         }
-        passed.value.map_err(refused(Limit::Shared))
+        // Boxed, so that the futures of requests without this limit stay small.
+        Box::pin(async {
+            let passed = self.buckets.pass_shared(&app.stock, rate).await;
+            let staged = match stages.shared_rate {
+                Some(stage) => Some(stage.with(self.staged.pass_shared(&app.stock, stage.value).await)),
+                None => None,
+            };
+            let passed = self.stage_key.apply("shared_rate", shopper, passed, staged);
+            if let Some(Err(_)) = passed.shadow {
+                would_stop(Layer::Shared);
+            }
+            passed.value.map_err(refused(Limit::Shared))
+        })
+        .await
     }
 
     /// Counts a purchase as in flight until the returned value is dropped.

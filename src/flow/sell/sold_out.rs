@@ -179,8 +179,9 @@ async fn next_found(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Found 
     if let Ok(found) = answered.try_recv() {
         return found;
     }
-    // Those who wait ask the script if this takes too long.
-    let _in_time = timeout(TURN_MAX, answer_all(app, &desk.late, turn, request)).await;
+    // Those who wait ask the script if this takes too long. Boxed, because one request of many has the turn.
+    let answering = Box::pin(answer_all(app, &desk.late, turn, request));
+    let _in_time = timeout(TURN_MAX, answering).await;
     answered.try_recv().unwrap_or(Found::Unsure)
 }
 
