@@ -72,7 +72,8 @@ pub async fn count_page_view(
                 end: BanEnd::After(limits.ban_seconds),
                 end_sessions: true,
             };
-            // End the account's tokens here at once; the other instances follow. Boxed, so that a counted view stays small.
+            // End the account's tokens here at once; the other instances follow.
+            // Boxed, so that the future of a counted view stays small.
             if Box::pin(bans::ban(app, &new)).await?.is_none() {
                 return Ok(());
             }
