@@ -201,5 +201,5 @@ fn goals(steady: &[Vec<Steady>]) -> Vec<Goal> {
             words(rival)
         ))
     };
-    vec![goal("database only", 20.0, database), goal("basic script", 0.8, basic)]
+    vec![goal("database only", 10.0, database), goal("basic script", 0.8, basic)]
 }
