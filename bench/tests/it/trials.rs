@@ -102,7 +102,7 @@ fn a_trial_of_the_ceiling_measures_every_part() {
     }
     assert_eq!(report["seed"], 1);
     let goals = report["goals"].as_array().unwrap();
-    assert_eq!(goals.len(), 6);
+    assert_eq!(goals.len(), 9);
     for goal in goals {
         let measured = goal["measured"].as_f64();
         // A backlog as small as a trial's may be gone before the first poll.
