@@ -48,6 +48,7 @@ pub struct Ledger {
     news: PgPool,
     bulletins: recover::bulletin::Kept,
     locked_sales: Arc<LockedSales>,
+    outgoing: outbox::Progress,
 }
 
 impl Ledger {
@@ -64,6 +65,7 @@ impl Ledger {
             news: pool(url, 1, "0", "10s")?,
             bulletins: recover::bulletin::Kept::default(),
             locked_sales: Arc::default(),
+            outgoing: outbox::Progress::default(),
         })
     }
 

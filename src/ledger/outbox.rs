@@ -3,14 +3,18 @@
 //! delays it.
 
 mod message;
+mod progress;
 
 use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
 use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
 pub use message::Message;
+pub(super) use progress::Progress;
+use progress::Stride;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -46,6 +50,7 @@ pub struct OutgoingBatch {
     pub messages: Vec<Outgoing>,
     /// How many due messages this version cannot read. They are postponed.
     pub unreadable: u64,
+    stride: Stride,
 }
 
 /// Writes messages; returns their numbers, in the same order.
@@ -169,7 +174,11 @@ impl Ledger {
             // More messages may be due behind a batch without a readable one.
             if batch.messages.is_empty() && batch.unreadable > 0 {
                 commit(batch.tx).await?;
+                batch.stride.note();
             } else {
+                if batch.messages.is_empty() {
+                    batch.stride.note();
+                }
                 batch.unreadable = unreadable;
                 return Ok(batch);
             }
@@ -179,6 +188,8 @@ impl Ledger {
     async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<OutgoingBatch, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
+        let mut stride = self.outgoing.next(Instant::now());
+        let seconds_back = stride.seconds_back().filter(|_| sale.is_none());
         // The messages of one sale are not searched in the order of all messages.
         let mut tx = match sale {
             None => begin_in_order(&self.jobs).await?,
@@ -187,29 +198,41 @@ impl Ledger {
         let rows = sqlx::query!(
             "with claimed as materialized (select sale_id, shard from shards where run_id like '?%'), \
              ahead as materialized \
-                 (select outbox_id, sale_id, shard, message, attempts from outbox \
+                 (select outbox_id, sale_id, shard, message, attempts, null::float8 as age from outbox \
                   where failure is null and message ->> 'kind' <> 'resolve' and not_before <= now() \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
                       and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit ($1::int8 + 1) / 2 for update skip locked), \
              others as materialized \
-                 (select outbox_id, sale_id, shard, message, attempts from outbox \
+                 (select outbox_id, sale_id, shard, message, attempts, \
+                      extract(epoch from now() - not_before)::float8 as age from outbox \
                   where failure is null and message ->> 'kind' = 'resolve' and not_before <= now() \
+                      and not_before >= coalesce(now() - make_interval(secs => $5), '-infinity') \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
                       and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit $1 - (select count(*) from ahead) for update skip locked) \
              select outbox_id as \"outbox_id!\", sale_id as \"sale_id!\", shard as \"shard!\", \
-                 message as \"message!\", attempts as \"attempts!\" \
+                 message as \"message!\", attempts as \"attempts!\", age \
              from (select * from ahead union all select * from others) as due",
             max,
             sale.map(|sale| sale.0),
             &sales,
-            &shards
+            &shards,
+            seconds_back
         )
         .fetch_all(&mut *tx)
         .await?;
+        let was_all = i64::try_from(rows.len()).is_ok_and(|count| count < max);
+        // What is left out stays due.
+        if sale.is_none() && except.is_empty() {
+            stride.reach(if was_all {
+                Some(0.0)
+            } else {
+                rows.last().and_then(|row| row.age)
+            });
+        }
         let mut messages = Vec::with_capacity(rows.len());
         let mut unreadable = 0;
         for row in rows {
@@ -231,6 +254,7 @@ impl Ledger {
             tx,
             messages,
             unreadable,
+            stride,
         })
     }
 
@@ -372,6 +396,7 @@ impl OutgoingBatch {
             .await?;
         }
         commit(self.tx).await?;
+        self.stride.note();
         let uncounted = self.messages.iter().filter(|message| uncounted.contains(&message.id));
         Ok(uncounted.map(|message| message.sale).collect())
     }

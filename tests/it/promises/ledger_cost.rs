@@ -3,6 +3,7 @@
 //! here; times are measured elsewhere.
 
 use crate::support::crowd::{Terms, World, bought, payment, shopper_at};
+use crate::support::poll::{PATIENCE, within};
 use crate::support::raw::Raw;
 use crate::support::servers::{FreshPostgres, FreshRedis, fresh_redis};
 use flashsale::domain::ids::{OrderId, SaleId};
@@ -13,6 +14,7 @@ use flashsale::flow;
 use flashsale::flow::sell::shortage::{Cover, Shortage};
 use flashsale::flow::settle::drain::DrainOutcome;
 use flashsale::ledger::operate::archive::{ArchiveOutcome, archive};
+use flashsale::ledger::outbox::Delivery;
 use flashsale::ledger::settle::payment::Settlement;
 use futures_util::future::join_all;
 use sqlx::PgConnection;
@@ -31,7 +33,7 @@ struct Counting {
     raw: Raw,
     connection: PgConnection,
     _redis: FreshRedis,
-    _postgres: FreshPostgres,
+    postgres: FreshPostgres,
 }
 
 impl Counting {
@@ -51,7 +53,7 @@ impl Counting {
             raw: Raw::connect(&redis.server.url()),
             connection,
             _redis: redis,
-            _postgres: postgres,
+            postgres,
         }
     }
 
@@ -286,6 +288,50 @@ async fn messages_are_found_by_index_after_a_wave_of_ended_orders() {
     assert!(pages[0] > 0, "{pages:?}");
     // A few more levels of an index, and perhaps a page for each message; the table itself has grown by thousands.
     assert!(pages[1..].iter().all(|it| *it <= pages[0] + 700), "{pages:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_found_as_quickly_while_a_snapshot_still_sees_those_that_are_deleted() {
+    const BATCHES: usize = 24;
+    let mut counting = Counting::start().await;
+    let sale = counting.world.sale(&Terms::of(10, 4)).await;
+    // A keeper that reconciles, as on a slow machine, reads messages, too.
+    counting.world.end_keeper().await;
+    let send = "insert into outbox (sale_id, shard, message, not_before) select $1, n % 4, \
+         jsonb_build_object('kind', 'resolve', 'order', gen_random_uuid(), 'user', 'u' || n, 'sku', 'mug', \
+             'quantity', 1, 'state', 'expired', 'at', 0), now() - interval '1 hour' + n * interval '1 millisecond' \
+         from generate_series(1, $2::int4) as n";
+    let send = |count: usize| sqlx::query(send).bind(sale.id.0).bind(i32::try_from(count).unwrap());
+    send(500 * BATCHES).execute(&mut counting.connection).await.unwrap();
+    let mut dump = <PgConnection as sqlx::Connection>::connect(&counting.postgres.url())
+        .await
+        .unwrap();
+    let snapshot = sqlx::raw_sql("begin isolation level repeatable read; select count(*) from outbox");
+    snapshot.execute(&mut dump).await.unwrap();
+    let ledger = counting.world.app.ledger.clone();
+    let take = async || {
+        let batch = ledger.take_outgoing(500, None, &[]).await.unwrap();
+        let ids: Vec<i64> = batch.messages.iter().map(|it| it.id).collect();
+        let outcomes = ids.iter().map(|id| (*id, Delivery::Applied { by: None })).collect();
+        batch.settle(outcomes).await.unwrap();
+        ids
+    };
+    let mut pages = Vec::new();
+    for _ in 0..BATCHES {
+        let (ids, _sent) = counting.statements(take()).await;
+        assert_eq!(ids.len(), 500);
+        pages.push(counting.pages_of("%from outbox%").await);
+    }
+    // Now and then a batch begins at the oldest message, on a slow machine even one of the last. A batch that passed over
+    // all deleted messages would read a dozen pages more than the one before.
+    let last = pages[BATCHES - 6..].iter().min().unwrap();
+    assert!(*last <= pages[2] + 50, "{pages:?}");
+
+    // A message that was left behind is found by such a batch.
+    let (none, _sent) = counting.statements(take()).await;
+    assert!(none.is_empty());
+    send(1).execute(&mut counting.connection).await.unwrap();
+    within(PATIENCE, "the message is taken", async || take().await.len() == 1).await;
 }
 
 /// To begin, claim the shard, save, insert the orders, hold their units, move the position, commit.
