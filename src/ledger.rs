@@ -5,6 +5,7 @@
 //! an unknown outcome leaves where that is not obvious.
 
 mod connect;
+mod cursor;
 mod migrate;
 pub mod news;
 pub mod operate;
@@ -20,6 +21,7 @@ use crate::domain::deployment::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
 pub use connect::ConnectError;
 use connect::{indexed_pool, limits, pool, reach};
+use cursor::Cursor;
 pub use migrate::migrate;
 use sqlx::PgPool;
 use std::str::FromStr;
@@ -48,7 +50,9 @@ pub struct Ledger {
     news: PgPool,
     bulletins: recover::bulletin::Kept,
     locked_sales: Arc<LockedSales>,
-    outgoing: outbox::Progress,
+    /// Of messages by the time from which they may be delivered, and of holds by their deadline.
+    due_messages: Cursor,
+    due_holds: Cursor,
 }
 
 impl Ledger {
@@ -65,7 +69,8 @@ impl Ledger {
             news: pool(url, 1, "0", "10s")?,
             bulletins: recover::bulletin::Kept::default(),
             locked_sales: Arc::default(),
-            outgoing: outbox::Progress::default(),
+            due_messages: Cursor::default(),
+            due_holds: Cursor::default(),
         })
     }
 

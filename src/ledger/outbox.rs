@@ -3,20 +3,23 @@
 //! delays it.
 
 mod message;
-mod progress;
 
+use super::cursor::CursorQuery;
 use super::{Ledger, Tx, begin, begin_in_order, commit, small, step, unsigned};
 use crate::domain::deployment::server::Server;
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
+use chrono::TimeDelta;
 pub use message::Message;
-pub(super) use progress::Progress;
-use progress::Stride;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
+
+/// How long before the end of one batch the next one begins. A message is dated when its transaction begins, and is there
+/// when that ends.
+const OVERLAP: TimeDelta = TimeDelta::seconds(1);
 
 /// A message and where it goes.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ pub struct OutgoingBatch {
     pub messages: Vec<Outgoing>,
     /// How many due messages this version cannot read. They are postponed.
     pub unreadable: u64,
-    stride: Stride,
+    query: CursorQuery,
 }
 
 /// Writes messages; returns their numbers, in the same order.
@@ -174,10 +177,10 @@ impl Ledger {
             // More messages may be due behind a batch without a readable one.
             if batch.messages.is_empty() && batch.unreadable > 0 {
                 commit(batch.tx).await?;
-                batch.stride.note();
+                batch.query.advance();
             } else {
                 if batch.messages.is_empty() {
-                    batch.stride.note();
+                    batch.query.advance();
                 }
                 batch.unreadable = unreadable;
                 return Ok(batch);
@@ -188,8 +191,8 @@ impl Ledger {
     async fn take_any(&self, max: i64, sale: Option<SaleId>, except: &[(SaleId, u16)]) -> Result<OutgoingBatch, Fault> {
         let sales: Vec<Uuid> = except.iter().map(|(sale, _)| sale.0).collect();
         let shards: Vec<i16> = except.iter().map(|(_, shard)| small(*shard)).collect();
-        let mut stride = self.outgoing.next(Instant::now());
-        let seconds_back = stride.seconds_back().filter(|_| sale.is_none());
+        let mut query = self.due_messages.query(Instant::now());
+        let from = query.from().filter(|_| sale.is_none());
         // The messages of one sale are not searched in the order of all messages.
         let mut tx = match sale {
             None => begin_in_order(&self.jobs).await?,
@@ -198,54 +201,55 @@ impl Ledger {
         let rows = sqlx::query!(
             "with claimed as materialized (select sale_id, shard from shards where run_id like '?%'), \
              ahead as materialized \
-                 (select outbox_id, sale_id, shard, message, attempts, null::float8 as age from outbox \
+                 (select outbox_id, sale_id, shard, message, attempts, not_before from outbox \
                   where failure is null and message ->> 'kind' <> 'resolve' and not_before <= now() \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
                       and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit ($1::int8 + 1) / 2 for update skip locked), \
              others as materialized \
-                 (select outbox_id, sale_id, shard, message, attempts, \
-                      extract(epoch from now() - not_before)::float8 as age from outbox \
+                 (select outbox_id, sale_id, shard, message, attempts, not_before from outbox \
                   where failure is null and message ->> 'kind' = 'resolve' and not_before <= now() \
-                      and not_before >= coalesce(now() - make_interval(secs => $5), '-infinity') \
+                      and not_before >= coalesce($5::timestamptz, '-infinity') \
                       and ($2::uuid is null or sale_id = $2) \
                       and (sale_id, shard) not in (select * from unnest($3::uuid[], $4::int2[])) \
                       and ($2 is not null or (sale_id, shard) not in (select * from claimed)) \
                   order by not_before, outbox_id limit $1 - (select count(*) from ahead) for update skip locked) \
-             select outbox_id as \"outbox_id!\", sale_id as \"sale_id!\", shard as \"shard!\", \
-                 message as \"message!\", attempts as \"attempts!\", age \
-             from (select * from ahead union all select * from others) as due",
+             select outbox_id as \"outbox_id?\", sale_id as \"sale_id?\", shard as \"shard?\", \
+                 message as \"message?\", attempts as \"attempts?\", until \
+             from (select case when $2 is not null or cardinality($3) > 0 or exists (select from claimed) then null \
+                     when (select count(*) from ahead) + (select count(*) from others) < $1 then now() \
+                     else (select max(not_before) from others) end as until) as batch \
+                 left join (select * from ahead union all select * from others) as due on true",
             max,
             sale.map(|sale| sale.0),
             &sales,
             &shards,
-            seconds_back
+            from
         )
         .fetch_all(&mut *tx)
         .await?;
-        let was_all = i64::try_from(rows.len()).is_ok_and(|count| count < max);
-        // What is left out stays due.
-        if sale.is_none() && except.is_empty() {
-            stride.reach(if was_all {
-                Some(0.0)
-            } else {
-                rows.last().and_then(|row| row.age)
-            });
+        // Messages that are left out stay due.
+        if let Some(until) = rows.first().and_then(|row| row.until) {
+            query.reach(until - OVERLAP);
         }
         let mut messages = Vec::with_capacity(rows.len());
         let mut unreadable = 0;
         for row in rows {
-            match Message::read(row.message) {
+            // Without a message there is one row of nulls.
+            let (Some(id), Some(sale), Some(shard)) = (row.outbox_id, row.sale_id, row.shard) else {
+                continue;
+            };
+            match Message::read(row.message.unwrap_or_default()) {
                 Ok(message) => messages.push(Outgoing {
-                    id: row.outbox_id,
-                    sale: SaleId(row.sale_id),
-                    shard: unsigned(i64::from(row.shard))?,
+                    id,
+                    sale: SaleId(sale),
+                    shard: unsigned(i64::from(shard))?,
                     message,
-                    attempts: row.attempts,
+                    attempts: row.attempts.unwrap_or_default(),
                 }),
                 Err(reason) => {
-                    postpone_unreadable(&mut tx, row.outbox_id, &reason).await?;
+                    postpone_unreadable(&mut tx, id, &reason).await?;
                     unreadable += 1;
                 }
             }
@@ -254,7 +258,7 @@ impl Ledger {
             tx,
             messages,
             unreadable,
-            stride,
+            query,
         })
     }
 
@@ -396,7 +400,7 @@ impl OutgoingBatch {
             .await?;
         }
         commit(self.tx).await?;
-        self.stride.note();
+        self.query.advance();
         let uncounted = self.messages.iter().filter(|message| uncounted.contains(&message.id));
         Ok(uncounted.map(|message| message.sale).collect())
     }

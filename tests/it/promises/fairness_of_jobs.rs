@@ -534,6 +534,24 @@ async fn messages_of_operators_leave_half_of_each_batch_to_orders() {
 }
 
 #[tokio::test]
+async fn messages_of_a_claimed_shard_are_taken_by_the_first_batch_after_the_claim() {
+    let mut world = World::new().await;
+    let sale = with_a_decision(&world).await;
+    // A keeper would settle the claim.
+    world.end_keeper().await;
+    let old = "update outbox set not_before = now() - interval '1 hour' where sale_id = $1";
+    let claim = "update shards set run_id = '?' || run_id where sale_id = $1";
+    let end = "update shards set run_id = ltrim(run_id, '?') where sale_id = $1";
+    for (change, due) in [(old, None), (claim, Some(0)), (end, Some(1))] {
+        world.execute(change, sale.id).await.unwrap();
+        if let Some(due) = due {
+            let batch = world.app.ledger.take_outgoing(10, None, &[]).await.unwrap();
+            assert_eq!(batch.messages.len(), due, "{change}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn postponed_messages_are_due_once_their_shard_is_reconciled() {
     let world = World::new().await;
     let sale = with_a_decision(&world).await;

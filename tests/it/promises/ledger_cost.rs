@@ -68,6 +68,15 @@ impl Counting {
         (done, sent.into_iter().collect())
     }
 
+    /// A connection whose snapshot sees what is there now, as that of `pg_dump` does until it ends.
+    async fn dump(&self) -> PgConnection {
+        let url = self.postgres.url();
+        let mut dump = <PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
+        let snapshot = sqlx::raw_sql("begin isolation level repeatable read; select count(*) from outbox");
+        snapshot.execute(&mut dump).await.unwrap();
+        dump
+    }
+
     /// How many pages the statements like this have read since the last reset.
     async fn pages_of(&mut self, like: &str) -> i64 {
         let pages = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8 from pg_stat_statements \
@@ -291,7 +300,7 @@ async fn messages_are_found_by_index_after_a_wave_of_ended_orders() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_are_found_as_quickly_while_a_snapshot_still_sees_those_that_are_deleted() {
+async fn messages_are_found_as_quickly_while_a_snapshot_sees_those_that_are_deleted() {
     const BATCHES: usize = 24;
     let mut counting = Counting::start().await;
     let sale = counting.world.sale(&Terms::of(10, 4)).await;
@@ -303,11 +312,7 @@ async fn messages_are_found_as_quickly_while_a_snapshot_still_sees_those_that_ar
          from generate_series(1, $2::int4) as n";
     let send = |count: usize| sqlx::query(send).bind(sale.id.0).bind(i32::try_from(count).unwrap());
     send(500 * BATCHES).execute(&mut counting.connection).await.unwrap();
-    let mut dump = <PgConnection as sqlx::Connection>::connect(&counting.postgres.url())
-        .await
-        .unwrap();
-    let snapshot = sqlx::raw_sql("begin isolation level repeatable read; select count(*) from outbox");
-    snapshot.execute(&mut dump).await.unwrap();
+    let _dump = counting.dump().await;
     let ledger = counting.world.app.ledger.clone();
     let take = async || {
         let batch = ledger.take_outgoing(500, None, &[]).await.unwrap();
@@ -332,6 +337,49 @@ async fn messages_are_found_as_quickly_while_a_snapshot_still_sees_those_that_ar
     assert!(none.is_empty());
     send(1).execute(&mut counting.connection).await.unwrap();
     within(PATIENCE, "the message is taken", async || take().await.len() == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ended_holds_are_found_as_quickly_while_a_snapshot_sees_those_that_have_expired() {
+    const BATCHES: usize = 40;
+    let mut counting = Counting::start().await;
+    let sale = counting.world.sale(&Terms::of(10_000, 1)).await;
+    counting.world.end_keeper().await;
+    let ended = "insert into orders (order_id, sale_id, shard, sku, user_id, idempotency_key, quantity, amount_minor, \
+         currency, created_at, expires_at, epoch, seq) \
+         select gen_random_uuid(), $1, 0, 'mug', 'u' || n, 'k', 1, 0, 'EUR', now() - interval '2 hours', \
+         now() - interval '1 hour' + n * interval '10 milliseconds', 1, n from generate_series(1, 8000) as n";
+    let held = "update grants set held = 8000 where sale_id = $1";
+    for statement in [ended, held] {
+        counting.world.execute(statement, sale.id).await.unwrap();
+    }
+    let _dump = counting.dump().await;
+    let ledger = counting.world.app.ledger.clone();
+    let now = chrono::Utc::now().timestamp_millis();
+    let (mut queries, mut batches) = (Vec::new(), Vec::new());
+    for _ in 0..BATCHES {
+        let expire = async {
+            let due = ledger.shards_with_due_orders(Some(now)).await.unwrap();
+            ledger.expire_due(&due[0], now, now, 200).await.unwrap()
+        };
+        let (expired, _sent) = counting.statements(expire).await;
+        assert_eq!(expired, 200);
+        queries.push(
+            counting
+                .pages_of("select s.sale_id, s.shard, sales.payment_window_seconds%")
+                .await,
+        );
+        batches.push(
+            counting
+                .pages_of("update orders set state = %resolved_at = now()%")
+                .await,
+        );
+    }
+    // Now and then a query begins at the oldest hold, on a slow machine even one of the last.
+    for pages in [&queries, &batches] {
+        let last = pages[BATCHES - 6..].iter().min().unwrap();
+        assert!(*last <= pages[BATCHES / 2] + 20, "{queries:?} {batches:?}");
+    }
 }
 
 /// To begin, claim the shard, save, insert the orders, hold their units, move the position, commit.

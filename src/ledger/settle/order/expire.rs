@@ -11,8 +11,12 @@ use crate::ledger::outbox::{Message, send_all};
 use crate::ledger::{Ledger, be_brief, begin_in_order, commit, small, step, unsigned, word};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
+
+/// How long after its deadline an order may be stored and still expire at once, in milliseconds.
+const LATE_MAX: Millis = 10_000;
 
 /// A shard that has holds which may have ended.
 #[derive(Debug, Clone, Copy)]
@@ -29,16 +33,24 @@ impl Ledger {
     /// The shards that have orders whose deadline without outages is past at `now` by Redis's clock, which set the
     /// deadlines. By Postgres's clock, deadlines within the next ten seconds count too.
     pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<DueShard>, Fault> {
+        let mut query = self.due_holds.query(Instant::now());
         let rows = sqlx::query!(
             "select s.sale_id, s.shard, sales.payment_window_seconds, first.expires_at from shards s \
              join sales on sales.sale_id = s.sale_id and sales.retired_at is null cross join lateral \
                  (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
-                  and o.state = 'reserved' order by o.expires_at limit 1) first \
-             where first.expires_at <= greatest(now() + interval '10 seconds', $1)",
-            now.map(from_millis)
+                  and o.state = 'reserved' and o.expires_at >= coalesce($2::timestamptz, '-infinity') \
+                  and o.expires_at <= greatest(now() + interval '10 seconds', $1) order by o.expires_at limit 1) first",
+            now.map(from_millis),
+            query.from()
         )
         .fetch_all(&self.jobs)
         .await?;
+        // A hold whose payment is pending stays the first one past its deadline.
+        if let Some(now) = now {
+            let late = from_millis(now - LATE_MAX);
+            query.reach(rows.iter().map(|row| row.expires_at).fold(late, DateTime::min));
+            query.advance();
+        }
         let shards = rows.into_iter().map(|row| {
             Ok(DueShard {
                 sale: SaleId(row.sale_id),
@@ -89,14 +101,15 @@ impl Ledger {
                  (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
                  interval '0') where order_id in \
              (select order_id from orders where sale_id = $1 and shard = $2 and state = 'reserved' \
-              and expires_at <= $3 and not exists (select from payments p \
+              and expires_at >= $5 and expires_at <= $3 and not exists (select from payments p \
                   where p.outcome = 'pending' and p.order_id = orders.order_id::text offset 0) \
               order by expires_at limit $4 for update skip locked) \
              returning order_id, user_id, sku, quantity::int8 as \"quantity!\"",
             sale.0,
             small(shard),
             from_millis(due),
-            max
+            max,
+            from_millis(of.first)
         )
         .fetch_all(&mut *tx)
         .instrument(step("expire orders"))
