@@ -23,7 +23,7 @@ const SHARE_OF_PEAK: f64 = 0.5;
 /// Connections of the shoppers.
 const CONNECTIONS: usize = 256;
 /// The time limit for the expiry of all holds.
-const EXPIRY_MAX: Duration = Duration::from_secs(180);
+const EXPIRY_MAX: Duration = Duration::from_secs(300);
 /// The longest time that shoppers buy during the expiry: expiries give way to them, and so go on for as long as they buy.
 const ASKED_MAX: Duration = Duration::from_secs(90);
 /// The length in seconds of the window before the expiry. All holds must have their deadline before that window starts,

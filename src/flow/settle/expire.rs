@@ -21,7 +21,7 @@ use tracing::field::Empty;
 
 /// So few that purchases soon have the processor back. The job `release` delivers a full batch at once, while this job
 /// rests.
-const BATCH_MAX: i64 = 100;
+const BATCH_MAX: i64 = 50;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
@@ -229,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn purchases_have_most_of_the_time_and_200_000_holds_wait_for_80_seconds_at_most() {
+    fn purchases_have_most_of_the_time_and_200_000_holds_wait_for_160_seconds_at_most() {
         let took = Duration::from_millis(10);
         assert_eq!(rest_after(took), took * 3);
         let batches = 200_000 / u32::try_from(BATCH_MAX).unwrap();
-        assert!(rest_after(Duration::MAX) * batches <= Duration::from_secs(80));
+        assert!(rest_after(Duration::MAX) * batches <= Duration::from_secs(160));
     }
 }
