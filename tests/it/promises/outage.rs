@@ -358,7 +358,7 @@ async fn a_hold_ends_with_the_outages_since_it_began_and_not_a_moment_before() {
     let beside = payment("beside", early, 1);
     let paid = flow::settle::pay::pay(&world.app, &beside).await;
     assert!(matches!(paid, Ok(PaymentOutcome::Applied)), "{paid:?}");
-    // Deadlines that moved into the past are not looked for at once.
+    // The job finds a deadline that has moved into the past with its next query for all holds.
     let mut expired = 0;
     within(PATIENCE, "the other order expires", async || {
         silence(&world, 0).await;
