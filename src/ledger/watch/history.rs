@@ -96,18 +96,24 @@ impl Ledger {
 
     /// What became of each item of a sale.
     pub async fn item_reports(&self, sale: &Sale) -> Result<Vec<ItemReport>, Fault> {
-        // An item was sold out when as many units were taken, and had not come back, as the sale owns now.
+        // An item was sold out when no unit was left of those that the sale owned then.
         let rows = sqlx::query!(
             "with moves as ( \
-                 select sku, quantity as units, created_at as at from orders where sale_id = $1 and state <> 'revoked' \
+                 select sku, stock - coalesce((select sum(quantity) from restocks r \
+                     where r.sale_id = i.sale_id and r.sku = i.sku and r.state = 'applied'), 0) as units, \
+                     timestamptz '-infinity' as at from items i where sale_id = $1 \
                  union all \
-                 select sku, -quantity, resolved_at from orders where sale_id = $1 and state in ('cancelled', 'expired') \
-             ), taken as ( \
-                 select sku, at, sum(units) over (partition by sku order by at, units rows unbounded preceding) as units \
+                 select sku, quantity, decided_at from restocks where sale_id = $1 and state = 'applied' \
+                 union all \
+                 select sku, -quantity, created_at from orders where sale_id = $1 and state <> 'revoked' \
+                 union all \
+                 select sku, quantity, resolved_at from orders where sale_id = $1 and state in ('cancelled', 'expired') \
+             ), steps as ( \
+                 select sku, at, \
+                     sum(units) over (partition by sku order by at, units desc rows unbounded preceding) as free \
                  from moves \
              ), sold_out as ( \
-                 select t.sku, min(t.at) as at from taken t join items i on i.sale_id = $1 and i.sku = t.sku \
-                 where t.units >= i.stock group by t.sku \
+                 select sku, min(at) as at from steps where free <= 0 and isfinite(at) group by sku \
              ) \
              select i.sku, i.stock, s.at as sold_out_at, \
                  coalesce(o.sold, 0)::int8 as \"sold!\", coalesce(o.held, 0)::int8 as \"held!\", \

@@ -18,6 +18,33 @@ async fn reported(app: &TestApp, path: &str, answers: u64) -> Answer {
 }
 
 #[tokio::test]
+async fn units_that_an_operator_adds_or_takes_back_change_no_moment_at_which_an_item_sold_out() {
+    let app = TestApp::start().await;
+    let id = app
+        .load_sale(&sale_with(&json!({"stock": 4, "per_user_limit": 10})))
+        .await;
+    let path = format!("/v1/admin/sales/{id}/report");
+    let sold_out = async |orders: u64| {
+        let is_stored = |report: &Answer| report.body["orders"]["reserved"] == orders;
+        let report = poll::answer("the orders are in the ledger", || async {
+            Some(app.get(Who::Operator, &path).await.ok(200)).filter(is_stored)
+        });
+        report.await.body["items"][0]["sold_out_after_seconds"].as_f64()
+    };
+    app.buy("ada", &id, "k", 2).await.ok(201);
+    assert_eq!(sold_out(1).await, None);
+    // One of four was left.
+    app.buy("bob", &id, "k", 1).await.ok(201);
+    app.restock(&id, "back", "phone", -1).await.ok(200);
+    let then = sold_out(2).await.expect("the withdrawal left none");
+    let bought = app.restock(&id, "more", "phone", 5).await.ok(200);
+    assert_eq!(sold_out(2).await, Some(then), "{bought:?}");
+    app.restock(&id, "back again", "phone", -3).await.ok(200);
+    app.buy("cyd", &id, "k", 2).await.ok(201);
+    assert_eq!(sold_out(3).await, Some(then), "the first time");
+}
+
+#[tokio::test]
 async fn a_report_has_all_that_two_instances_answered_though_nobody_watched() {
     let app = TestApp::start().await;
     let other = app.another("api");
