@@ -359,10 +359,12 @@ async fn look(app: &App, sale: &Sale, sku: &Sku, enough: i64, survey: &mut Surve
         return Ok(Look::Free(seen));
     }
     let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
-    if in_transit(&first) == 0 && app.stock.reads_one_moment() {
-        return Ok(Look::Proof(survey.free));
-    }
-    if finish_between_shards(app, sale, sku).await? > 0 {
+    if in_transit(&first) == 0 {
+        // On a cluster, each shard was read at its own moment. The second survey shows whether units moved meanwhile.
+        if app.stock.reads_one_moment() {
+            return Ok(Look::Proof(survey.free));
+        }
+    } else if finish_between_shards(app, sale, sku).await? > 0 {
         return Ok(Look::Moving);
     }
     let second = app.stock.survey_soon(sale.id, sale.shards, sku, i64::MAX).await;

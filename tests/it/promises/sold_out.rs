@@ -1,16 +1,18 @@
 //! While an item is sold out, requests are answered by a proof and a reading, as the script would answer them, and nothing
-//! is written.
+//! is written, on one Redis and on a cluster.
 
 use crate::support::app::{Answer, TestApp, Who, sale_with};
 use crate::support::crowd::{SKU, Terms, World, bought, cancel, shopper_at, try_buy};
 use crate::support::poll::{self, PATIENCE};
 use crate::support::raw::Raw;
-use crate::support::servers::fresh_redis;
+use crate::support::servers::{Cluster, fresh_redis};
 use flashsale::domain::fault::Fault;
 use flashsale::domain::ids::Sku;
 use flashsale::domain::order::purchase::{PurchaseOutcome, Refusal};
+use flashsale::stock::keys::ShardKey;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,12 +29,15 @@ struct SoldOut {
 
 impl SoldOut {
     async fn with(changes: Value) -> Self {
+        Self::on(TestApp::start().await, changes).await
+    }
+
+    async fn on(app: TestApp, changes: Value) -> Self {
         let mut terms = json!({"shards": 4, "stock": 1});
         terms
             .as_object_mut()
             .unwrap()
             .extend(changes.as_object().unwrap().clone());
-        let app = TestApp::start().await;
         let sale = app.load_sale(&sale_with(&terms)).await;
         let order = app.buy("ada", &sale, "won", 1).await.ok(201).id();
         app.buy("first", &sale, "k", 1).await.no(409, "sold_out");
@@ -131,11 +136,10 @@ async fn an_account_that_hammers_is_refused_and_first_comes_who_does_not() {
     it.buy("bob", "1").await.ok(201);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn units_that_come_back_go_to_whoever_asks_next() {
-    let it = SoldOut::with(json!({})).await;
+/// The unit comes back again and again, and of each crowd one shopper gets it.
+async fn units_go_to_whoever_asks_next(it: SoldOut, rounds: usize) {
     let mut owner = ("ada".to_owned(), it.order.clone());
-    for round in 0..10 {
+    for round in 0..rounds {
         it.app.cancel(&owner.0, &owner.1).await.ok(200);
         // All of them knew nothing but that it was sold out.
         let crowd = it.app.buy_at_once(&it.sale, &format!("round-{round}"), 20).await;
@@ -146,6 +150,58 @@ async fn units_that_come_back_go_to_whoever_asks_next() {
         owner = (user.clone(), answer.id());
     }
     it.app.assert_balanced(&it.sale).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_come_back_go_to_whoever_asks_next() {
+    units_go_to_whoever_asks_next(SoldOut::with(json!({})).await, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_that_come_back_on_a_cluster_go_to_whoever_asks_next() {
+    let cluster = Cluster::start();
+    let url = cluster.url();
+    let app = TestApp::with("all", &[("FLASHSALE_REDIS_URL", url.as_str())]).await;
+    units_go_to_whoever_asks_next(SoldOut::on(app, json!({"shards": 12})).await, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_on_a_cluster_reads_all_shards_twice_and_then_the_row() {
+    const SHARDS: u16 = 12;
+    let cluster = Cluster::start();
+    let world = World::on(cluster.url()).await;
+    let sale = world.sale(&Terms::of(1, SHARDS)).await;
+    bought(&world.app, &sale, "ada", "k", 1).await;
+    assert!(is_sold_out(&try_buy(&world.app, &sale, "first", "k", 1).await));
+    // The one with the fewest commands: upkeep adds to some of them.
+    let (mut fewest, mut least) = (BTreeMap::new(), i64::MAX);
+    for n in 0..20 {
+        let before = cluster.commands_of_primaries();
+        assert!(is_sold_out(
+            &try_buy(&world.app, &sale, &format!("late-{n}"), "k", 1).await
+        ));
+        let mut used = BTreeMap::new();
+        for (before, after) in before.iter().zip(cluster.commands_of_primaries()) {
+            for (name, count) in after {
+                *used.entry(name.clone()).or_insert(0) += count - before.get(&name).unwrap_or(&0);
+            }
+        }
+        used.retain(|_, count| *count > 0);
+        let count = used.values().sum();
+        if count < least {
+            (fewest, least) = (used, count);
+        }
+    }
+    let nodes =
+        (0..SHARDS).map(|shard| Cluster::first_primary_of(cluster.slot(&ShardKey::new(sale.id, shard).shard())));
+    let nodes = i64::try_from(nodes.collect::<BTreeSet<usize>>().len()).unwrap();
+    let each = 2 * nodes + 1;
+    let expected = [
+        ("mget", 2 * i64::from(SHARDS) + 1),
+        ("script|exists", each),
+        ("time", each),
+    ];
+    assert_eq!(fewest, expected.map(|(name, count)| (name.to_owned(), count)).into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,16 +279,15 @@ async fn clients_that_leave_while_they_survey_for_all_keep_nobody_waiting() {
     }
 }
 
-/// A copy that gets the unit makes the other's proof true. So the proof comes before the reading of the row.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_of_a_request_for_a_unit_that_is_back_hear_one_answer() {
-    let world = World::new().await;
+/// A copy that gets the unit makes the other's proof true. So the proof comes before the reading of the row. Returns how
+/// often each of two copies came first.
+async fn copies_hear_one_answer(world: World, rounds: usize) -> [usize; 2] {
     let sale = world.sale(&Terms::of(1, 4)).await;
     let (one, other) = (&world.app, world.another().await);
     let sku: Sku = SKU.parse().unwrap();
     let mut holder = ("ada".to_owned(), bought(one, &sale, "ada", "k", 1).await);
     let mut answers = [0; 2];
-    for round in 0..150 {
+    for round in 0..rounds {
         // The first instance knows that the item is sold out, and asks no script.
         for n in 0..2 {
             assert!(is_sold_out(&try_buy(one, &sale, &format!("{round}-{n}"), "k", 1).await));
@@ -266,7 +321,18 @@ async fn copies_of_a_request_for_a_unit_that_is_back_hear_one_answer() {
         answers[1] += usize::from(matches!(all[1], Ok(PurchaseOutcome::Reserved(_))));
         holder = (user, all.iter().find_map(of).unwrap());
     }
-    // Each of them has come first.
-    assert!(answers.iter().all(|it| *it > 0), "{answers:?}");
     world.settled(&sale).await;
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_a_request_for_a_unit_that_is_back_hear_one_answer() {
+    let first = copies_hear_one_answer(World::new().await, 150).await;
+    assert!(first.iter().all(|it| *it > 0), "{first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_a_request_on_a_cluster_for_a_unit_that_is_back_hear_one_answer() {
+    let cluster = Cluster::start();
+    copies_hear_one_answer(World::on(cluster.url()).await, 40).await;
 }
