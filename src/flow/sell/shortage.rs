@@ -6,7 +6,7 @@
 //! All this begins after the request's arrival.
 //!
 //! Within a process, at most one survey per item runs at a time. Its result answers every request that arrived before
-//! it began. The next begins a millisecond or more later. So the cost of proofs depends on time and shards, not on how
+//! it began. The next begins some milliseconds later. So the cost of proofs depends on time and shards, not on how
 //! many shoppers wait.
 //!
 //! A crash while units move leaves them in transit ([`crate::flow::sell::borrow`]).
@@ -33,7 +33,7 @@ const SURVEYS_MAX: u32 = 12;
 
 /// The shortest time between the beginnings of two surveys of an item, and so much more for each of its shards. After a
 /// survey that found enough units, the next may begin at once.
-const PACE: Duration = Duration::from_millis(1);
+const PACE: Duration = Duration::from_millis(2);
 const PACE_A_SHARD: Duration = Duration::from_micros(30);
 
 /// Items of which the results of surveys are kept: some kilobytes each, with many shards. An old result costs the next
