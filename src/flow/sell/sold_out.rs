@@ -8,8 +8,9 @@
 //! No row counts these requests. This process does, so that an account gains nothing by hammering until units return.
 //! A crash forgets the counts, and nothing else.
 
-use crate::domain::ids::{OrderId, SaleId, Sku, UserId};
+use crate::domain::ids::{OrderId, Sku, UserId};
 use crate::domain::order::purchase::Refusal;
+use crate::domain::sale::fairness::AccountHash;
 use crate::domain::sale::{PurchaseRate, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;
@@ -54,7 +55,7 @@ type Refused = (Window, Instant);
 
 /// The late requests that were refused in this process. With too many accounts, those that ask least are forgotten.
 pub struct LateRequests {
-    accounts: Cache<(SaleId, UserId), Arc<Mutex<Refused>>>,
+    accounts: Cache<AccountHash, Arc<Mutex<Refused>>>,
     /// Spares every purchase a look-up until the first refusal.
     is_used: AtomicBool,
 }
@@ -72,9 +73,9 @@ impl LateRequests {
     /// Counts a request in its account's window, beside those that its row counts. Returns how long the window is full.
     /// A repeated request counts once, and a refused one not at all.
     fn count(&self, request: &LateRequest<'_>, standing: &BuyerStanding) -> Option<Millis> {
-        let key = (request.sale.id, request.user.clone());
+        let account = AccountHash::of(request.sale.id, request.user);
         let empty = || Ok::<_, Infallible>(Arc::new(Mutex::new((Window::new(), Instant::now()))));
-        let Ok(counted) = self.accounts.get_or_insert_with(&key, empty);
+        let Ok(counted) = self.accounts.get_or_insert_with(&account, empty);
         self.is_used.store(true, Ordering::Relaxed);
         let mut counted = counted.lock();
         counted.1 = Instant::now();
@@ -87,7 +88,7 @@ impl LateRequests {
         if !self.is_used.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(counted) = self.accounts.get(&(request.sale.id, request.user.clone())) else {
+        let Some(counted) = self.accounts.get(&AccountHash::of(request.sale.id, request.user)) else {
             return false;
         };
         let counted = counted.lock();
