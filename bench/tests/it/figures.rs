@@ -9,7 +9,7 @@ use crate::support::crowd::World;
 use crate::support::doubled::{Doubled, doubled_crowd};
 use crate::support::poll::{self, Patience, within};
 use crate::support::raw::Raw;
-use crate::support::servers::{DurableRedis, FreshPostgres, FreshRedis, ReplicatedRedis, fresh_redis};
+use crate::support::servers::{Cluster, DurableRedis, FreshPostgres, FreshRedis, ReplicatedRedis, fresh_redis};
 use crate::support::window::Window;
 use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::ids::OrderId;
@@ -1087,41 +1087,111 @@ async fn payments_of_a_hot_item() {
     instance.assert_balanced(&sale).await;
 }
 
-/// What Redis is asked while everybody is refused.
+/// The servers of a sale that is sold out.
+enum SoldOutOn {
+    One(FreshRedis),
+    Cluster(Cluster),
+}
+
+impl SoldOutOn {
+    fn start(primaries: usize) -> Self {
+        match primaries {
+            1 => Self::One(fresh_redis()),
+            _ => Self::Cluster(Cluster::start()),
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::One(redis) => redis.server.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// The processor seconds of all primaries, and how often one of them was read for a proof or for rows.
+    fn used(&self) -> [f64; 2] {
+        let raws = match self {
+            Self::One(redis) => vec![Raw::connect(&redis.server.url())],
+            Self::Cluster(cluster) => (0..3).map(|node| cluster.node(node)).collect(),
+        };
+        let seconds = raws.iter().map(|raw| {
+            let server: String = raw.call(redis::cmd("INFO").arg("server"));
+            let pid = server.lines().find_map(|line| line.strip_prefix("process_id:"));
+            processor_seconds_of(pid.unwrap().trim().parse().unwrap()).unwrap()
+        });
+        let readings: f64 = raws.iter().map(|raw| calls(raw, "script|exists")).sum();
+        [seconds.sum(), readings / real(raws.len())]
+    }
+}
+
+/// What a refusal costs while everybody is refused, on one Redis and on three primaries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: ./dev figures"]
 async fn refusals_of_a_sale_that_is_sold_out() {
+    const ROUNDS: usize = 3;
     let shoppers = shoppers::Shoppers::of(200_000, JWT_SECRET).unwrap();
     let time = load::Window {
         warm: Duration::from_secs(1),
         measured: Duration::from_secs(5),
     };
     println!(
-        "\nRefusals of a sale whose one unit is sold; one instance; {}",
+        "\nRefusals of a sale whose one unit is sold; processor time of the application and of all primaries for each \
+         refusal; medians of {ROUNDS} rounds in turns; {}",
         machine()
     );
-    println!("shards  clients  refusals/s  p50 ms  p99 ms  commands of surveys a refusal");
-    for (shards, clients) in [(8, 16), (8, 128), (64, 16), (64, 128)] {
-        let (redis, postgres) = (fresh_redis(), FreshPostgres::on_disk().await);
-        let instance = start(&redis.server.url(), &postgres.url());
-        let server = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
-        let mut terms = terms(1, shards, "redis");
-        terms["items"][0]["sku"] = json!(shoppers::sku(0));
-        let sale = instance.load_sale(&terms).await;
-        let raw = Raw::connect(&redis.server.url());
-        let before = calls(&raw, "mget");
-        let stop = tokio_util::sync::CancellationToken::new();
-        let question = Question::purchases(server, &sale, &shoppers, 1);
-        let tally = closed(server, &question, clients, time, &stop).await.unwrap();
-        assert_eq!(tally.others((409, "sold_out")), None);
-        // One in a purchase; the rest are surveys, and reads of shoppers' records.
-        let surveys = (calls(&raw, "mget") - before) / real(tally.asked) - 1.0;
-        let took = tally.percentiles((409, "sold_out"));
+    println!(
+        "primaries  shards  instances  clients  refusals/s  p50 ms  p99 ms  application, us   Redis, us  \
+         readings of a primary/s"
+    );
+    let cases = [
+        (1, 8, 1, 16),
+        (1, 8, 1, 128),
+        (1, 64, 1, 128),
+        (3, 12, 1, 128),
+        (3, 48, 1, 128),
+        (3, 48, 2, 128),
+        (3, 48, 4, 128),
+    ];
+    let mut figures = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        for ((primaries, shards, number, clients), figures) in cases.iter().zip(&mut figures) {
+            let (redis, postgres) = (SoldOutOn::start(*primaries), FreshPostgres::on_disk().await);
+            let instances: Vec<Instance> = (0..*number).map(|_| start(&redis.url(), &postgres.url())).collect();
+            let mut terms = terms(1, *shards, "redis");
+            terms["items"][0]["sku"] = json!(shoppers::sku(0));
+            let sale = instances[0].load_sale(&terms).await;
+            let pids: Vec<u32> = instances.iter().map(Instance::pid).collect();
+            let used = || pids.iter().map(|pid| processor_seconds_of(*pid).unwrap()).sum::<f64>();
+            let (before, own, began) = (redis.used(), used(), Instant::now());
+            let stop = tokio_util::sync::CancellationToken::new();
+            let asked = instances.iter().map(|instance| {
+                let server = instance.url.strip_prefix("http://").unwrap().parse().unwrap();
+                let question = Question::purchases(server, &sale, &shoppers, 1);
+                let stop = &stop;
+                async move { closed(server, &question, clients / number, time, stop).await.unwrap() }
+            });
+            let tallies = join_all(asked).await;
+            let (seconds, after, own) = (began.elapsed().as_secs_f64(), redis.used(), used() - own);
+            let all: f64 = tallies.iter().map(|tally| real(tally.asked)).sum();
+            let rate: f64 = tallies.iter().map(|tally| tally.rate((409, "sold_out")).unwrap()).sum();
+            assert!(tallies.iter().all(|tally| tally.others((409, "sold_out")).is_none()));
+            let took = tallies[0].percentiles((409, "sold_out"));
+            figures.push([
+                rate,
+                took.p50_ms.unwrap(),
+                took.p99_ms.unwrap(),
+                own * 1e6 / all,
+                (after[0] - before[0]) * 1e6 / all,
+                (after[1] - before[1]) / seconds,
+            ]);
+        }
+    }
+    for ((primaries, shards, number, clients), figures) in cases.iter().zip(&figures) {
+        let [rate, p50, p99, own, redis, readings] =
+            std::array::from_fn(|at| spread(&figures.iter().map(|it: &[f64; 6]| it[at]).collect::<Vec<_>>()).median);
         println!(
-            "{shards:6} {clients:8} {:11.0} {:7.1} {:7.1} {surveys:8.1}",
-            tally.rate((409, "sold_out")).unwrap(),
-            took.p50_ms.unwrap(),
-            took.p99_ms.unwrap(),
+            "{primaries:9} {shards:7} {number:10} {clients:8} {rate:11.0} {p50:7.1} {p99:7.1} {own:16.1} {redis:11.1} \
+             {readings:24.0}"
         );
     }
 }
