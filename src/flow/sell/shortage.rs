@@ -415,6 +415,21 @@ mod tests {
         Surveyed { epoch, counters }
     }
 
+    #[tokio::test]
+    async fn a_survey_begins_its_pace_after_the_one_before_and_at_once_after_one_that_found_units() {
+        let (desk, shards) = (Desk::default(), 100);
+        let mut first = desk.turn(shards).await;
+        first.begin().await;
+        let began = first.began;
+        drop(first);
+        let mut second = desk.turn(shards).await;
+        second.begin().await;
+        assert!(second.began - began >= PACE + PACE_A_SHARD * u32::from(shards));
+        second.pace = Duration::ZERO;
+        drop(second);
+        assert!(*desk.next.lock().await <= Instant::now());
+    }
+
     #[test]
     fn units_that_moved_in_another_life_or_on_their_way_leave_nothing_still() {
         let before = [shard(1, 5, 0), shard(2, 7, 0)];

@@ -1,10 +1,13 @@
-//! Shoppers hold every connection to Postgres of their pool. Operators and upkeep go on, on connections of their own.
+//! Shoppers hold every connection to Postgres of their pool, which has as many as it is allowed. Operators and upkeep go
+//! on, on connections of their own.
 
+use crate::support::app::{Client, TestApp, sale_with};
 use crate::support::crowd::{Terms, World, answered, bought, drain_all};
 use crate::support::poll::{PATIENCE, once_within, within};
 use flashsale::flow::operate::restock::RestockOutcome;
 use flashsale::flow::{self, App};
 use futures_util::poll;
+use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,6 +97,51 @@ async fn operators_and_upkeep_go_on_while_shoppers_hold_every_connection() {
     for holder in holders {
         holder.abort();
     }
+    lock.rollback().await.unwrap();
+}
+
+/// Cancellations wait for a locked table, each on a connection of the shoppers' pool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_opens_no_more_connections_than_it_is_allowed() {
+    let pools = r#"{"shoppers": 3, "operators": 2, "payments": 2, "jobs": 3, "reports": 2, "upkeep": 2}"#;
+    let app = TestApp::with("api", &[("FLASHSALE_DATABASE_POOLS", pools)]).await;
+    let worker = app.another("worker");
+    let sale = app.load_sale(&sale_with(&json!({"per_user_limit": 1}))).await;
+    let order = app.buy("ada", &sale, "k", 1).await.ok(201).id();
+    app.wait_for_order("ada", &order, "reserved").await;
+    drop(worker);
+    let mut database = app.database().await;
+    let mut lock = database.begin().await.unwrap();
+    sqlx::raw_sql("lock table orders in access exclusive mode")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    let cancels = (0..12).map(|_| {
+        let (client, order) = (Client::clone(&app), order.clone());
+        tokio::spawn(async move {
+            loop {
+                let _late = client.cancel("ada", &order).await;
+            }
+        })
+    });
+    let cancels: Vec<_> = cancels.collect();
+    let mut watched = app.database().await;
+    let mut waiting = async || {
+        let waiting = "select count(*) from pg_stat_activity \
+                       where datname = current_database() and wait_event_type = 'Lock'";
+        sqlx::query_scalar::<_, i64>(waiting)
+            .fetch_one(&mut watched)
+            .await
+            .unwrap()
+    };
+    within(PATIENCE, "they wait on all connections of their pool", async || {
+        waiting().await == 3
+    })
+    .await;
+    for _ in 0..100 {
+        assert!(waiting().await <= 3);
+    }
+    cancels.iter().for_each(tokio::task::JoinHandle::abort);
     lock.rollback().await.unwrap();
 }
 
