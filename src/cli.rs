@@ -141,7 +141,7 @@ impl From<ConfigError> for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast_ref() {
-            Some(ConnectError::SharedSessions(text)) => Self::Usage(text.clone()),
+            Some(ConnectError::WrongUrl(text)) => Self::Usage(text.clone()),
             _ => Self::Fault(error),
         }
     }

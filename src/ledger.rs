@@ -19,7 +19,7 @@ pub mod watch;
 
 use crate::domain::deployment::connection_pools::ConnectionPools;
 use crate::domain::fault::Fault;
-pub use connect::ConnectError;
+pub use connect::{ConnectError, check_url};
 use connect::{indexed_pool, limits, pool, reach};
 use cursor::Cursor;
 pub use migrate::migrate;
@@ -56,7 +56,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Connects. Fails with `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
+    /// Connects. Fails with `WrongUrl`, or `Unavailable` when the server cannot be reached.
     pub async fn connect(url: &str, pools: ConnectionPools) -> Result<Self, ConnectError> {
         reach(url).await?;
         Ok(Self {

@@ -19,15 +19,20 @@ const ACQUIRE_MAX: Duration = Duration::from_millis(1200);
 /// Why the ledger cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The URL is that of a pooler whose clients share sessions. The text names the setting, and what to write.
+    /// The URL cannot be parsed, or is that of a pooler whose clients share sessions. The text names the setting.
     #[error("{0}")]
-    SharedSessions(String),
+    WrongUrl(String),
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// Connects outside of any pool: a pool retries until its time is over, and loses the reason. Fails with
-/// `SharedSessions`, or `Unavailable` when the server cannot be reached, or the URL is invalid.
+/// Whether a client of Postgres can parse this URL. Fails with `WrongUrl`.
+pub fn check_url(url: &str) -> Result<(), ConnectError> {
+    options(url).map(drop)
+}
+
+/// Connects outside of any pool: a pool retries until its time is over, and loses the reason. Fails with `WrongUrl`, or
+/// `Unavailable` when the server cannot be reached.
 pub(super) async fn reach(url: &str) -> Result<(), ConnectError> {
     let options = options(url)?;
     let place = format!("{}:{}", options.get_host(), options.get_port());
@@ -38,7 +43,7 @@ pub(super) async fn reach(url: &str) -> Result<(), ConnectError> {
     };
     match tokio::time::timeout(REACH_MAX, are_sessions_shared(&options)).await {
         Ok(Ok(false)) => Ok(()),
-        Ok(Ok(true)) => Err(ConnectError::SharedSessions(format!(
+        Ok(Ok(true)) => Err(ConnectError::WrongUrl(format!(
             "FLASHSALE_DATABASE_URL names a pooler at {place} whose clients share sessions (transaction mode); name one \
              in session mode, or Postgres itself"
         ))),
@@ -73,8 +78,10 @@ async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
 
 /// How to connect, with those parameters alone that every pooler takes. sqlx would add one for floats as text; they come
 /// in binary.
-fn options(url: &str) -> Result<PgConnectOptions, Fault> {
-    let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
+fn options(url: &str) -> Result<PgConnectOptions, ConnectError> {
+    let options = PgConnectOptions::from_str(url);
+    let options = options.map_err(|error| ConnectError::WrongUrl(format!("FLASHSALE_DATABASE_URL: {error}")))?;
+    let options = options.extra_float_digits(None);
     Ok(match options.get_application_name() {
         Some(_) => options,
         None => options.application_name("flashsale"),
@@ -84,19 +91,24 @@ fn options(url: &str) -> Result<PgConnectOptions, Fault> {
 /// A pool with time limits: `statement_max` for a statement, and `idle_max` for a pause inside a transaction. The
 /// second one frees the locks of a process that stands still. It connects at its first use, so that a busy Postgres keeps
 /// no process from starting.
-pub(super) fn pool(url: &str, connections_max: u32, statement_max: &str, idle_max: &str) -> Result<PgPool, Fault> {
+pub(super) fn pool(
+    url: &str,
+    connections_max: u32,
+    statement_max: &str,
+    idle_max: &str,
+) -> Result<PgPool, ConnectError> {
     pool_with(url, connections_max, limits(statement_max, LOCK_MAX, idle_max))
 }
 
 /// A pool for what shoppers and payment providers wait for. Its statements find their rows by indexes. For a list of ids,
 /// Postgres would read a whole table as long as it has no statistics of it.
-pub(super) fn indexed_pool(url: &str, connections_max: u32) -> Result<PgPool, Fault> {
+pub(super) fn indexed_pool(url: &str, connections_max: u32) -> Result<PgPool, ConnectError> {
     let limits = limits("1500ms", LOCK_MAX, "5s");
     pool_with(url, connections_max, format!("{limits}; set enable_seqscan = off"))
 }
 
 /// A pool whose sessions begin with these statements.
-fn pool_with(url: &str, connections_max: u32, settings: String) -> Result<PgPool, Fault> {
+fn pool_with(url: &str, connections_max: u32, settings: String) -> Result<PgPool, ConnectError> {
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_MAX)

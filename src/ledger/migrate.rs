@@ -38,7 +38,7 @@ impl Ledger {
 }
 
 /// Applies the missing migrations, while other processes use the ledger. A migration that waits too long for another
-/// transaction fails, and may be repeated. Fails with `SharedSessions`, `Unavailable` when the server cannot be
+/// transaction fails, and may be repeated. Fails with `WrongUrl`, `Unavailable` when the server cannot be
 /// reached, or `Bug` when a migration fails.
 pub async fn migrate(url: &str) -> Result<(), ConnectError> {
     reach(url).await?;

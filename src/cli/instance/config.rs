@@ -3,6 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::shared::output::{self, Table};
 use crate::config::{Config, Settings};
+use crate::ledger::check_url;
 use crate::stderr;
 use clap::Subcommand;
 use serde_json::json;
@@ -44,7 +45,9 @@ fn check(json: bool) -> Result<(), Failure> {
         if let Some(unknown) = settings.unknown().first() {
             return Err(Failure::Usage(unknown.to_string()));
         }
-        Ok(Config::from_settings(&settings)?)
+        let config = Config::from_settings(&settings)?;
+        check_url(config.database_url.expose()).map_err(anyhow::Error::from)?;
+        Ok(config)
     });
     if json {
         let problem = checked.as_ref().err().map(ToString::to_string);

@@ -91,7 +91,7 @@ struct Foot {
     rows: u64,
 }
 
-/// Writes every row of a sale that is over into a file, and deletes them. Fails with `SharedSessions`, or `Unavailable`
+/// Writes every row of a sale that is over into a file, and deletes them. Fails with `WrongUrl`, or `Unavailable`
 /// when Postgres does not answer. Then the rows may be gone, and the file is whole if it ends with their number.
 pub async fn archive(url: &str, id: SaleId, file: File) -> Result<ArchiveOutcome, ConnectError> {
     reach(url).await?;
@@ -184,7 +184,7 @@ async fn columns(tx: &mut Tx, table: &str) -> Result<Vec<String>, Fault> {
     Ok(names.fetch_all(&mut **tx).await?)
 }
 
-/// Inserts the rows of a file that [`archive`] wrote. Fails with `SharedSessions`, with `Unavailable` when Postgres
+/// Inserts the rows of a file that [`archive`] wrote. Fails with `WrongUrl`, with `Unavailable` when Postgres
 /// does not answer: the sale is restored or not, or with `Bug` when Postgres refuses a row: then nothing is restored.
 pub async fn restore(url: &str, file: File) -> Result<RestoreOutcome, ConnectError> {
     reach(url).await?;

@@ -345,6 +345,14 @@ fn config_check_names_what_is_missing_wrong_or_misspelt_as_serve_does() {
         (("FLASHSALE_REDIS_URL", ""), "FLASHSALE_REDIS_URL"),
         (("FLASHSALE_LISTEN", "nonsense"), "FLASHSALE_LISTEN"),
         (
+            ("FLASHSALE_DATABASE_URL", "postgres://u@h:port/db"),
+            "FLASHSALE_DATABASE_URL",
+        ),
+        (
+            ("FLASHSALE_DATABASE_URL", "postgres://h/db?sslmode=bogus"),
+            "FLASHSALE_DATABASE_URL",
+        ),
+        (
             ("FLASHSALE_ADRESS_RATE", "5"),
             "FLASHSALE_ADRESS_RATE is no variable of Flashsale; did you mean FLASHSALE_ADDRESS_RATE?",
         ),
