@@ -55,7 +55,7 @@ impl Node {
 
     /// Starts it on the data in its folder; does nothing while it runs.
     pub fn restart(&mut self) {
-        if self.server.as_ref().is_some_and(|server| server.ended().is_none()) {
+        if self.server.as_ref().is_some_and(runs) {
             return;
         }
         self.server = None;
@@ -138,6 +138,20 @@ impl Node {
         let length = file.metadata().unwrap().len();
         file.set_len(length.saturating_sub(bytes)).unwrap();
     }
+}
+
+/// Whether a server runs, and goes on. One whose disk has failed ends a moment later, and answers nobody until then.
+fn runs(server: &RedisServer) -> bool {
+    if server.ended().is_some() {
+        return false;
+    }
+    let link = redis::Client::open(server.url()).and_then(|client| client.get_connection());
+    let answer = link.and_then(|mut link| redis::cmd("PING").query::<String>(&mut link));
+    let is_lost = answer.is_err_and(|error| error.is_io_error() || error.is_connection_dropped());
+    if is_lost {
+        eventually("Redis has ended", || server.ended().is_some());
+    }
+    !is_lost
 }
 
 /// The program of an instance. If `TORTURE_OLDER` names one of an older version, every second instance is that.
