@@ -33,12 +33,12 @@ async fn units_that_an_operator_adds_or_takes_back_change_no_moment_at_which_an_
     };
     app.buy("ada", &id, "k", 2).await.ok(201);
     assert_eq!(sold_out(1).await, None);
-    // One of four was left.
     app.buy("bob", &id, "k", 1).await.ok(201);
+    // One of four was left.
     app.restock(&id, "back", "phone", -1).await.ok(200);
     let then = sold_out(2).await.expect("the withdrawal left none");
-    let bought = app.restock(&id, "more", "phone", 5).await.ok(200);
-    assert_eq!(sold_out(2).await, Some(then), "{bought:?}");
+    let added = app.restock(&id, "more", "phone", 5).await.ok(200);
+    assert_eq!(sold_out(2).await, Some(then), "{added:?}");
     app.restock(&id, "back again", "phone", -3).await.ok(200);
     app.buy("cyd", &id, "k", 2).await.ok(201);
     assert_eq!(sold_out(3).await, Some(then), "the first time");
