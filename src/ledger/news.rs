@@ -1,7 +1,7 @@
 //! News: notifications from one process to all others through Postgres (`NOTIFY`). A drain notifies after its commit,
 //! not in the same transaction: commits that notify queue up behind one lock, each for as long as the disk takes.
 
-use super::Ledger;
+use super::{Ledger, Tx};
 use crate::domain::fault::Fault;
 use sqlx::postgres::PgListener;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const DRAINED: &str = "flashsale_drained";
 /// The channel for changes of the guards, of bans, and of the list of sales.
-pub(super) const CHANGED: &str = "flashsale_changed";
+const CHANGED: &str = "flashsale_changed";
 /// The channel for new guard warnings.
 pub(super) const RAISED: &str = "flashsale_raised";
 
@@ -47,7 +47,7 @@ impl Ledger {
     pub async fn notify_committed(&self, process: Uuid) -> Result<(), Fault> {
         // A notification need not outlive a crash, so the commit does not wait for the disk.
         sqlx::query!(
-            "select set_config('synchronous_commit', 'off', true) as kept, pg_notify($1, $2) as told",
+            "select set_config('synchronous_commit', 'off', true) as kept, pg_notify($1, $2) as notified",
             DRAINED,
             process.to_string()
         )
@@ -55,6 +55,12 @@ impl Ledger {
         .await?;
         Ok(())
     }
+}
+
+/// Notifies every process of a change, once the transaction commits.
+pub(super) async fn notify_changed(tx: &mut Tx) -> Result<(), sqlx::Error> {
+    let notified = sqlx::query!("select pg_notify($1, '') as notified", CHANGED);
+    notified.fetch_one(&mut **tx).await.map(drop)
 }
 
 impl News {

@@ -6,7 +6,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::{ConnectError, Tx, begin_with, commit, pool, reach};
 use futures_util::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -274,9 +274,7 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
         )));
     }
     // The number of an old sale is not the newest, so no bulletin reports it.
-    sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-        .fetch_one(&mut *tx)
-        .await?;
+    notify_changed(&mut tx).await?;
     commit(tx).await?;
     Ok(RestoreOutcome::Restored(id, rows))
 }

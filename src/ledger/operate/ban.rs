@@ -6,7 +6,7 @@ use crate::domain::ids::{SaleId, UserId};
 use crate::domain::operator::console::OperatorName;
 use crate::domain::sale::shard::home_shard;
 use crate::domain::shopper::ban::{Ban, BanEnd, BannedBy, NewBan};
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::outbox::{Message, send_all};
 use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
@@ -235,9 +235,7 @@ async fn decided(mut tx: Tx, user: &UserId, row: Option<Row>) -> Result<Option<B
         };
         send_all(&mut tx, SaleId(sale.sale_id), &[(home, message)]).await?;
     }
-    sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-        .fetch_one(&mut *tx)
-        .await?;
+    notify_changed(&mut tx).await?;
     commit(tx).await?;
     row.into_ban().map(Some)
 }

@@ -3,7 +3,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId};
 use crate::domain::sale::{Item, Lifecycle, NewSale, Sale};
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::{Ledger, Tx, begin, commit, small};
 use uuid::Uuid;
 
@@ -108,9 +108,7 @@ impl Ledger {
             return Ok(None);
         }
         insert_items(&mut tx, id, &new.items).await?;
-        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-            .fetch_one(&mut *tx)
-            .await?;
+        notify_changed(&mut tx).await?;
         commit(tx).await?;
         let sale = self.sale(SaleId(id)).await?;
         sale.map(Some).ok_or_else(|| Fault::Bug("a sale vanished".to_owned()))

@@ -6,7 +6,7 @@
 use crate::domain::fault::Fault;
 use crate::domain::guard::{Effect, GuardOverrides, Layer, RefusalTotals, merge_patch};
 use crate::domain::ids::SaleId;
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::{Ledger, begin, commit};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -47,9 +47,7 @@ impl Ledger {
         sqlx::query!("update guard_settings set settings = $1, stages = $2", settings, stages)
             .execute(&mut *tx)
             .await?;
-        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-            .fetch_one(&mut *tx)
-            .await?;
+        notify_changed(&mut tx).await?;
         commit(tx).await?;
         Ok(Ok(changed))
     }

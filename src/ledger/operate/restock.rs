@@ -7,7 +7,7 @@ use crate::domain::fault::Fault;
 use crate::domain::ids::{IdempotencyKey, SaleId, Sku};
 use crate::domain::sale::Sale;
 use crate::domain::sale::shard::part;
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::outbox::{Message, send_all, settled_servers};
 use crate::ledger::{Ledger, Tx, begin, commit, is_about_data, small, unsigned, word};
 use uuid::Uuid;
@@ -319,9 +319,7 @@ impl PendingRestock {
             Ok(_) => {
                 savepoint.commit().await?;
                 // Instances keep the sale with its stock, and no bulletin reports a stock.
-                sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-                    .fetch_one(&mut *self.tx)
-                    .await?;
+                notify_changed(&mut self.tx).await?;
                 Ok(true)
             }
             Err(error) if is_about_data(&error) => {

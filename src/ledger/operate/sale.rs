@@ -10,7 +10,7 @@ use crate::domain::sale::message::SaleMessage;
 use crate::domain::sale::shard::part;
 use crate::domain::sale::{Item, Lifecycle, PurchaseRate, Sale, SaleSearch, SaleSecret, SaleState, Step, Transition};
 use crate::domain::time::{Millis, from_millis};
-use crate::ledger::news::CHANGED;
+use crate::ledger::news::notify_changed;
 use crate::ledger::outbox::{Message, send_all};
 use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
@@ -134,9 +134,7 @@ impl Ledger {
             .execute(&mut *tx)
             .await?;
         }
-        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-            .fetch_one(&mut *tx)
-            .await?;
+        notify_changed(&mut tx).await?;
         commit(tx).await?;
         self.sale(id).await
     }
@@ -337,9 +335,7 @@ impl Ledger {
         let amended: Vec<&Item> = sale.items.iter().filter(|item| amendment.names(&item.sku)).collect();
         change_texts(&mut tx, id.0, &amended).await?;
         send_state(&mut tx, &sale).await?;
-        sqlx::query!("select pg_notify($1, '') as told", CHANGED)
-            .fetch_one(&mut *tx)
-            .await?;
+        notify_changed(&mut tx).await?;
         commit(tx).await?;
         Ok(self.sale(id).await?.map(Ok))
     }

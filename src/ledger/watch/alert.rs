@@ -47,7 +47,7 @@ impl Ledger {
             "with turn as (select pg_advisory_xact_lock(hashtextextended('raising of alerts', 0)) as taken), \
                  raised as (insert into guard_alerts (kind, user_id, detail) select $1, $2, $3 from turn \
                      returning alert_id) \
-             select pg_notify($4, '') as told from raised",
+             select pg_notify($4, '') as notified from raised",
             kind.as_str(),
             user.as_str(),
             detail,
