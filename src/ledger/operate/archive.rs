@@ -3,6 +3,8 @@
 //! One transaction copies the rows, waits until the file is on disk, and deletes them. A crash before its commit leaves
 //! the sale and a file to delete; a crash after it leaves the file. Restoring is one transaction, too. Both lock the rows
 //! of their sale alone, and counting leaves that sale out: all else goes on.
+//!
+//! The ids of the sale's payments stay: a payment that comes again is a duplicate for ever.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -124,6 +126,13 @@ async fn archive_by(pool: &PgPool, id: SaleId, file: File) -> Result<ArchiveOutc
         Ok(rows) => rows,
         Err(error) => return Ok(ArchiveOutcome::Unwritable(error)),
     };
+    sqlx::query!(
+        "insert into archived_payments (payment_id) select payment_id from payments p \
+             join orders o on o.order_id = p.matched_order_id where o.sale_id = $1 on conflict do nothing",
+        id.0
+    )
+    .execute(&mut *tx)
+    .await?;
     for (table, condition) in TABLES.iter().rev() {
         let delete = format!(
             "delete from {table} where {}",
@@ -273,6 +282,13 @@ async fn restore_by(pool: &PgPool, file: File) -> Result<RestoreOutcome, Unresto
             foot.rows
         )));
     }
+    sqlx::query!(
+        "delete from archived_payments where payment_id in (select payment_id from payments p \
+             join orders o on o.order_id = p.matched_order_id where o.sale_id = $1)",
+        id.0
+    )
+    .execute(&mut *tx)
+    .await?;
     // The number of an old sale is not the newest, so no bulletin reports it.
     notify_changed(&mut tx).await?;
     commit(tx).await?;

@@ -64,7 +64,9 @@ impl Ledger {
     pub async fn record_payment(&self, payment: &Payment, outcome: PaymentOutcome) -> Result<PaymentOutcome, Fault> {
         let recorded = sqlx::query!(
             "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome, settled_at) \
-             values ($1, $2, $3, $4, $5, $6, case when $6 <> 'pending' then now() end) on conflict do nothing",
+             select $1::text, $2::text, $3::text, $4::int8, $5::text, $6::text, \
+                 case when $6 <> 'pending' then now() end \
+             where not exists (select from archived_payments where payment_id = $1) on conflict do nothing",
             payment.payment_id,
             payment.webhook_id,
             payment.order_id,
@@ -215,11 +217,12 @@ async fn settle(tx: &mut Tx, payments: &[Payment]) -> Result<Option<Vec<Settleme
     Ok(Some(settlements.collect()))
 }
 
-/// The ids of those payments that were recorded before.
+/// The ids of those payments that were recorded before. Those of an archived sale are in its file.
 async fn known(tx: &mut Tx, payments: &[Payment]) -> Result<HashSet<String>, Fault> {
     let ids: Vec<&str> = payments.iter().map(|it| it.payment_id.as_str()).collect();
     let found = sqlx::query_scalar!(
-        "select payment_id from payments where payment_id = any($1)",
+        "select payment_id as \"id!\" from payments where payment_id = any($1) \
+         union all select payment_id from archived_payments where payment_id = any($1)",
         &ids as &[&str]
     );
     let found = found.fetch_all(&mut **tx).instrument(step("find payments")).await?;

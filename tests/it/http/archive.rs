@@ -79,6 +79,8 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
         assert_eq!(rows(table).await, 0, "{table}");
     }
     assert_eq!(app.payments_recorded().await, 0);
+    assert_eq!(app.pay("pay_1", &paid.body).await, "duplicate");
+    assert_eq!(app.payments_recorded().await, 0);
     app.run(&["sale", "archive", &id, path]).ended(2);
     let whole = fs::read(&file).unwrap();
     let foot = whole[..whole.len() - 1]
@@ -107,5 +109,6 @@ async fn a_sale_that_is_over_goes_to_a_file_and_comes_back_whole() {
     timeout(poll::PATIENCE, news.recv()).await.unwrap().unwrap();
     assert_eq!(of_sale().await, before);
     assert_eq!(app.payments_recorded().await, 1);
+    assert_eq!(app.pay("pay_1", &paid.body).await, "duplicate");
     app.run(&["sale", "restore", path]).ended(1);
 }
