@@ -35,6 +35,11 @@ pub fn archive(id: SaleId, path: &Path, data: Option<&Path>, form: Form) -> Resu
         .mode(0o600)
         .open(path)
         .map_err(|error| Failure::Usage(format!("cannot create {}: {error}; name a new file", path.display())))?;
+    // The folder's entry must survive a power failure, too, and before Postgres deletes the rows.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.with_context(|| format!("cannot make sure that the disk has {}", path.display()))?;
     let progress = Progress::of("writing the sale's rows");
     let archived = server::archive(&url, id, file);
     drop(progress);
@@ -49,17 +54,10 @@ pub fn archive(id: SaleId, path: &Path, data: Option<&Path>, form: Form) -> Resu
             path.display()
         )
     })? {
-        ArchiveOutcome::Archived(rows) => {
-            // The folder's entry must survive a power failure, too.
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or_else(|| Path::new("."));
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.with_context(|| format!("cannot make sure that the disk has {}", path.display()))?;
-            match form {
-                Form::Json => output::print_json(&json!({"sale_id": id, "file": path, "rows": rows})),
-                _ => output::print(&format!("sale {id} is in {}, with {rows} rows\n", path.display())),
-            }
-        }
+        ArchiveOutcome::Archived(rows) => match form {
+            Form::Json => output::print_json(&json!({"sale_id": id, "file": path, "rows": rows})),
+            _ => output::print(&format!("sale {id} is in {}, with {rows} rows\n", path.display())),
+        },
         ArchiveOutcome::NotOver => no(format!(
             "sale {id} is not over: it can be archived about 26 hours after its end"
         )),
