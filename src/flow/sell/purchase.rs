@@ -66,12 +66,14 @@ pub async fn purchase(
         order,
         home: ShardKey::home(&sale, &request.user),
         arguments: arguments(&sale, &request.user),
-        expected: (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order)),
+        expected: None,
         has_waited: false,
     };
     if let Some(refusal) = refuse(app, &purchase.late()).await {
         return Ok(PurchaseOutcome::Refused(refusal));
     }
+    // Not before: no late request may make the ledger be asked for its order.
+    purchase.expected = (sale.durability == Durability::Postgres).then(|| app.arrivals.anticipate(order));
     crash::point("purchase.before_script");
     // While the sale rested, its Redis may have lost something that no process has noticed.
     if app.permits.is_resting(sale.id) {
