@@ -110,6 +110,22 @@ async fn while_one_worker_waits_for_deadlines_no_other_does() {
     turn.unwrap().end().await.unwrap();
 }
 
+/// Otherwise the next deadline of the shard would be found only after that payment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_deadline_of_a_shard_is_that_of_an_order_without_a_pending_payment() {
+    let world = World::new().await;
+    let sale = sale_with_two_deadlines(&world).await;
+    let pending = "insert into payments (payment_id, webhook_id, order_id, amount_minor, currency, outcome) \
+         select 'pay', 'msg', order_id::text, 1, 'EUR', 'pending' from orders where sale_id = $1 and user_id = 'ada'";
+    world.execute(pending, sale.id).await.unwrap();
+    let due = world.app.ledger.shards_with_due_orders(None).await.unwrap();
+    let [first] = due.as_slice() else {
+        panic!("{due:?}");
+    };
+    let last = "select (extract(epoch from max(expires_at)) * 1000)::int8 from orders where sale_id = $1";
+    assert_eq!(first.first, world.number(last, sale.id).await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_workers_expire_every_order_once_and_none_early() {
     let world = World::new().await;

@@ -30,8 +30,8 @@ pub struct DueShard {
 }
 
 impl Ledger {
-    /// The shards that have orders whose deadline without outages is past at `now` by Redis's clock, which set the
-    /// deadlines. By Postgres's clock, deadlines within the next ten seconds count too.
+    /// The shards that have orders without a pending payment whose deadline without outages is past at `now` by Redis's
+    /// clock, which set the deadlines. By Postgres's clock, deadlines within the next ten seconds count too.
     pub async fn shards_with_due_orders(&self, now: Option<Millis>) -> Result<Vec<DueShard>, Fault> {
         let mut query = self.due_holds.query(Instant::now());
         let rows = sqlx::query!(
@@ -39,13 +39,15 @@ impl Ledger {
              join sales on sales.sale_id = s.sale_id and sales.retired_at is null cross join lateral \
                  (select o.expires_at from orders o where o.sale_id = s.sale_id and o.shard = s.shard \
                   and o.state = 'reserved' and o.expires_at >= coalesce($2::timestamptz, '-infinity') \
-                  and o.expires_at <= greatest(now() + interval '10 seconds', $1) order by o.expires_at limit 1) first",
+                  and o.expires_at <= greatest(now() + interval '10 seconds', $1) \
+                  and not exists (select from payments p where p.outcome = 'pending' \
+                      and p.order_id = o.order_id::text offset 0) order by o.expires_at limit 1) first",
             now.map(from_millis),
             query.from()
         )
         .fetch_all(&self.jobs)
         .await?;
-        // A hold whose payment is pending stays the first one past its deadline.
+        // A hold whose payment is pending may be left behind. A query of all times finds it once its payment is settled.
         if let Some(now) = now {
             let late = from_millis(now - LATE_MAX);
             query.reach(rows.iter().map(|row| row.expires_at).fold(late, DateTime::min));
