@@ -371,7 +371,7 @@ mod tests {
             (ALERT_WEBHOOK_SECRET, "whsec_c2hvcnQ="),
             (SALE_GUARDS, "{"),
             (DATABASE_POOLS, "12"),
-            (DATABASE_POOLS, "{\"jobs\": 2}"),
+            (DATABASE_POOLS, "{\"jobs\": 6}"),
             (DATABASE_POOLS, "{\"reports\": 1}"),
             (DATABASE_POOLS, "{\"jobs\": 1001}"),
             (DATABASE_POOLS, "{\"jobs\": -2}"),

@@ -215,11 +215,11 @@ mod tests {
     #[test]
     fn pools_that_are_left_out_have_their_defaults() {
         let few_jobs = ConnectionPools {
-            jobs: 3,
+            jobs: 7,
             ..ConnectionPools::default()
         };
         assert_eq!(connection_pools("{}"), Ok(ConnectionPools::default()));
-        assert_eq!(connection_pools(r#"{"jobs": 3}"#), Ok(few_jobs));
+        assert_eq!(connection_pools(r#"{"jobs": 7}"#), Ok(few_jobs));
     }
 
     #[test]

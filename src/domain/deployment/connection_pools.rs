@@ -4,8 +4,9 @@ use serde::Deserialize;
 
 /// The fewest connections of a pool: some work holds one and asks for another.
 const LEAST: u32 = 2;
-/// The fewest of `jobs`: those that await deadlines and rebalance hold one each, and the drain needs another.
-const JOBS_LEAST: u32 = 3;
+/// The fewest of `jobs`: four rebuilds hold one each, and so may those that await deadlines and rebalance. The drains
+/// that they wait for need another.
+const JOBS_LEAST: u32 = 7;
 /// The most connections of a pool.
 const MOST: u32 = 1000;
 

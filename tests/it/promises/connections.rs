@@ -103,7 +103,7 @@ async fn operators_and_upkeep_go_on_while_shoppers_hold_every_connection() {
 /// Cancellations wait for a locked table, each on a connection of the shoppers' pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shoppers_hold_no_more_connections_than_their_pool_is_allowed() {
-    let pools = r#"{"shoppers": 3, "operators": 2, "payments": 2, "jobs": 3, "reports": 2, "upkeep": 2}"#;
+    let pools = r#"{"shoppers": 3, "operators": 2, "payments": 2, "jobs": 7, "reports": 2, "upkeep": 2}"#;
     let app = TestApp::with("api", &[("FLASHSALE_DATABASE_POOLS", pools)]).await;
     let worker = app.another("worker");
     let sale = app.load_sale(&sale_with(&json!({"per_user_limit": 1}))).await;

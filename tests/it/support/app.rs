@@ -44,7 +44,7 @@ pub const CANARIES: [&str; 6] = [
 pub const SPARING: [(&str, &str); 2] = [
     (
         "FLASHSALE_DATABASE_POOLS",
-        r#"{"shoppers": 4, "operators": 4, "payments": 2, "jobs": 3, "reports": 2, "upkeep": 2}"#,
+        r#"{"shoppers": 4, "operators": 4, "payments": 2, "jobs": 7, "reports": 2, "upkeep": 2}"#,
     ),
     ("MIMALLOC_ALLOW_THP", "0"),
 ];
