@@ -115,10 +115,14 @@ impl Instances {
     }
 
     /// This instance's rank for the permits of each of these shards, among those that know every shard as reconciled.
-    /// One that has just started, or cannot reach a shard, is not among them. All shards of a sale have the same rank:
-    /// otherwise every instance would be in reserve for some, and watch them in each round.
-    pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>) -> Vec<Rank> {
-        let others = self.others(|it| it.renews);
+    /// One that has just started, or cannot reach a shard, is not among them, unless all are so. `holds_all` says whether
+    /// this instance knows every shard. All shards of a sale have the same rank: otherwise every instance would be in
+    /// reserve for some, and watch them in each round.
+    pub(super) fn ranks_of<'a>(&self, shards: impl Iterator<Item = &'a ShardKey>, holds_all: bool) -> Vec<Rank> {
+        let renewing = self.others(|it| it.renews);
+        // If no instance can hold some shard, each would be first for all the rest.
+        let none_renews = !holds_all && renewing.as_ref().is_some_and(Vec::is_empty);
+        let others = if none_renews { self.others(|_| true) } else { renewing };
         shards
             .map(|shard| self.rank_among(others.as_deref(), hash_of(shard.sale)))
             .collect()
@@ -316,7 +320,7 @@ mod tests {
         let instances = Instances::default();
         let shard = ShardKey::new(crate::domain::ids::SaleId(Uuid::nil()), 1);
         let first = |instances: &Instances| {
-            instances.ranks_of([shard].iter()) == [Rank::First]
+            instances.ranks_of([shard].iter(), true) == [Rank::First]
                 && instances.rank_of_job("expire") == Rank::First
                 && instances.has_turn("expire", 7)
                 && instances.rank_to_serve("count") == Rank::First
@@ -338,7 +342,7 @@ mod tests {
         let mut live: Vec<Other> = live.collect();
         let note = |asked, live| *instances.others.write() = Some(Others { asked, live });
         note(Instant::now(), live.clone());
-        assert_eq!(instances.ranks_of([shard].iter()), [Rank::Other]);
+        assert_eq!(instances.ranks_of([shard].iter(), true), [Rank::Other]);
         assert_eq!(instances.rank_of_job("expire"), Rank::Other);
         assert!(instances.rests_from_job("expire"));
         assert!(
@@ -361,9 +365,14 @@ mod tests {
         live.iter_mut().for_each(|other| other.renews = false);
         note(Instant::now(), live.clone());
         assert_eq!(
-            instances.ranks_of([shard].iter()),
+            instances.ranks_of([shard].iter(), true),
             [Rank::First],
             "they cannot renew it"
+        );
+        assert_eq!(
+            instances.ranks_of([shard].iter(), false),
+            [Rank::Other],
+            "nobody can hold every shard"
         );
         note(Instant::now().checked_sub(COUNTS).unwrap(), live);
         assert!(first(&instances), "the list is too old");

@@ -183,9 +183,7 @@ impl Permits {
 
     /// Whether this process knows every shard as reconciled that does not rest.
     pub(super) fn holds_all(&self) -> bool {
-        let state = self.state();
-        // Before the first round of reconciling, no shard is known to live.
-        state.live > 0 && state.held.len() >= state.live
+        self.state().holds_all()
     }
 
     /// Whether this process knows a shard as reconciled, and sees to its permit.

@@ -3,9 +3,12 @@
 //!
 //! One instance renews the shards of a sale ([`crate::flow::recover::instances`]). Two in reserve read in each round what
 //! is left of the permits, and renew them before they run out. All others do so once the notes show no more that somebody
-//! renews them. So the death of one or two instances interrupts no sale. While the ledger or a server of Redis is silent,
-//! every instance renews every shard: without the ledger, no instance could let a shard sell again. A renewal by any
-//! instance is as safe as one by another: the script checks it.
+//! renews them. So the death of one or two instances interrupts no sale.
+//!
+//! Without the ledger, no instance could let a shard sell again. So while the ledger or a server of Redis is silent, the
+//! two in reserve renew as well, and all others read in each round what is left of the permits. The end of all three
+//! interrupts no sale then, and the renewals still do not grow with the instances. A renewal by any instance is as safe
+//! as one by another: the script checks it.
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
@@ -42,6 +45,8 @@ const READ_MAX: Duration = Duration::from_millis(400);
 const LEAST_OF_SECOND: Duration = Duration::from_millis(1_500);
 const LEAST_OF_THIRD: Duration = Duration::from_millis(1_000);
 const LEAST_OF_OTHERS: Duration = Duration::from_millis(800);
+/// The same for any other while a server is silent: the next round would still be in time.
+const LEAST_WHILE_SILENT: Duration = Duration::from_millis(1_400);
 /// Of so many rounds, an instance asks the ledger in one for all shards that others renew. Until then it may take a shard
 /// to be on the server from before a restart. Then no note shows it the permit, and it reads that by itself. Before it
 /// renews one of them, it asks in any case.
@@ -73,22 +78,25 @@ struct RenewalRound {
     reads: bool,
     /// Whether this process asks the ledger for the others, even if no server was superseded.
     asks: bool,
+    /// Whether the ledger or a server of Redis was silent in the last round.
+    is_silent: bool,
 }
 
 /// Divides the shards that this process knows as reconciled by its rank for their sales. A shard that it has just let
-/// sell, or with which the others fell behind, is its own for a while. After a round with a silent server, all are:
-/// rounds take longer then, and those in reserve might come too late.
+/// sell, or with which the others fell behind, is its own for a while. After a round with a silent server, so are those
+/// for which it is in reserve: rounds take longer then, and it might come too late.
 fn begin_round(app: &App) -> RenewalRound {
     let mut state = app.permits.state();
     state.rounds = state.rounds.wrapping_add(1);
-    let all = state.is_ledger_silent || state.is_stock_silent;
-    let ranks = app.instances.ranks_of(state.held.keys());
+    let is_silent = state.is_ledger_silent || state.is_stock_silent;
+    let ranks = app.instances.ranks_of(state.held.keys(), state.holds_all());
     let mut round = RenewalRound {
         asks: state.rounds.is_multiple_of(ASK_EVERY),
+        is_silent,
         ..RenewalRound::default()
     };
     for ((shard, held), rank) in state.held.iter().zip(ranks) {
-        if all || rank == Rank::First || held.stands_in.elapsed() < STANDS_IN {
+        if rank == Rank::First || is_silent && rank != Rank::Other || held.stands_in.elapsed() < STANDS_IN {
             round.own.push(*shard);
             continue;
         }
@@ -96,6 +104,7 @@ fn begin_round(app: &App) -> RenewalRound {
         match rank {
             Rank::Second => round.watched.push((*shard, LEAST_OF_SECOND)),
             Rank::Third => round.watched.push((*shard, LEAST_OF_THIRD)),
+            Rank::Other if is_silent => round.watched.push((*shard, LEAST_WHILE_SILENT)),
             Rank::Other if held.left() < LEAST_OF_OTHERS => round.watched.push((*shard, LEAST_OF_OTHERS)),
             Rank::First | Rank::Other => {}
         }
@@ -241,7 +250,10 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
     let mut round = begin_round(app);
     let watched = std::mem::take(&mut round.watched);
     // Side by side: a silent server of watched shards must not delay the others.
-    let (own, short) = tokio::join!(Box::pin(renew_own(app, &round)), Box::pin(renew_short(app, watched)));
+    let (own, short) = tokio::join!(
+        Box::pin(renew_own(app, &round)),
+        Box::pin(renew_short(app, watched, round.is_silent))
+    );
     app.metrics.permit_round_duration.observe(began.elapsed());
     let mut totals = RunTotals::default();
     totals.note(own);
@@ -253,17 +265,27 @@ pub async fn renew(app: &App) -> Result<usize, Fault> {
 
 /// Reads what is left of the permits of watched shards, and renews those with less than they need. So a permit that
 /// lapsed, a shard that is damaged or in another epoch, and a silent server are noticed as in a renewal.
-async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>) -> Result<usize, Fault> {
+///
+/// While a server is silent, a shard that cannot be read is left to the three that renew it. The ledger is asked beside
+/// the renewal then, as in [`renew_own`].
+async fn renew_short(app: &App, watched: Vec<(ShardKey, Duration)>, is_silent: bool) -> Result<usize, Fault> {
     if watched.is_empty() {
         return Ok(0);
     }
     let (asked, shards): (_, Vec<ShardKey>) = (Instant::now(), watched.iter().map(|(shard, _)| *shard).collect());
     let left = app.stock.permits_left(&shards, READ_MAX).await;
-    let watched = watched.into_iter().zip(left);
+    let watched = watched
+        .into_iter()
+        .zip(left)
+        .filter(|(_, left)| !is_silent || left.is_some());
     let short = watched.filter(|((shard, least), left)| !app.permits.note_left(*shard, asked, *left, *least));
     let short: Vec<ShardKey> = short.map(|((shard, _), _)| shard).collect();
     if short.is_empty() {
         return Ok(0);
+    }
+    if is_silent {
+        let renewing = Box::pin(renew_all(app, &short));
+        return tokio::join!(let_go(app, &short), renewing).1;
     }
     app.permits.stand_in(&short);
     // Another process may have reconciled them elsewhere, which is why those whose turn it was did not renew them.

@@ -103,6 +103,12 @@ impl State {
         self.needed.retain(|sale, _| live.contains(sale));
     }
 
+    /// Whether this process knows every shard as reconciled that does not rest.
+    pub(in crate::flow::recover) fn holds_all(&self) -> bool {
+        // Before the first round of reconciling, no shard is known to live.
+        self.live > 0 && self.held.len() >= self.live
+    }
+
     /// Marks a shard in this epoch unverified.
     pub(in crate::flow::recover) fn mark(&mut self, shard: ShardKey, epoch: i64) {
         self.held.remove(&shard);
