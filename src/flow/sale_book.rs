@@ -116,9 +116,13 @@ impl SaleBook {
         Ok(sale)
     }
 
-    /// The sale as it was at most a moment ago. If Postgres does not answer in time, the last state that this process
-    /// knows. Fails with `Unavailable` when Postgres does not answer in time and the sale is not remembered.
+    /// The sale as it was at most a moment ago, but for its items' stock. A live sale needs no query while bulletins
+    /// report changes. If Postgres does not answer in time, the last state that this process knows. Fails with
+    /// `Unavailable` when Postgres does not answer in time and the sale is not remembered.
     pub async fn latest(&self, id: SaleId) -> Result<Option<Arc<Sale>>, Fault> {
+        if let Some(sale) = self.unchanged_sale(id) {
+            return Ok(Some(sale));
+        }
         match in_time(READ_WAIT, Box::pin(self.fresh(id))).await {
             Err(Fault::Unavailable(why)) => match self.remembered(id) {
                 Some(sale) => Ok(Some(sale)),

@@ -73,6 +73,13 @@ impl SaleBook {
         is_unchanged.then(|| Arc::clone(list))
     }
 
+    /// A loaded sale of the last list, if the ledger has just said that the list has not changed.
+    pub(super) fn unchanged_sale(&self, id: SaleId) -> Option<Arc<Sale>> {
+        let live = self.unchanged()?;
+        let found = live.iter().find(|sale| sale.id == id && is_loaded(sale));
+        found.cloned()
+    }
+
     /// Notes the version of the live sales that the ledger has named, asked at this moment. Returns whether it is new.
     pub(in crate::flow) fn note_version(&self, version: &str, asked: Instant) -> bool {
         {

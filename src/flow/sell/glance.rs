@@ -3,10 +3,11 @@
 use crate::cache::Cache;
 use crate::domain::fault::Fault;
 use crate::domain::ids::{SaleId, Sku};
+use crate::domain::operator::report::Counters;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::App;
-use crate::stock::operate::read_shard::{ShardReading, total};
+use crate::stock::operate::read_shard::ShardUnits;
 use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +183,7 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
     let mut fault = None;
     let mut readings = Vec::new();
     if sale.is_in_stock() {
-        for reading in app.stock.read_shards_each(&sale).await {
+        for reading in app.stock.read_units_each(&sale).await {
             match reading {
                 Ok(reading) => readings.push(reading),
                 Err(why) => fault = Some(why),
@@ -204,8 +205,9 @@ async fn take_glance(app: &App, id: SaleId) -> Result<Option<Arc<Glance>>, Fault
     let mut on_hold = BTreeSet::new();
     // A sale that has left Redis, a day after its end, has no free unit. A sale that is not loaded has no entries.
     if sale.retired || !readings.is_empty() {
-        for item in &sale.items {
-            let counters = total(&item.sku, &readings);
+        for (at, item) in sale.items.iter().enumerate() {
+            let of_shards = readings.iter().filter_map(|reading| reading.items.get(at));
+            let counters = of_shards.fold(Counters::default(), |sum, counters| sum.plus(counters));
             let seen = counters.available + counters.in_transit().max(0);
             let before = last.as_ref().and_then(|last| last.free.get(&item.sku)).copied();
             free.insert(item.sku.clone(), before.map_or(seen, |before| before.max(seen)));
@@ -275,7 +277,7 @@ async fn read_releases(app: &App, sales: &[SaleId]) -> BTreeMap<SaleId, Releases
 
 /// The sale with the newest state that any shard has. While Postgres does not answer, another process may have changed
 /// the sale since this one read it.
-fn as_shards_have_it(sale: Arc<Sale>, readings: &[ShardReading]) -> Arc<Sale> {
+fn as_shards_have_it(sale: Arc<Sale>, readings: &[ShardUnits]) -> Arc<Sale> {
     let records = readings.iter().map(|reading| &reading.record);
     let newer = records.filter(|it| it.lifecycle != Lifecycle::Loading && it.state_version > sale.state_version);
     match newer.max_by_key(|record| record.state_version) {

@@ -41,8 +41,7 @@ pub struct Bulletin {
     pub standings: ShardStandings,
     /// Those of the servers from which others have taken over.
     pub superseded: HashSet<String>,
-    /// Another text after each change of the sales whose keys are in Redis, except of an item's stock or a message. Those
-    /// decide nothing here.
+    /// Another text after each change of the sales whose keys are in Redis, except of an item's stock.
     pub sales: String,
     /// Another text after each change of the guards' settings, the bans and the list of sales.
     pub settings: String,
@@ -168,7 +167,7 @@ fn is_usable<T>(answer: &Result<T, sqlx::Error>) -> bool {
 async fn ask(connection: &mut PgConnection, question: &Question) -> Result<Row, sqlx::Error> {
     let sales: Vec<Uuid> = question.shards.iter().map(|(sale, _)| sale.0).collect();
     let shards: Vec<i16> = question.shards.iter().map(|(_, shard)| small(*shard)).collect();
-    // `xmin` is the transaction that wrote a row, so a change of the live sales changes their number or this sum. A
+    // `xmin` is the transaction that wrote a row, so a change of the live sales, or of a message, changes their number or a sum. A
     // coincidence is all but impossible, and the list is read now and then all the same. A sale begins to leave by the
     // clock alone.
     let row = sqlx::query_as!(
@@ -179,7 +178,8 @@ async fn ask(connection: &mut PgConnection, question: &Question) -> Result<Row, 
              array(select run_id from superseded_servers where run_id = any($3)) as \"superseded!\", \
              (select concat_ws(' ', count(*), sum(xmin::text::int8), count(*) filter ( \
                  where over_at < now() - interval '5 minutes' \
-                     and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes')) \
+                     and least(ends_at, closed_at) < now() - interval '24 hours 30 minutes'), \
+                 (select sum(xmin::text::int8) from sale_messages)) \
               from sales where state <> 'draft' and retired_at is null) as \"sales!\", \
              concat_ws(' ', (select xmin from guard_settings), (select max(change) from bans), \
                  (select max(number) from sales)) as \"settings!\", \

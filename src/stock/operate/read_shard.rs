@@ -18,6 +18,7 @@ use crate::stock::{Stock, unreconciled};
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::iter;
 
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
@@ -54,8 +55,22 @@ impl ShardReading {
     }
 }
 
+/// One shard's units as of one moment.
+#[derive(Debug, Clone)]
+pub struct ShardUnits {
+    /// Redis's clock at that moment.
+    pub now: Millis,
+    /// The shard's epoch and state, and the sale's times as the shard has them.
+    pub record: ShardRecord,
+    /// Of each item, in the order of the sale's items.
+    pub items: Vec<Counters>,
+}
+
 /// Shoppers that one command reads, so that it takes the server less than a millisecond.
 const BUYERS_AT_ONCE: usize = 500;
+
+/// Keys of shards that one command reads, for the same reason.
+const KEYS_AT_ONCE: usize = 1000;
 
 /// Requests whose rows one command reads.
 const STANDINGS_AT_ONCE: usize = 250;
@@ -117,9 +132,21 @@ impl Stock {
         try_join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
     }
 
-    /// Like [`Stock::read_shards`], with the outcome for each shard.
-    pub async fn read_shards_each(&self, sale: &Sale) -> Vec<Result<ShardReading, Fault>> {
-        join_all((0..sale.shards).map(|shard| self.read_shard(sale, shard, 0))).await
+    /// The units of every shard of a sale, each as of its own moment, with the outcome for each shard. One command reads
+    /// many shards of a server.
+    pub async fn read_units_each(&self, sale: &Sale) -> Vec<Result<ShardUnits, Fault>> {
+        let shards = ShardKey::all(sale).map(|shard| {
+            let items = sale.items.iter().map(|item| shard.item(&item.sku));
+            let keys = iter::once(shard.shard()).chain(items).collect();
+            Wanted { shard, keys }
+        });
+        let shards: Vec<Wanted> = shards.collect();
+        let mut read = Vec::with_capacity(shards.len());
+        for some in shards.chunks((KEYS_AT_ONCE / (sale.items.len() + 1)).max(1)) {
+            let readings = some.iter().zip(self.read_all_together(some).await);
+            read.extend(readings.map(|(it, reading)| units(it.shard, &reading?)));
+        }
+        read
     }
 
     /// Reads one shopper's row on the home shard.
@@ -197,6 +224,20 @@ impl Stock {
         };
         Ok((decode_buyer(row)?, from))
     }
+}
+
+/// The units in a reading whose first value is the shard's record.
+fn units(shard: ShardKey, reading: &Reading) -> Result<ShardUnits, Fault> {
+    let mut values = reading.values.iter();
+    let mut next = || values.next().and_then(Option::as_deref);
+    let missing = || unreconciled(shard);
+    let record = ShardRecord::decode(next().ok_or_else(missing)?)?;
+    let mut items = Vec::with_capacity(reading.values.len());
+    for _ in 1..reading.values.len() {
+        items.push(decode_item(next().ok_or_else(missing)?)?);
+    }
+    let now = reading.now;
+    Ok(ShardUnits { now, record, items })
 }
 
 /// A reading whose first value is the record of a shard that may sell, with that record.

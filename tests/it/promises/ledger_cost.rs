@@ -1,4 +1,4 @@
-//! The cost of the ledger's work and of a proof that nothing is left, in figures that no machine changes: statements sent to
+//! The cost of the ledger's work, of page views and of a proof that nothing is left, in figures that no machine changes: statements sent to
 //! Postgres, commands run by Redis. A change that makes them dearer, or lets them grow with orders or waiting requests, fails
 //! here; times are measured elsewhere.
 
@@ -238,7 +238,7 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
         costs.push(used);
     }
     assert_eq!(costs[0], costs[1], "it grows with those who wait");
-    let expected: BTreeMap<String, i64> = PROOF.map(|(name, count)| (name.to_owned(), count)).into();
+    let expected: BTreeMap<String, i64> = READING.map(|(name, count)| (name.to_owned(), count)).into();
     assert_eq!(costs[1], expected);
 }
 
@@ -382,6 +382,30 @@ async fn ended_holds_are_found_as_quickly_while_a_snapshot_sees_those_that_have_
     }
 }
 
+/// Pages of a process share a reading, so this is the cost of a reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_views_read_all_shards_with_one_command_and_ask_the_ledger_nothing() {
+    const ASKED: &str = "select sale_id, number, name%from sales where sale_id = %";
+    let mut counting = Counting::start().await;
+    let sale = counting.world.sale(&Terms::of(100, 64)).await;
+    let app = Arc::clone(&counting.world.app);
+    let read = async || {
+        let glance = flow::sell::glance::fresh_glance(&app, sale.id).await.unwrap().unwrap();
+        assert_eq!(glance.free.values().sum::<i64>(), 100);
+    };
+    within(PATIENCE, "the ledger is not asked for the sale", async || {
+        counting.statements(Box::pin(read())).await;
+        counting.calls_of(ASKED).await == 0
+    })
+    .await;
+    counting.world.end_keeper().await;
+    let ((), used) = counting.commands(Box::pin(read())).await;
+    assert_eq!(
+        used,
+        BTreeMap::from(READING.map(|(name, count)| (name.to_owned(), count)))
+    );
+}
+
 /// To begin, claim the shard, save, insert the orders, hold their units, move the position, commit.
 const DRAIN: i64 = 7;
 /// To begin, wait briefly for locks, find whether it is known, lock the order, record the payment, change the order, its message
@@ -392,8 +416,8 @@ const PAYMENT: i64 = 13;
 const PAYMENT_AGAIN_MAX: i64 = 5;
 /// To begin, take the messages, verify the servers, mark them delivered, commit.
 const RELEASES: i64 = 5;
-/// One survey of all shards.
-const PROOF: [(&str, i64); 3] = [("mget", 1), ("script|exists", 1), ("time", 1)];
+/// One reading of all shards.
+const READING: [(&str, i64); 3] = [("mget", 1), ("script|exists", 1), ("time", 1)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recent_bans_are_asked_for_once_a_sale_and_cost_the_same_however_many_old_ones_there_are() {
