@@ -10,11 +10,12 @@ use crate::ledger::{self, Ledger};
 use crate::scheduler::{Keeper, Scheduler};
 use crate::stock::Stock;
 use anyhow::Context as _;
-pub use commands::{archive, inspect, newest_sales, restore};
+pub use commands::{archive, inspect, migrate, newest_sales, restore};
 pub use sockets::Listeners;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use web::{serve_http, serve_machines};
 
@@ -51,6 +52,10 @@ pub enum ServeError {
     Fault(#[from] anyhow::Error),
 }
 
+fn runtime() -> anyhow::Result<Runtime> {
+    Runtime::new().context("cannot start the runtime")
+}
+
 /// Serves until SIGINT or SIGTERM, or until `stop` is cancelled. Once it answers, `on_ready` gets the addresses.
 pub fn run_until_signal(
     config: &Config,
@@ -60,8 +65,7 @@ pub fn run_until_signal(
     stop: &CancellationToken,
     on_ready: impl FnOnce(Served) + Send,
 ) -> Result<(), ServeError> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;

@@ -1,5 +1,6 @@
 //! What commands do with Redis and Postgres themselves, without serving.
 
+use super::runtime;
 use crate::domain::deployment::connection_pools::ConnectionPools;
 use crate::domain::deployment::redis_certificates::RedisCertificates;
 use crate::domain::ids::{SaleId, UserId};
@@ -10,19 +11,21 @@ use crate::ledger::Ledger;
 use crate::ledger::operate::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::stock::Stock;
 use crate::{flow, ledger};
-use anyhow::Context as _;
 use std::fs::File;
+
+/// Applies the migrations that the database lacks.
+pub fn migrate(database_url: &str) -> anyhow::Result<()> {
+    Ok(runtime()?.block_on(ledger::migrate(database_url))?)
+}
 
 /// Writes a sale that is over into a file, and deletes it from the ledger.
 pub fn archive(database_url: &str, sale: SaleId, file: File) -> anyhow::Result<ArchiveOutcome> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    Ok(runtime.block_on(ledger::operate::archive::archive(database_url, sale, file))?)
+    Ok(runtime()?.block_on(ledger::operate::archive::archive(database_url, sale, file))?)
 }
 
 /// Restores a sale from a file of [`archive`].
 pub fn restore(database_url: &str, file: File) -> anyhow::Result<RestoreOutcome> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    Ok(runtime.block_on(ledger::operate::archive::restore(database_url, file))?)
+    Ok(runtime()?.block_on(ledger::operate::archive::restore(database_url, file))?)
 }
 
 /// Decodes what Redis holds of a sale.
@@ -33,8 +36,7 @@ pub fn inspect(
     sale: SaleId,
     user: Option<&UserId>,
 ) -> anyhow::Result<Inspected> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
         let stock = Stock::connect_with(redis_url, redis_certificates).await?;
         Ok(flow::operate::inspect::inspect(&App::new(stock, ledger), sale, user).await?)
@@ -43,8 +45,7 @@ pub fn inspect(
 
 /// The newest sales of Postgres, newest first.
 pub fn newest_sales(database_url: &str, max: i64) -> anyhow::Result<Vec<Sale>> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let ledger = Ledger::connect(database_url, ConnectionPools::default()).await?;
         Ok(ledger.sales(max, None, None).await?)
     })

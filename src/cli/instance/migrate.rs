@@ -3,8 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::shared::progress::Progress;
 use crate::cli::shared::{output, setting};
-use crate::ledger;
-use anyhow::Context as _;
+use crate::server;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -20,11 +19,10 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let url = setting::database_url()?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let progress = Progress::of("migrating the schema");
-    let migrated = runtime.block_on(ledger::migrate(&url));
+    let migrated = server::migrate(&url);
     drop(progress);
-    migrated.map_err(anyhow::Error::from)?;
+    migrated?;
     if args.json {
         return output::print_json(&serde_json::json!({"schema": "current"}));
     }
