@@ -13,8 +13,11 @@ pub const RATE_MAX: u32 = 1_000_000;
 /// The highest limit of page views in a minute. No account reaches it.
 pub const PAGE_VIEWS_MAX: u32 = 1_000_000;
 
+/// The highest goal for the latency of purchases, in milliseconds.
+pub const LATENCY_MAX_MS: u32 = 60_000;
+
 /// The longest ban that a guard gives by itself, in seconds: a year.
-const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
+pub const BAN_SECONDS_MAX: u32 = 366 * 24 * 60 * 60;
 
 macro_rules! layers {
     ($($(#[doc = $doc:literal])+ $layer:ident $name:literal,)*) => {
@@ -306,7 +309,7 @@ impl GuardSettings {
                 "adaptive_min_rate must be 1 to adaptive_max_rate".to_owned(),
             ));
         }
-        if !(1..=60_000).contains(&self.adaptive_latency_ms) {
+        if !(1..=LATENCY_MAX_MS).contains(&self.adaptive_latency_ms) {
             return Err(WrongSetting("adaptive_latency_ms must be 1 to 60000".to_owned()));
         }
         if self.adaptive_in_flight == 0 {

@@ -11,7 +11,7 @@ const MINE = 'same-origin';
 // A change may take the server fifteen seconds.
 const ACTION_MS = 20_000;
 // A rebuild writes every order of a sale.
-export const REBUILD_MS = 1_800_000;
+export const REBUILD_MS = 1_810_000;
 // A report reads every order of a sale. The server allows it as long as a change.
 export const REPORT_MS = ACTION_MS;
 // The most requests with an unknown outcome that a tab keeps, per kind.

@@ -7,7 +7,7 @@ import { say } from './language.js';
 import { save } from './save.js';
 
 // The server allows an export ten minutes.
-const FILE_MS = 600_000;
+const FILE_MS = 610_000;
 
 // `button` is busy meanwhile, `result` shows the outcome, `name` is the file's, and `kind` its content type.
 export async function saveFile(button, result, path, name, kind) {

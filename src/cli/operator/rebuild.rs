@@ -10,8 +10,8 @@ use crate::domain::operator::report::{RebuildPreview, Rebuilt, Stats, Units};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Enough for a hundred million orders: a million takes some 15 seconds.
-const REBUILD_LIMIT: Duration = Duration::from_secs(1800);
+/// The limit of the request: a little longer than the server may take.
+const REBUILD_LIMIT: Duration = Duration::from_secs(1810);
 
 #[derive(clap::Args)]
 #[command(after_help = "\

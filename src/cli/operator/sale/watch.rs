@@ -27,8 +27,8 @@ use uuid::Uuid;
 use view::{Style, View};
 use watched::Watched;
 
-/// How long one answer may take: the server's own limit for a request of an operator.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// How long one answer may take: a little longer than the server's own limit for a request of an operator.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// How many attempts the first sample gets, if the failure may be temporary.
 const FIRST_TRIES: u32 = 3;
 /// Samples come about once a second, and at most half a minute apart if a sample takes long. A later sample is

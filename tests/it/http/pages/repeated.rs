@@ -1,9 +1,12 @@
-//! What the console's scripts repeat of the server: limits, guards, members and transitions.
+//! What the console's scripts and the commands repeat of the server: limits, guards, members and transitions.
 
 use super::{assets, root};
+use flashsale::domain::guard;
+use flashsale::domain::order::{dead_letter, payment};
 use flashsale::domain::sale::guards::{ChallengeKind, SaleGuards};
 use flashsale::domain::sale::message::MESSAGE_MAX;
 use flashsale::domain::sale::{Durability, ITEMS_MAX, SaleRequest, SaleState, Step, Transition};
+use flashsale::domain::shopper::ban;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,15 +25,54 @@ fn number(text: &str, line: &str) -> u64 {
 #[test]
 fn the_console_has_the_same_limits_as_the_server() {
     let assets = assets();
+    for (file, name, limit) in [
+        ("console-form.js", "ITEMS_MAX", ITEMS_MAX),
+        ("console-change.js", "MESSAGE_MAX", MESSAGE_MAX),
+        ("console-accounts.js", "REASON_MAX", ban::REASON_MAX),
+        ("console-attention.js", "NOTE_MAX", dead_letter::NOTE_MAX),
+        ("console-money.js", "REFERENCE_MAX", payment::REFERENCE_MAX),
+    ] {
+        let repeated = number(&assets[file], &format!("const {name} = "));
+        assert_eq!(usize::try_from(repeated).unwrap(), limit, "{file}: {name}");
+    }
+    for (name, limit) in [
+        ("NUMBER_MAX", u32::MAX),
+        ("RATE_MAX", guard::RATE_MAX),
+        ("PAGE_VIEWS_MAX", guard::PAGE_VIEWS_MAX),
+        ("LATENCY_MAX_MS", guard::LATENCY_MAX_MS),
+        ("BAN_SECONDS_MAX", guard::BAN_SECONDS_MAX),
+    ] {
+        let repeated = number(&assets["console-limits.js"], &format!("const {name} = "));
+        assert_eq!(repeated, u64::from(limit), "{name}");
+    }
+}
+
+/// A client that gave up sooner would leave the server working for nobody.
+#[test]
+fn the_console_and_the_commands_wait_longer_than_the_server_works() {
+    let assets = assets();
     let source = |path: &str| fs::read_to_string(root().join("src").join(path)).unwrap();
-    // A page that gave up sooner would leave the server working for nobody.
-    let waits = number(&assets["console-sale.js"], "const AUDIT_MS = ");
-    let counts = number(&source("http.rs"), "const AUDIT_WAIT: Duration = Duration::from_secs(");
-    assert!(waits > 1000 * counts, "{waits} ms for {counts} s");
-    let items = number(&assets["console-form.js"], "const ITEMS_MAX = ");
-    assert_eq!(usize::try_from(items).unwrap(), ITEMS_MAX);
-    let message = number(&assets["console-change.js"], "const MESSAGE_MAX = ");
-    assert_eq!(usize::try_from(message).unwrap(), MESSAGE_MAX);
+    let seconds = |path: &str, name: &str| number(&source(path), &format!("{name}: Duration = Duration::from_secs("));
+    let (audit, rebuild) = (seconds("http.rs", "AUDIT_WAIT"), seconds("http.rs", "REBUILD_WAIT"));
+    let answer = seconds("http.rs", "OPERATOR_WAIT");
+    let export = seconds("http/admin/lists.rs", "EXPORT_MAX");
+    for (file, name, server) in [
+        ("console-sale.js", "AUDIT_MS", audit),
+        ("console-api.js", "REBUILD_MS", rebuild),
+        ("console-download.js", "FILE_MS", export),
+    ] {
+        let waits = number(&assets[file], &format!("const {name} = "));
+        assert!(waits > 1000 * server, "{name}: {waits} ms for {server} s");
+    }
+    for (file, name, server) in [
+        ("cli/operator/audit.rs", "AUDIT_LIMIT", audit),
+        ("cli/operator/rebuild.rs", "REBUILD_LIMIT", rebuild),
+        ("cli/operator/sale/watch.rs", "ANSWER_LIMIT", answer),
+        ("cli/shared/client.rs", "REQUEST_LIMIT", answer),
+    ] {
+        let waits = seconds(file, name);
+        assert!(waits > server, "{name}: {waits} s for {server} s");
+    }
 }
 
 #[test]
