@@ -79,7 +79,7 @@ pub async fn purchase(
     if app.permits.is_resting(sale.id) {
         purchase.wait_for_permit().await;
     }
-    purchase.decide(began, app.shortages.came()).await
+    purchase.decide(began, app.shortages.arrival()).await
 }
 
 /// The arguments of a shopper's purchase at the first attempt.
@@ -252,7 +252,7 @@ impl Purchase<'_> {
             sku: &self.item.sku,
             home: self.home.shard,
             quantity: self.request.quantity,
-            came: arrival,
+            arrival,
         };
         match cover(self.app, &shortage).await? {
             Cover::Brought => Ok(false),

@@ -38,7 +38,7 @@ const PACE_A_SHARD: Duration = Duration::from_micros(30);
 
 /// Items of which the results of surveys are kept: some kilobytes each, with many shards. An old result costs the next
 /// purchase one survey.
-const DESKS_MAX: usize = 10_000;
+const ITEMS_MAX: usize = 10_000;
 
 /// The outcome of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Cover {
 /// Shortages that this process is covering, by sale and the item's position. One of them surveys, and the result answers
 /// all requests that arrived before it began.
 pub struct Shortages {
-    desks: Cache<(SaleId, u16), Arc<Desk>>,
+    items: Cache<(SaleId, u16), Arc<ItemSurveys>>,
     /// Surveys begun so far, of all items. A purchase notes this number before it knows which item will be short.
     begun: AtomicU64,
 }
@@ -60,7 +60,7 @@ pub struct Shortages {
 impl Default for Shortages {
     fn default() -> Self {
         Self {
-            desks: Cache::new(DESKS_MAX),
+            items: Cache::new(ITEMS_MAX),
             begun: AtomicU64::new(0),
         }
     }
@@ -71,26 +71,26 @@ impl Default for Shortages {
 pub struct Arrival(u64);
 
 impl Shortages {
-    /// Call this before asking the shopper's shard.
-    pub fn came(&self) -> Arrival {
+    /// The arrival of a purchase that comes now. Call this before asking the shopper's shard.
+    pub fn arrival(&self) -> Arrival {
         Arrival(self.begun.load(Ordering::SeqCst))
     }
 
-    /// The desk of an item of which the last survey found fewer units free than these.
-    pub(in crate::flow) fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<Desk>> {
+    /// The surveys of an item of which the last one found fewer units free than these.
+    pub(in crate::flow) fn without(&self, sale: SaleId, item: u16, quantity: u32) -> Option<Arc<ItemSurveys>> {
         // Spares every purchase a look-up until the first survey.
         if self.begun.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let desk = self.desks.get(&(sale, item))?;
-        let free = desk.results.borrow().free;
-        free.is_some_and(|free| free < i64::from(quantity)).then_some(desk)
+        let surveys = self.items.get(&(sale, item))?;
+        let free = surveys.results.borrow().free;
+        free.is_some_and(|free| free < i64::from(quantity)).then_some(surveys)
     }
 }
 
-/// The meeting point of one item's shortages. All that wait are woken at once. In turns, each would wake the next,
-/// mostly on another thread.
-pub(in crate::flow) struct Desk {
+/// The surveys of one item, where its shortages meet. All that wait are woken at once. In turns, each would wake the
+/// next, mostly on another thread.
+pub(in crate::flow) struct ItemSurveys {
     /// The results of the surveys.
     results: watch::Sender<SurveyResults>,
     /// The shortage that holds the lock surveys. The value says when the next survey may begin.
@@ -99,7 +99,7 @@ pub(in crate::flow) struct Desk {
     pub(in crate::flow) late: LateQueue,
 }
 
-impl Default for Desk {
+impl Default for ItemSurveys {
     fn default() -> Self {
         Self {
             results: watch::Sender::new(SurveyResults::default()),
@@ -109,11 +109,11 @@ impl Default for Desk {
     }
 }
 
-impl Desk {
+impl ItemSurveys {
     /// Waits for the next turn to survey so many shards.
     pub(in crate::flow) async fn turn(&self, shards: u16) -> Turn<'_> {
         Turn {
-            desk: self,
+            surveys: self,
             next: Some(self.next.lock().await),
             began: Instant::now(),
             pace: PACE + PACE_A_SHARD * u32::from(shards),
@@ -145,7 +145,7 @@ impl SurveyResults {
         }
         // Too few units were free at a moment since the purchase arrived. That is an answer even if the survey had
         // ended before the shard reported the shortage.
-        let proves = |(survey, free): (u64, i64)| survey > shortage.came.0 && free < quantity;
+        let proves = |(survey, free): (u64, i64)| survey > shortage.arrival.0 && free < quantity;
         if self.proof.is_some_and(proves) {
             return Some(Ok(Cover::SoldOut));
         }
@@ -159,7 +159,7 @@ impl SurveyResults {
 
 /// A turn to survey. However it ends, those that wait are woken.
 pub(in crate::flow) struct Turn<'a> {
-    desk: &'a Desk,
+    surveys: &'a ItemSurveys,
     next: Option<MutexGuard<'a, Instant>>,
     began: Instant,
     /// How long after this survey's beginning the next may begin.
@@ -180,13 +180,13 @@ impl Turn<'_> {
     pub(in crate::flow) async fn prove(&mut self, app: &App, sale: &Sale, sku: &Sku, enough: i64) -> Option<i64> {
         let mut survey = Survey::default();
         for round in 0..SURVEYS_MAX {
-            match look(app, sale, sku, enough, &mut survey).await {
-                Ok(Look::Proof(free)) => {
+            match survey_and_finish(app, sale, sku, enough, &mut survey).await {
+                Ok(SurveyFinding::Proof(free)) => {
                     self.note_proof(survey.number, free);
                     return Some(free);
                 }
-                Ok(Look::Moving) => settle(round).await,
-                Ok(Look::Free(_)) => break,
+                Ok(SurveyFinding::Moving) => pause_for_transfers(round).await,
+                Ok(SurveyFinding::Free(_)) => break,
                 Err(fault) => {
                     tracing::debug!(%fault, sale = %sale.id, %sku, "a survey failed; the shards decide");
                     break;
@@ -208,7 +208,7 @@ impl Turn<'_> {
 
     /// Notes the result. The others read it once the turn is over and one of them can have the next.
     fn note(&self, note: impl FnOnce(&mut SurveyResults)) {
-        self.desk.results.send_if_modified(|results| {
+        self.surveys.results.send_if_modified(|results| {
             results.failed = None;
             results.free = None;
             note(results);
@@ -222,7 +222,7 @@ impl Drop for Turn<'_> {
         if let Some(mut next) = self.next.take() {
             *next = self.began + self.pace;
         }
-        self.desk.results.send_modify(|_| ());
+        self.surveys.results.send_modify(|_| ());
     }
 }
 
@@ -242,7 +242,7 @@ pub struct Shortage<'a> {
     pub sku: &'a Sku,
     pub home: u16,
     pub quantity: u32,
-    pub came: Arrival,
+    pub arrival: Arrival,
 }
 
 /// Brings a shard what it lacks for a purchase. A fault says nothing about the stock: units may be free or not.
@@ -262,17 +262,17 @@ pub async fn cover(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
 async fn bring_or_prove(app: &App, shortage: &Shortage<'_>) -> Result<Cover, Fault> {
     let shortages = &app.shortages;
     let item = (shortage.sale.id, shortage.item);
-    let desk = shortages.desks.get_or_make(&item, Arc::default);
+    let surveys = shortages.items.get_or_make(&item, Arc::default);
     let short_since = shortages.begun.load(Ordering::SeqCst);
-    let mut results = desk.results.subscribe();
-    let mut next = pin!(desk.turn(shortage.sale.shards));
+    let mut results = surveys.results.subscribe();
+    let mut next = pin!(surveys.turn(shortage.sale.shards));
     let mut turn = loop {
         if let Some(answer) = results.borrow_and_update().answer(shortage, short_since) {
             return answer;
         }
         tokio::select! {
             biased;
-            // The desk holds the sender, so there is no error.
+            // `surveys` holds the sender, so there is no error.
             _changed = results.changed() => {}
             turn = &mut next => break turn,
         }
@@ -300,8 +300,8 @@ async fn survey_shards(
     let quantity = i64::from(shortage.quantity);
     turn.begin().await;
     for round in 0..SURVEYS_MAX {
-        match look(app, sale, sku, quantity, at).await? {
-            Look::Free(seen) => {
+        match survey_and_finish(app, sale, sku, quantity, at).await? {
+            SurveyFinding::Free(seen) => {
                 // A failed transfer says nothing to others: they may have another home shard, or find another lender.
                 at.free = i64::MAX;
                 // Until then, others may buy what is on their shards.
@@ -313,11 +313,11 @@ async fn survey_shards(
                 turn.pace = Duration::ZERO;
                 return Ok(Cover::Brought);
             }
-            Look::Proof(free) => {
+            SurveyFinding::Proof(free) => {
                 turn.note_proof(at.number, free);
                 return Ok(Cover::SoldOut);
             }
-            Look::Moving => settle(round).await,
+            SurveyFinding::Moving => pause_for_transfers(round).await,
         }
     }
     // The failure is no answer to others: their attempts may succeed.
@@ -328,12 +328,12 @@ async fn survey_shards(
 }
 
 /// Lets units arrive. The random pause keeps processes that survey the same item out of step.
-async fn settle(round: u32) {
+async fn pause_for_transfers(round: u32) {
     tokio::time::sleep(Duration::from_millis(rand::random_range(1..=4 << round.min(4)))).await;
 }
 
 /// What a survey of all shards shows.
-enum Look {
+enum SurveyFinding {
     /// Enough units are free: so many on each shard.
     Free(Vec<i64>),
     /// At a moment since it began, no more units were free.
@@ -343,7 +343,13 @@ enum Look {
 }
 
 /// Surveys all shards, and finishes transfers of an item that looks sold out.
-async fn look(app: &App, sale: &Sale, sku: &Sku, enough: i64, survey: &mut Survey) -> Result<Look, Fault> {
+async fn survey_and_finish(
+    app: &App,
+    sale: &Sale,
+    sku: &Sku,
+    enough: i64,
+    survey: &mut Survey,
+) -> Result<SurveyFinding, Fault> {
     *survey = Survey {
         number: app.shortages.begun.fetch_add(1, Ordering::SeqCst) + 1,
         free: i64::MAX,
@@ -356,16 +362,16 @@ async fn look(app: &App, sale: &Sale, sku: &Sku, enough: i64, survey: &mut Surve
         .collect();
     survey.free = seen.iter().sum();
     if survey.free >= enough {
-        return Ok(Look::Free(seen));
+        return Ok(SurveyFinding::Free(seen));
     }
     let first = first.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
     if in_transit(&first) == 0 {
         // On a cluster, each shard was read at its own moment. The second survey shows whether units moved meanwhile.
         if app.stock.reads_one_moment() {
-            return Ok(Look::Proof(survey.free));
+            return Ok(SurveyFinding::Proof(survey.free));
         }
     } else if finish_between_shards(app, sale, sku).await? > 0 {
-        return Ok(Look::Moving);
+        return Ok(SurveyFinding::Moving);
     }
     let second = app.stock.survey_soon(sale.id, sale.shards, sku, i64::MAX).await;
     let second = second.into_iter().collect::<Result<Vec<Surveyed>, Fault>>()?;
@@ -373,9 +379,9 @@ async fn look(app: &App, sale: &Sale, sku: &Sku, enough: i64, survey: &mut Surve
     // Units that leave the sale come back if the withdrawal is refused, so they count as free here.
     let free = survey.free + leaving;
     if is_still(&first, &second, leaving) && free < enough {
-        return Ok(Look::Proof(free));
+        return Ok(SurveyFinding::Proof(free));
     }
-    Ok(Look::Moving)
+    Ok(SurveyFinding::Moving)
 }
 
 /// Whether, between two surveys of all shards, no unit became free, arrived or left, and only the `leaving` units were
@@ -417,28 +423,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_survey_begins_its_pace_after_the_one_before_and_at_once_after_one_that_found_units() {
-        let (desk, shards) = (Desk::default(), 100);
-        let mut first = desk.turn(shards).await;
+        let (surveys, shards) = (ItemSurveys::default(), 100);
+        let mut first = surveys.turn(shards).await;
         first.begin().await;
         let began = first.began;
         drop(first);
-        let mut second = desk.turn(shards).await;
+        let mut second = surveys.turn(shards).await;
         second.begin().await;
         assert!(second.began - began >= PACE + PACE_A_SHARD * u32::from(shards));
         second.pace = Duration::ZERO;
         drop(second);
-        assert!(*desk.next.lock().await <= Instant::now());
+        assert!(*surveys.next.lock().await <= Instant::now());
     }
 
     #[test]
-    fn units_that_moved_in_another_life_or_on_their_way_leave_nothing_still() {
+    fn units_that_moved_in_another_epoch_or_on_their_way_leave_nothing_still() {
         let before = [shard(1, 5, 0), shard(2, 7, 0)];
         assert!(is_still(&before, &before, 0));
         assert!(
             !is_still(&before, &[shard(1, 5, 0), shard(2, 8, 0)], 0),
             "one became free"
         );
-        assert!(!is_still(&before, &[shard(1, 5, 0), shard(3, 7, 0)], 0), "another life");
+        assert!(
+            !is_still(&before, &[shard(1, 5, 0), shard(3, 7, 0)], 0),
+            "another epoch"
+        );
         assert!(!is_still(&before, &before[..1], 0), "a shard is missing");
         let leaving = [shard(1, 5, 3), shard(2, 7, 0)];
         assert!(!is_still(&leaving, &leaving, 0), "three are on their way");

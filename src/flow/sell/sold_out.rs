@@ -15,7 +15,7 @@ use crate::domain::sale::{PurchaseRate, Sale};
 use crate::domain::time::Millis;
 use crate::flow::App;
 use crate::flow::sell::late_queue::{Found, LateQueue};
-use crate::flow::sell::shortage::{Desk, Turn};
+use crate::flow::sell::shortage::{ItemSurveys, Turn};
 use crate::stock::keys::ShardKey;
 use crate::stock::operate::read_shard::Asking;
 use crate::stock::record::BuyerStanding;
@@ -131,7 +131,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
     } = *request;
     let (late, began) = (&app.late_requests, Instant::now());
     let found = match app.shortages.without(sale.id, item, quantity) {
-        Some(desk) => Box::pin(next_found(app, &desk, request)).await,
+        Some(surveys) => Box::pin(next_found(app, &surveys, request)).await,
         None => Found::Unsure,
     };
     let (standing, otherwise) = match found {
@@ -160,28 +160,28 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
 }
 
 /// What the next turn finds. One of the requests that wait has the turn, for all of them.
-async fn next_found(app: &App, desk: &Desk, request: &LateRequest<'_>) -> Found {
+async fn next_found(app: &App, surveys: &ItemSurveys, request: &LateRequest<'_>) -> Found {
     let began = Instant::now();
     let asking = Asking {
         home: request.home,
         user: request.user.clone(),
         order: request.order,
     };
-    let Some(mut answered) = desk.late.join(asking, request.quantity) else {
+    let Some(mut answered) = surveys.late.join(asking, request.quantity) else {
         return Found::Unsure;
     };
     let turn = tokio::select! {
         biased;
         // A turn that ends early answers nobody.
         found = &mut answered => return found.unwrap_or(Found::Unsure),
-        turn = desk.turn(request.sale.shards) => turn,
+        turn = surveys.turn(request.sale.shards) => turn,
         () = sleep_until(began + WAIT_MAX) => return Found::Unsure,
     };
     if let Ok(found) = answered.try_recv() {
         return found;
     }
     // Those who wait ask the script if this takes too long. Boxed, because one request of many has the turn.
-    let answering = Box::pin(answer_all(app, &desk.late, turn, request));
+    let answering = Box::pin(answer_all(app, &surveys.late, turn, request));
     let _in_time = timeout(TURN_MAX, answering).await;
     answered.try_recv().unwrap_or(Found::Unsure)
 }

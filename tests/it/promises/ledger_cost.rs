@@ -215,14 +215,14 @@ async fn a_proof_that_nothing_is_left_costs_the_same_however_many_wait_for_it() 
     let app = &counting.world.app;
     let mut costs = Vec::new();
     for (sale, waiters) in sales.iter().zip([1_u16, 64]) {
-        let came = app.shortages.came();
+        let arrival = app.shortages.arrival();
         let shortages = (0..waiters).map(|waiter| Shortage {
             sale,
             item: 0,
             sku: &sale.items[0].sku,
             home: waiter % 4,
             quantity: 1,
-            came,
+            arrival,
         });
         let shortages: Vec<Shortage<'_>> = shortages.collect();
         let asking = join_all(
