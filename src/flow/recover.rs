@@ -2,6 +2,7 @@
 
 pub mod attend;
 pub mod bulletin;
+pub(in crate::flow) mod conserved;
 pub(in crate::flow) mod gap;
 pub mod instances;
 pub mod permits;

@@ -3,7 +3,6 @@
 pub mod alert_feed;
 pub mod alert_webhook;
 pub mod audit;
-pub mod balance;
 pub mod conservation;
 pub mod fairness;
 pub mod gauges;

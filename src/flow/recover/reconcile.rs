@@ -16,10 +16,10 @@ use crate::domain::order::event::Position;
 use crate::domain::sale::{Lifecycle, Sale};
 use crate::flow::App;
 use crate::flow::operate::bans;
+use crate::flow::recover::conserved::{fits_without, is_conserved};
 use crate::flow::recover::gap;
 use crate::flow::recover::rebuild::{drain, drain_readable, make_ready_and_rebuild};
 use crate::flow::watch::audit::shard_differences;
-use crate::flow::watch::balance::{fits_without, is_even};
 use crate::ledger::outbox::Message;
 use crate::ledger::recover::standing::{MovedShard, NotedServer, ShardStanding, WholeShard};
 use crate::ledger::watch::audit::ShardBooks;
@@ -196,7 +196,7 @@ async fn damaged(app: &App, sale: &Sale, shards: &[u16]) -> Result<(BTreeSet<u16
     if whole.iter().all(|shard| damaged.contains(shard)) {
         return Ok((damaged, checked));
     }
-    if !are_even(app, sale, shards, &damaged).await? {
+    if !are_conserved(app, sale, shards, &damaged).await? {
         damaged.extend(whole);
     }
     Ok((damaged, checked))
@@ -253,7 +253,7 @@ async fn compare(app: &App, sale: &Sale, shards: &[u16], open: &mut BTreeSet<u16
 ///
 /// While a shard is silent, no damaged one is rebuilt, here or elsewhere. Then the whole shards are judged without
 /// either.
-async fn are_even(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<bool, Fault> {
+async fn are_conserved(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16>) -> Result<bool, Fault> {
     let sighted = sight(app, sale, &others(sale, shards)).await?;
     if !sighted.silent.is_empty() {
         let mut damaged = &sighted.damaged | damaged;
@@ -288,7 +288,7 @@ async fn are_even(app: &App, sale: &Sale, shards: &[u16], damaged: &BTreeSet<u16
             "other shards of this sale are not whole yet".to_owned(),
         ));
     }
-    is_even(app, sale).await
+    is_conserved(app, sale).await
 }
 
 fn others(sale: &Sale, shards: &[u16]) -> Vec<u16> {

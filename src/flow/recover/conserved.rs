@@ -1,4 +1,4 @@
-//! Balance: whether the shards of a sale together account for every unit that the sale owns, while they sell.
+//! Conserved: whether the shards of a sale together account for every unit that the sale owns, while they sell.
 //!
 //! The ledger is read in one snapshot between two readings of all shards. If no unit was granted, sent, received or
 //! marked done between the two, the shards stood like that at the moment of the snapshot. A message that was delivered
@@ -22,7 +22,7 @@ const ATTEMPTS_MAX: u32 = 50;
 
 /// Whether all units are accounted for, each item at a moment of its own. Fails with `Unavailable` when one side does
 /// not answer, a shard is being rebuilt, or units of an item move at every attempt.
-pub(in crate::flow) async fn is_even(app: &App, sale: &Sale) -> Result<bool, Fault> {
+pub(in crate::flow) async fn is_conserved(app: &App, sale: &Sale) -> Result<bool, Fault> {
     let mut open: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
     for attempt in 1..=ATTEMPTS_MAX {
         match read_once(app, sale, &mut open).await {
@@ -57,7 +57,7 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
             | Message::GiveBack { .. } => {}
         }
     }
-    let mut even = true;
+    let mut conserved = true;
     open.retain(|sku| {
         if !readings.iter().zip(&after).all(|(a, b)| stood_still(sku, a, b)) {
             return true;
@@ -84,16 +84,16 @@ async fn read_once(app: &App, sale: &Sale, open: &mut Vec<&Sku>) -> Result<bool,
                 sale = %sale.id, %sku, stock, granted, in_transit, on_their_way,
                 "the shards do not account for the units that the sale owns"
             );
-            even = false;
+            conserved = false;
         }
         false
     });
-    Ok(even)
+    Ok(conserved)
 }
 
 /// Whether the other shards account for no more than the sale owns, less what the ledger knows as held and sold on the
 /// `missing` ones: these are silent, or have lost data. Their other units are unknown. Each is reconciled with the
-/// others before it sells again. Fails with `Unavailable` as for [`is_even`].
+/// others before it sells again. Fails with `Unavailable` as for [`is_conserved`].
 pub(in crate::flow) async fn fits_without(app: &App, sale: &Sale, missing: &BTreeSet<u16>) -> Result<bool, Fault> {
     let answering: Vec<u16> = (0..sale.shards).filter(|shard| !missing.contains(shard)).collect();
     let read = || try_join_all(answering.iter().map(|shard| app.stock.read_shard(sale, *shard, 0)));
