@@ -140,7 +140,7 @@ const NO_NEXT_ID: [&str; 3] = ["specified in XADD", "last possible ID", "Element
 fn fault(error: &redis::RedisError) -> Fault {
     use redis::ErrorKind;
     match error.code() {
-        Some("NOSCRIPT") => return Fault::Incomplete("Redis is another one than before, or was restarted".to_owned()),
+        Some("NOSCRIPT") => return Fault::Incomplete("the Redis server changed or restarted".to_owned()),
         Some("MISSING") => return Fault::Incomplete(error.detail().unwrap_or("a key is missing").to_owned()),
         Some("NEWER") => return record::newer(error.detail().unwrap_or("record")),
         Some("OOM") => return Fault::Overloaded("Redis has no memory left".to_owned()),

@@ -152,7 +152,7 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         let claim = claim(app, it).await?;
         // The rows were read at this position.
         if claim.position != it.position {
-            return Err(Fault::Unavailable("somebody else has drained this shard".to_owned()));
+            return Err(Fault::Unavailable("another process has drained this shard".to_owned()));
         }
         let now = chrono::Utc::now().timestamp_millis();
         let recovered = claim.recover(sale, &it.orders, until, now).await?;
@@ -174,7 +174,7 @@ async fn claim(app: &App, shard: &FromRows) -> Result<DrainClaim, Fault> {
         }
         tokio::time::sleep(CLAIM_AGAIN).await;
     }
-    Err(Fault::Unavailable("somebody else drains this shard".to_owned()))
+    Err(Fault::Unavailable("another process drains this shard".to_owned()))
 }
 
 /// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot

@@ -214,9 +214,7 @@ async fn differing(app: &App, sale: &Sale, shards: &[u16]) -> Result<BTreeSet<u1
         tokio::time::sleep(Duration::from_millis(20) * round).await;
     }
     if open != differ {
-        return Err(Fault::Unavailable(
-            "decisions reach these shards all the while".to_owned(),
-        ));
+        return Err(Fault::Unavailable("decisions kept arriving at these shards".to_owned()));
     }
     Ok(differ)
 }

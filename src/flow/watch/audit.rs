@@ -111,9 +111,7 @@ fn count_ledger(sale: &Sale, sums: &Sums) -> (Vec<ItemAudit>, Vec<String>) {
             ));
         }
         if held > 0 {
-            differences.push(format!(
-                "{sku}: {held} units are held for orders that nobody has decided"
-            ));
+            differences.push(format!("{sku}: {held} units are held for undecided orders"));
         }
         items.push(ItemAudit {
             sku: sku.clone(),

@@ -177,7 +177,7 @@ impl Ledger {
         .execute(&mut *tx)
         .await?;
         if usize::try_from(noted.rows_affected()) != Ok(moved.len()) {
-            return Err(Fault::Unavailable("somebody else reconciles these shards".to_owned()));
+            return Err(Fault::Unavailable("another process reconciles these shards".to_owned()));
         }
         commit(tx).await
     }

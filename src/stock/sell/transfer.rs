@@ -156,7 +156,7 @@ impl Stock {
             "IN" | "ALREADY" | "FENCED" => Ok(()),
             "STALE" => Err(Fault::Unavailable("the borrower was rebuilt meanwhile".to_owned())),
             "MOVED" => Err(Fault::Unavailable(
-                "Redis is another one than the units left".to_owned(),
+                "the units left another Redis server than this one".to_owned(),
             )),
             "HALTED" => Err(unreconciled(to)),
             other => Err(TRANSFER_IN.unknown(other)),

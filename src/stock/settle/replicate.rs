@@ -329,7 +329,7 @@ impl Node {
         let answers: RedisResult<Vec<RedisResult<Value>>> = pipeline.query_async(&mut link).await;
         let mut answers = answers.map_err(|error| fault(&error))?;
         if answers.len() != group.len() + barriers + 2 {
-            return Err(Fault::Bug("Redis answered too little".to_owned()));
+            return Err(Fault::Bug("Redis sent too few answers".to_owned()));
         }
         let reached = answers.pop();
         let written = answers.split_off(group.len() + 1);

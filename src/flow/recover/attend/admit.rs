@@ -57,7 +57,5 @@ pub(super) async fn admit(app: &App, via: ShardKey, server: &Server) -> Result<(
     if now.run_id() == server.run_id() {
         app.stock.dismiss(via).await?;
     }
-    Err(Fault::Unavailable(
-        "Redis has become another process once more".to_owned(),
-    ))
+    Err(Fault::Unavailable("the Redis server changed again".to_owned()))
 }

@@ -102,7 +102,7 @@ async fn let_shard_sell(
             if let Err(fault) = not {
                 tracing::warn!(sale = %key.sale, shard = key.shard, %fault, "a shard is damaged; reconciling it");
             }
-            Ok(Some("a shard was not what the ledger says it is"))
+            Ok(Some("a shard differs from the ledger"))
         }
         Err(fault) => Err(fault),
     }
