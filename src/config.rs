@@ -29,7 +29,7 @@ use ipnet::IpNet;
 use parse::{
     address, at_least, connections, database_url, days, log_filter, number, proxies, rate, redis_url, webhook_key,
 };
-pub use settings::{Settings, Shown};
+pub use settings::{Settings, ShownVariable};
 use std::fmt;
 use std::net::SocketAddr;
 use tls::Tls;

@@ -24,7 +24,7 @@ const RECONCILE_MAX: Duration = Duration::from_secs(2);
 
 /// The addresses where a process serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedAddresses {
     /// For shoppers.
     pub shop: SocketAddr,
     /// For operators; often the same.
@@ -63,7 +63,7 @@ pub fn run_until_signal(
     listeners: Listeners,
     migrate_first: bool,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(Served) + Send,
+    on_ready: impl FnOnce(ServedAddresses) + Send,
 ) -> Result<(), ServeError> {
     runtime()?.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
@@ -87,7 +87,7 @@ async fn run(
     listeners: Listeners,
     migrate_first: bool,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(Served) + Send,
+    on_ready: impl FnOnce(ServedAddresses) + Send,
 ) -> Result<(), ServeError> {
     if migrate_first {
         let migrated = ledger::migrate(config.database_url.expose()).await;

@@ -28,7 +28,7 @@ pub struct Settings {
 
 /// A variable as an instance has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownVariable {
     pub name: &'static str,
     /// The value without secrets, if there is one.
     pub value: Option<String>,
@@ -93,7 +93,7 @@ impl Settings {
     }
 
     /// Every variable with its value, without secrets, and with its origin.
-    pub fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<ShownVariable> {
         let is_alone = self.is_alone();
         let shown = |variable: &Variable| {
             let found = self.found.get(variable.name);
@@ -104,7 +104,7 @@ impl Settings {
                 None => default.map(|_| "default".to_owned()),
             };
             let value = found.map(|found| found.value.as_str()).or(default);
-            Shown {
+            ShownVariable {
                 name: variable.name,
                 value: value.map(|value| variable.shown(value)),
                 from,

@@ -92,7 +92,7 @@ async fn draw<T: Send + 'static>(
 
 /// What the shopper gets to solve.
 #[derive(Debug, Clone)]
-pub enum Shown {
+pub enum PosedForm {
     Captcha(Vec<u8>),
     /// A proof of work, in the form that ALTCHA's widget takes.
     ProofOfWork(Box<altcha::Challenge>),
@@ -133,16 +133,16 @@ impl ChallengeForm {
     }
 
     /// Draws the challenge; returns the answer and what the shopper gets.
-    async fn draw(self, place: Option<OwnedSemaphorePermit>, expires_at: i64) -> Result<(String, Shown), Fault> {
+    async fn draw(self, place: Option<OwnedSemaphorePermit>, expires_at: i64) -> Result<(String, PosedForm), Fault> {
         Ok(match self {
             Self::Captcha => {
                 let (answer, png) = draw(place, challenge_image::captcha).await?;
-                (answer, Shown::Captcha(png))
+                (answer, PosedForm::Captcha(png))
             }
             Self::ProofOfWork { cost } => {
                 let proof = move || challenge_image::proof_of_work(cost, expires_at);
                 let (answer, challenge) = draw(place, proof).await?;
-                (answer, Shown::ProofOfWork(Box::new(challenge)))
+                (answer, PosedForm::ProofOfWork(Box::new(challenge)))
             }
         })
     }
@@ -153,7 +153,7 @@ impl ChallengeForm {
 pub enum Posing {
     Posed {
         id: Uuid,
-        shown: Shown,
+        shown: PosedForm,
         /// When the challenge expires (Unix seconds).
         expires_at: i64,
     },

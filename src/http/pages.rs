@@ -93,7 +93,7 @@ const LIST_MAX: usize = 100;
 const LIST_WAIT: Duration = Duration::from_millis(500);
 
 /// A page that shows a sale, or the list of sales, in a language.
-type Shown = (Option<SaleId>, Language);
+type PageKey = (Option<SaleId>, Language);
 
 /// The shoppers' pages of one instance, with its configuration. They are made for the first visitor: an instance that
 /// serves programs alone starts sooner without them.
@@ -101,7 +101,7 @@ pub struct Pages {
     /// By the place of their language.
     files: LazyLock<Vec<Files>, Make>,
     /// Pages that were shown a moment ago.
-    shown: Cache<Shown, Arc<File>>,
+    shown: Cache<PageKey, Arc<File>>,
 }
 
 type Make = Box<dyn FnOnce() -> Vec<Files> + Send>;
@@ -279,8 +279,8 @@ fn page_if(page: &File, request: &HttpRequest, is_there: bool) -> HttpResponse {
 
 async fn sales(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let (shared, language) = (Arc::clone(&api.shared), language_of(&request));
-    let shown: Shown = (None, language);
-    let page = match api.pages.shown.get(&shown) {
+    let key: PageKey = (None, language);
+    let page = match api.pages.shown.get(&key) {
         Some(page) => Ok(page),
         None => api.for_shopper(move |app| list_page(app, shared, language)).await,
     };
@@ -305,8 +305,8 @@ async fn sale(api: Data<Api>, request: HttpRequest) -> HttpResponse {
     let Ok(id) = request.match_info().query("id").parse::<SaleId>() else {
         return files.no_sale.answer_as(&request, StatusCode::NOT_FOUND);
     };
-    let shown: Shown = (Some(id), language);
-    let page = match api.pages.shown.get(&shown) {
+    let key: PageKey = (Some(id), language);
+    let page = match api.pages.shown.get(&key) {
         Some(page) => Ok(Some(page)),
         None => api.for_shopper(move |app| sale_page(app, shared, id, language)).await,
     };

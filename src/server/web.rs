@@ -1,7 +1,7 @@
 //! Serves HTTP: to shoppers, to operators, and to machines.
 
 use super::sockets::{HttpListeners, connections_of};
-use super::{RECONCILE_MAX, Served};
+use super::{RECONCILE_MAX, ServedAddresses};
 use crate::config::tls::Tls;
 use crate::config::{Config, ConnectionLimits};
 use crate::domain::fault::Fault;
@@ -159,7 +159,7 @@ pub(super) async fn serve_http(
     app: &Arc<App>,
     listeners: HttpListeners,
     stop: &CancellationToken,
-    on_ready: impl FnOnce(Served) + Send,
+    on_ready: impl FnOnce(ServedAddresses) + Send,
 ) -> anyhow::Result<()> {
     let address = listeners.shop.local_addr()?;
     let admin = listeners.admin.as_ref().map(TcpListener::local_addr).transpose()?;
@@ -192,7 +192,7 @@ pub(super) async fn serve_http(
         tracing::info!(address = %admin, tls = config.tls.is_some(), "serving operators");
     }
     tracing::info!(%address, tls = config.tls.is_some(), "serving");
-    on_ready(Served {
+    on_ready(ServedAddresses {
         shop: address,
         admin: admin.unwrap_or(address),
     });

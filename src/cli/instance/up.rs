@@ -9,7 +9,7 @@ mod servers;
 use crate::cli::Failure;
 use crate::config::{self, Config, Settings};
 use crate::embedded::secrets;
-use crate::server::{self, Listeners, Role, Served};
+use crate::server::{self, Listeners, Role, ServedAddresses};
 use anyhow::anyhow;
 use folder::{DataFolder, RUN_FILE, remove};
 use guide::Instance;
@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Serves until a signal, or until a server ends by itself. Then stops the servers.
 fn serve(config: &Config, listeners: Listeners, servers: &Servers, instance: Instance) -> Result<(), Failure> {
     let run = servers.run_file();
-    let on_ready = move |served: Served| instance.announce(served, run);
+    let on_ready = move |served: ServedAddresses| instance.announce(served, run);
     let stop = CancellationToken::new();
     let watch = Watch::default();
     let outcome = thread::scope(|scope| {

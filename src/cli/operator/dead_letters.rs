@@ -5,7 +5,7 @@ use crate::cli::shared::answer::{Column, show, show_list};
 use crate::cli::shared::client::{ApiArgs, sale_path};
 use crate::cli::shared::{output, pages};
 use crate::cli::{Failure, parsed};
-use crate::domain::order::dead_letter::{LetterId, Note};
+use crate::domain::order::dead_letter::{DeadLetterId, Note};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -59,8 +59,8 @@ Examples:
         #[command(flatten)]
         sale: SaleArg,
         /// The position of the event, as `dead-letters list` prints it.
-        #[arg(value_parser = parsed::<LetterId>)]
-        position: LetterId,
+        #[arg(value_parser = parsed::<DeadLetterId>)]
+        position: DeadLetterId,
         /// What was done about the dead letter.
         #[arg(long, value_name = "TEXT", value_parser = parsed::<Note>)]
         note: Note,

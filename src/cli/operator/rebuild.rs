@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::shared::answer::{read, show};
 use crate::cli::shared::client::{ApiArgs, sale_path};
 use crate::cli::shared::output::Table;
-use crate::cli::shared::progress::{Progress, Stage};
+use crate::cli::shared::progress::{Progress, WorkStage};
 use crate::domain::operator::report::{RebuildPreview, Rebuilt, Stats, Units};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn changes(preview: &RebuildPreview) -> String {
 
 /// How far a rebuild is, from the stats `before` it and the stats `now`. The server first drains the shards' events.
 /// Then it starts each shard with a new epoch. Then it restores the orders; the stats show nothing of that last step.
-fn stage(before: &Stats, now: &Stats) -> Option<Stage> {
+fn stage(before: &Stats, now: &Stats) -> Option<WorkStage> {
     let was: BTreeMap<u16, i64> = before.shards.iter().map(|it| (it.shard, it.epoch)).collect();
     let is_begun = |epoch: i64, shard| was.get(shard).is_some_and(|was| epoch > *was);
     let begun = now.shards.iter().filter(|it| is_begun(it.epoch, &it.shard)).count();
@@ -101,7 +101,7 @@ fn stage(before: &Stats, now: &Stats) -> Option<Stage> {
         (begun, _) => (u64::try_from(begun), u64::try_from(now.shards.len()), "shards begun"),
     };
     let (done, of) = (done.ok()?, of.ok()?);
-    Some(Stage { done, of, what })
+    Some(WorkStage { done, of, what })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const BAR: &str = "{bar:30} {msg} {elapsed}";
 
 /// How far the work is: `done` of `of` things.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stage {
+pub struct WorkStage {
     pub done: u64,
     pub of: u64,
     /// What is counted, with its verb: `events drained`.
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Shows this work, with the stage that `read` returns.
-    pub fn reading(work: &'static str, read: impl FnMut() -> Option<Stage> + Send + 'static) -> Self {
+    pub fn reading(work: &'static str, read: impl FnMut() -> Option<WorkStage> + Send + 'static) -> Self {
         let progress = Self::of(work);
         follow(progress.bar.clone(), work, READ_EVERY, read);
         progress
@@ -77,7 +77,7 @@ fn follow(
     bar: ProgressBar,
     work: &'static str,
     every: Duration,
-    mut read: impl FnMut() -> Option<Stage> + Send + 'static,
+    mut read: impl FnMut() -> Option<WorkStage> + Send + 'static,
 ) {
     thread::spawn(move || {
         while !bar.is_finished() {
@@ -90,8 +90,8 @@ fn follow(
     });
 }
 
-fn show(bar: &ProgressBar, work: &str, stage: &Stage) {
-    let Stage { done, of, what } = stage;
+fn show(bar: &ProgressBar, work: &str, stage: &WorkStage) {
+    let WorkStage { done, of, what } = stage;
     // When everything is counted, the rest of the work has no known end.
     set_style(bar, if done < of { BAR } else { SPINNER });
     bar.set_length(*of);
@@ -137,7 +137,7 @@ mod tests {
             let _while_it_reads = &kept;
             reads += 1;
             let (done, of, what) = (reads, 2, "shards begun");
-            (reads <= 2).then_some(Stage { done, of, what })
+            (reads <= 2).then_some(WorkStage { done, of, what })
         });
         let last = "flashsale: rebuilding: 2 of 2 shards begun, 0 s";
         assert!(lines.iter().any(|line| line == last));

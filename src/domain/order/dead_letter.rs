@@ -14,17 +14,17 @@ use uuid::Uuid;
 /// The most characters of a note.
 pub const NOTE_MAX: usize = 200;
 
-/// The pattern of a [`LetterId`].
-pub const LETTER_PATTERN: &str = "^(0|[1-9][0-9]{0,2}):(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})$";
+/// The pattern of a [`DeadLetterId`].
+pub const DEAD_LETTER_PATTERN: &str = "^(0|[1-9][0-9]{0,2}):(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})$";
 
 /// The place of a dead letter: its shard, and its position in the shard's stream. As text, `0:1-2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LetterId {
+pub struct DeadLetterId {
     pub shard: u16,
     pub position: Position,
 }
 
-impl fmt::Display for LetterId {
+impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { epoch, seq } = self.position;
         write!(f, "{}:{epoch}-{seq}", self.shard)
@@ -34,11 +34,11 @@ impl fmt::Display for LetterId {
 /// A text that is not the position of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a position as it is listed, such as 0:1-2")]
-pub struct NotALetter;
+pub struct NotADeadLetter;
 
-impl FromStr for LetterId {
-    type Err = NotALetter;
-    fn from_str(text: &str) -> Result<Self, NotALetter> {
+impl FromStr for DeadLetterId {
+    type Err = NotADeadLetter;
+    fn from_str(text: &str) -> Result<Self, NotADeadLetter> {
         // Each number has one form, so that no two texts mean one event.
         let number = |text: &str, digits: usize| {
             let is_plain = text.len() <= digits && text.bytes().all(|it| it.is_ascii_digit());
@@ -53,7 +53,7 @@ impl FromStr for LetterId {
                 position: Position { epoch, seq },
             })
         });
-        parts.ok_or(NotALetter)
+        parts.ok_or(NotADeadLetter)
     }
 }
 
@@ -78,7 +78,7 @@ pub struct DeadLetter {
     /// The order that was revoked because of it; null if the event does not name one.
     pub order_id: Option<Uuid>,
     /// The content of the event, if it is readable.
-    pub event: Option<LetterEvent>,
+    pub event: Option<DeadLetterEvent>,
     /// Its bytes, if it is not readable: printable ASCII as it is, other bytes as `\n` or `\x00`, at most the first
     /// thousand.
     pub bytes: Option<String>,
@@ -94,7 +94,8 @@ pub struct DeadLetter {
 
 /// The content of an event: an order was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct LetterEvent {
+#[schemars(rename = "LetterEvent")]
+pub struct DeadLetterEvent {
     /// The order's id.
     pub order_id: Uuid,
     /// The shopper.
@@ -154,11 +155,11 @@ mod tests {
 
     #[test]
     fn a_position_is_written_in_one_way() {
-        let schema = json!({"type": "string", "pattern": LETTER_PATTERN});
+        let schema = json!({"type": "string", "pattern": DEAD_LETTER_PATTERN});
         let schema = jsonschema::draft202012::new(&schema).unwrap();
         let longest = format!("999:{0}-{0}", "9".repeat(18));
         for text in ["0:1-2", "255:12-0", &longest] {
-            let id: LetterId = text.parse().unwrap();
+            let id: DeadLetterId = text.parse().unwrap();
             assert_eq!(id.to_string(), text);
             assert!(schema.is_valid(&json!(text)));
         }
@@ -167,7 +168,7 @@ mod tests {
             "", ":", "0:1", "1-2", "0:-1-2", "0:1--2", "+0:1-2", "00:1-2", "0:01-2", "0:1-+2", "0:1-2 ", "1000:1-2",
             "0:1-2-3", "0:1-２", "0:1-", &long,
         ] {
-            assert_eq!(text.parse::<LetterId>(), Err(NotALetter), "{text}");
+            assert_eq!(text.parse::<DeadLetterId>(), Err(NotADeadLetter), "{text}");
             assert!(!schema.is_valid(&json!(text)), "{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! The requests for one item that wait for its next proof of sold out, oldest first. Each gets one answer, or none if its
 //! turn ends early. A crash forgets them.
 
-use crate::stock::operate::read_shard::Asking;
+use crate::stock::operate::read_shard::AskedPurchase;
 use crate::stock::record::BuyerStanding;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const WAITING_MAX: usize = 20_000;
 pub(in crate::flow) struct LateQueue(Mutex<VecDeque<Waiting>>);
 
 pub(in crate::flow) struct Waiting {
-    pub(in crate::flow) asking: Asking,
+    pub(in crate::flow) asking: AskedPurchase,
     pub(in crate::flow) quantity: i64,
     pub(in crate::flow) answer: oneshot::Sender<Found>,
 }
@@ -29,7 +29,7 @@ pub(in crate::flow) enum Found {
 
 impl LateQueue {
     /// Waits for the next turn's answer. `None` when too many wait.
-    pub(in crate::flow) fn join(&self, asking: Asking, quantity: u32) -> Option<oneshot::Receiver<Found>> {
+    pub(in crate::flow) fn join(&self, asking: AskedPurchase, quantity: u32) -> Option<oneshot::Receiver<Found>> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.waiting();
         // While Redis stands still, nobody takes the turn, and requests that have left fill the queue. Each newcomer
@@ -67,7 +67,7 @@ mod tests {
     use uuid::Uuid;
 
     fn join(queue: &LateQueue) -> Option<oneshot::Receiver<Found>> {
-        let asking = Asking {
+        let asking = AskedPurchase {
             home: ShardKey::new(SaleId(Uuid::nil()), 0),
             user: "ada".parse().unwrap(),
             order: OrderId(Uuid::nil()),

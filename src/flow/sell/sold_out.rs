@@ -17,7 +17,7 @@ use crate::flow::App;
 use crate::flow::sell::late_queue::{Found, LateQueue};
 use crate::flow::sell::shortage::{ItemSurveys, Turn};
 use crate::stock::keys::ShardKey;
-use crate::stock::operate::read_shard::Asking;
+use crate::stock::operate::read_shard::AskedPurchase;
 use crate::stock::record::BuyerStanding;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -162,7 +162,7 @@ pub(in crate::flow) async fn refuse(app: &App, request: &LateRequest<'_>) -> Opt
 /// What the next turn finds. One of the requests that wait has the turn, for all of them.
 async fn next_found(app: &App, surveys: &ItemSurveys, request: &LateRequest<'_>) -> Found {
     let began = Instant::now();
-    let asking = Asking {
+    let asking = AskedPurchase {
         home: request.home,
         user: request.user.clone(),
         order: request.order,

@@ -5,7 +5,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::order::dead_letter::{DeadLetter, LetterEvent, LetterId, Note, RefusedMessage, Settled};
+use crate::domain::order::dead_letter::{DeadLetter, DeadLetterEvent, DeadLetterId, Note, RefusedMessage, Settled};
 use crate::domain::sale::Sale;
 use crate::domain::time::{Millis, from_millis};
 use crate::flow::{App, whole};
@@ -23,7 +23,7 @@ pub async fn dead_letters(
     app: &App,
     sale: SaleId,
     settled: Option<bool>,
-    after: Option<LetterId>,
+    after: Option<DeadLetterId>,
     max: usize,
 ) -> Result<Option<Vec<DeadLetter>>, Fault> {
     let Some(sale) = app.ledger.sale(sale).await? else {
@@ -35,7 +35,7 @@ pub async fn dead_letters(
 }
 
 /// Notes that an event which could not be stored is dealt with. Repeating the note is no error.
-pub async fn settle(app: &App, sale: SaleId, id: LetterId, note: &Note) -> Result<Settled, Fault> {
+pub async fn settle(app: &App, sale: SaleId, id: DeadLetterId, note: &Note) -> Result<Settled, Fault> {
     let Some(sale) = app.ledger.sale(sale).await? else {
         return Ok(Settled::NoSale);
     };
@@ -67,7 +67,7 @@ fn read(sale: &Sale, letter: PutAside) -> Result<DeadLetter, Fault> {
     let event = decode_event(&letter.event)
         .ok()
         .filter(|it| it.created_at < TIMES_END)
-        .map(|it| LetterEvent {
+        .map(|it| DeadLetterEvent {
             order_id: it.order.0,
             user: it.user.as_str().to_owned(),
             idempotency_key: it.key.as_str().to_owned(),

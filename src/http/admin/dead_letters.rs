@@ -1,7 +1,7 @@
 //! Dead letters and refused messages: operators list them, and note that a dead letter is settled.
 
 use crate::domain::code::Code;
-use crate::domain::order::dead_letter::{DeadLetter, LETTER_PATTERN, NOTE_MAX, Note, RefusedMessage, Settled};
+use crate::domain::order::dead_letter::{DEAD_LETTER_PATTERN, DeadLetter, NOTE_MAX, Note, RefusedMessage, Settled};
 use crate::domain::plain::PLAIN_PATTERN;
 use crate::flow::settle::dead_letters;
 use crate::http::endpoint::{Endpoint, handler};
@@ -66,7 +66,7 @@ pub struct DeadLettersQuery {
     #[serde(default)]
     limit: PageSize,
     /// Lists only the dead letters after this `position`.
-    #[schemars(regex(pattern = LETTER_PATTERN))]
+    #[schemars(regex(pattern = DEAD_LETTER_PATTERN))]
     starting_after: Option<String>,
 }
 
@@ -89,7 +89,7 @@ async fn list_dead_letters(
 #[serde(deny_unknown_fields)]
 pub struct SettleLetterBody {
     /// The dead letter's `position` from the list: its shard, epoch and number.
-    #[schemars(regex(pattern = LETTER_PATTERN))]
+    #[schemars(regex(pattern = DEAD_LETTER_PATTERN))]
     position: String,
     /// What the operator did about it: some words on one line.
     #[schemars(length(min = 1, max = NOTE_MAX), regex(pattern = PLAIN_PATTERN))]

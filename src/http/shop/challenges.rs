@@ -4,7 +4,7 @@ use crate::domain::code::Code;
 use crate::domain::guard::Layer;
 use crate::domain::ids::SaleId;
 use crate::domain::time::{self, from_millis};
-use crate::guard::challenge::{self, Posing, Shown};
+use crate::guard::challenge::{self, PosedForm, Posing};
 use crate::http::Api;
 use crate::http::counts;
 use crate::http::endpoint::{Endpoint, handler};
@@ -134,10 +134,10 @@ async fn pose(
     };
     let expires_at = time::format(&from_millis(expires_at * 1000));
     Ok(HttpResponse::Created().json(match shown {
-        Shown::Captcha(png) => {
+        PosedForm::Captcha(png) => {
             let image = format!("data:image/png;base64,{}", STANDARD.encode(png));
             PosedChallenge::Captcha { id, image, expires_at }
         }
-        Shown::ProofOfWork(altcha) => PosedChallenge::ProofOfWork { id, altcha, expires_at },
+        PosedForm::ProofOfWork(altcha) => PosedChallenge::ProofOfWork { id, altcha, expires_at },
     }))
 }

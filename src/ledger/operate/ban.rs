@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, Tx, acquire, begin, commit, small, unsigned, word};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-struct Row {
+struct BanRow {
     user_id: String,
     reason: String,
     banned_by: String,
@@ -25,7 +25,7 @@ struct Row {
     change: i64,
 }
 
-impl Row {
+impl BanRow {
     fn into_ban(self) -> Result<Ban, Fault> {
         let banned_by = BannedBy::from_name(&self.banned_by)
             .ok_or_else(|| Fault::Bug(format!("in the ledger: banned by {}", self.banned_by)))?;
@@ -48,7 +48,7 @@ impl Row {
 /// Selects bans by a condition.
 macro_rules! select_bans {
     ($condition:literal $(, $argument:expr)*) => {
-        sqlx::query_as!(Row, "select user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, \
+        sqlx::query_as!(BanRow, "select user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, \
             sessions_from, revision, change from bans where " + $condition $(, $argument)*)
     };
 }
@@ -66,7 +66,7 @@ impl Ledger {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
-            Row,
+            BanRow,
             "insert into bans as known (user_id, reason, banned_by, operator, banned_until, sessions_from, change) \
              select $1, $2, $3, $8, it.until, case when $5 then now() end, nextval('ban_changes') \
              from (select coalesce($4::timestamptz, now() + $7::int8 * interval '1 second') as until) it \
@@ -110,7 +110,7 @@ impl Ledger {
         )
         .fetch_all(&self.jobs)
         .await?;
-        rows.into_iter().map(Row::into_ban).collect()
+        rows.into_iter().map(BanRow::into_ban).collect()
     }
 
     /// Lifts an account's ban; `None` when the account is not banned.
@@ -118,7 +118,7 @@ impl Ledger {
         let mut tx = begin(&self.jobs).await?;
         lock_changes(&mut tx).await?;
         let row = sqlx::query_as!(
-            Row,
+            BanRow,
             "update bans set lifted_at = now(), revision = revision % 32767 + 1, change = nextval('ban_changes') \
              where user_id = $1 and lifted_at is null and (banned_until is null or banned_until > now()) \
              returning user_id, reason, banned_by, operator, banned_at, banned_until, lifted_at, sessions_from, \
@@ -137,7 +137,7 @@ impl Ledger {
             user.as_str()
         );
         let row = row.fetch_optional(&self.api).await?;
-        row.map(Row::into_ban).transpose()
+        row.map(BanRow::into_ban).transpose()
     }
 
     /// The last decision about an account, if there is one.
@@ -145,7 +145,7 @@ impl Ledger {
         let row = select_bans!("user_id = $1", user.as_str());
         // A caller that delivers the decision holds a connection of the jobs' pool, so this one uses another pool.
         let row = row.fetch_optional(&self.api).await?;
-        row.map(Row::into_ban).transpose()
+        row.map(BanRow::into_ban).transpose()
     }
 
     /// Up to `max` accounts that are banned now, in the order of their ids, after the one given.
@@ -164,14 +164,14 @@ impl Ledger {
         )
         .fetch_all(&self.reports)
         .await?;
-        rows.into_iter().map(Row::into_ban).collect()
+        rows.into_iter().map(BanRow::into_ban).collect()
     }
 
     /// The last decision about each account, if its number is above this one: up to `max` of them, oldest first.
     pub async fn bans_since(&self, change: i64, max: i64) -> Result<Vec<Ban>, Fault> {
         let rows = select_bans!("change > $1 order by change limit $2", change, max);
         let rows = rows.fetch_all(&self.api).await?;
-        rows.into_iter().map(Row::into_ban).collect()
+        rows.into_iter().map(BanRow::into_ban).collect()
     }
 }
 
@@ -185,7 +185,7 @@ pub(in crate::ledger) async fn recent_bans(connection: &mut PgConnection) -> Res
     )
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(Row::into_ban).collect()
+    rows.into_iter().map(BanRow::into_ban).collect()
 }
 
 /// [`Ledger::banned`] on a given connection.
@@ -202,7 +202,7 @@ pub(in crate::ledger) async fn banned(
     )
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(Row::into_ban).collect()
+    rows.into_iter().map(BanRow::into_ban).collect()
 }
 
 /// Lets one transaction decide at a time, so that decisions become visible in the order of their numbers. It also
@@ -215,7 +215,7 @@ pub(super) async fn lock_changes(tx: &mut Tx) -> Result<(), Fault> {
 }
 
 /// Writes the messages of a decision, commits it, and returns the ban. Without a row, nothing was decided.
-async fn decided(mut tx: Tx, user: &UserId, row: Option<Row>) -> Result<Option<Ban>, Fault> {
+async fn decided(mut tx: Tx, user: &UserId, row: Option<BanRow>) -> Result<Option<Ban>, Fault> {
     let Some(row) = row else {
         return Ok(None);
     };
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_guards_ban_has_no_operator_though_the_decision_before_had_one() {
-        let by = |banned_by: &str| Row {
+        let by = |banned_by: &str| BanRow {
             user_id: "bot".to_owned(),
             reason: "a test".to_owned(),
             banned_by: banned_by.to_owned(),

@@ -40,7 +40,7 @@ pub enum Loading {
     NotFound,
 }
 
-struct Row {
+struct SaleRow {
     sale_id: Uuid,
     number: i32,
     name: String,
@@ -64,7 +64,7 @@ struct Row {
     leaving: bool,
 }
 
-impl Row {
+impl SaleRow {
     fn into_sale(self, items: Vec<Item>) -> Result<Sale, Fault> {
         let secret = self.secret.try_into();
         Ok(Sale {
@@ -102,7 +102,8 @@ impl Row {
 /// Selects sales by a condition.
 macro_rules! select_sales {
     ($condition:literal, $($argument:expr),*) => {
-        sqlx::query_as!(Row, "select sale_id, number, name, description, image_url, state, state_version, starts_at, \
+        sqlx::query_as!(SaleRow,
+            "select sale_id, number, name, description, image_url, state, state_version, starts_at, \
             ends_at, closed_at, shards, payment_window_seconds, rate_limit, rate_window_ms, durability, guards, secret, \
             created_at, (select texts from sale_messages m where m.sale_id = sales.sale_id) as message, \
             retired_at is not null as \"retired!\", \
@@ -390,7 +391,7 @@ async fn send_state(tx: &mut Tx, sale: &Sale) -> Result<(), Fault> {
 
 /// Adds the items to sales, on the connection that read the rows. A caller that waits for a second connection while it
 /// holds one may wait for other such callers.
-async fn with_items(connection: &mut PgConnection, rows: Vec<Row>) -> Result<Vec<Sale>, Fault> {
+async fn with_items(connection: &mut PgConnection, rows: Vec<SaleRow>) -> Result<Vec<Sale>, Fault> {
     let ids: Vec<Uuid> = rows.iter().map(|row| row.sale_id).collect();
     if ids.is_empty() {
         return Ok(Vec::new());

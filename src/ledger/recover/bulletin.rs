@@ -58,7 +58,7 @@ pub struct Bulletin {
 /// The connection for bulletins; none before the first, and after one that broke.
 pub(in crate::ledger) type Kept = Arc<Mutex<Option<PgConnection>>>;
 
-struct Row {
+struct BulletinRow {
     sale_ids: Vec<Uuid>,
     shards: Vec<i16>,
     epochs: Vec<i64>,
@@ -74,7 +74,7 @@ struct Row {
     since_beat: f64,
 }
 
-impl Row {
+impl BulletinRow {
     fn into_bulletin(self) -> Result<Bulletin, Fault> {
         let shards = self.sale_ids.into_iter().zip(self.shards);
         let epochs = self.epochs.into_iter().zip(self.run_ids);
@@ -164,14 +164,14 @@ fn is_usable<T>(answer: &Result<T, sqlx::Error>) -> bool {
     }
 }
 
-async fn ask(connection: &mut PgConnection, question: &Question) -> Result<Row, sqlx::Error> {
+async fn ask(connection: &mut PgConnection, question: &Question) -> Result<BulletinRow, sqlx::Error> {
     let sales: Vec<Uuid> = question.shards.iter().map(|(sale, _)| sale.0).collect();
     let shards: Vec<i16> = question.shards.iter().map(|(_, shard)| small(*shard)).collect();
     // `xmin` is the transaction that wrote a row, so a change of the live sales, or of a message, changes their number or a sum. A
     // coincidence is all but impossible, and the list is read now and then all the same. A sale begins to leave by the
     // clock alone.
     let row = sqlx::query_as!(
-        Row,
+        BulletinRow,
         "select own.sale_ids as \"sale_ids!\", own.shards as \"shards!\", own.epochs as \"epochs!\", \
              own.run_ids as \"run_ids!\", own.drained_epochs as \"drained_epochs!\", \
              own.drained_seqs as \"drained_seqs!\", \

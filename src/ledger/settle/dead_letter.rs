@@ -2,7 +2,7 @@
 
 use crate::domain::fault::Fault;
 use crate::domain::ids::SaleId;
-use crate::domain::order::dead_letter::{LetterId, Note, RefusedMessage};
+use crate::domain::order::dead_letter::{DeadLetterId, Note, RefusedMessage};
 use crate::domain::order::event::Position;
 use crate::ledger::outbox::Message;
 use crate::ledger::{Ledger, small, unsigned};
@@ -30,10 +30,10 @@ pub struct PutAside {
 }
 
 impl PutAside {
-    pub fn id(&self) -> Result<LetterId, Fault> {
+    pub fn id(&self) -> Result<DeadLetterId, Fault> {
         let (shard, epoch, seq) = (unsigned(i64::from(self.shard))?, self.epoch, self.seq);
         let position = Position { epoch, seq };
-        Ok(LetterId { shard, position })
+        Ok(DeadLetterId { shard, position })
     }
 }
 
@@ -51,7 +51,7 @@ impl Ledger {
         &self,
         sale: SaleId,
         settled: Option<bool>,
-        after: Option<LetterId>,
+        after: Option<DeadLetterId>,
         max: i64,
     ) -> Result<Vec<PutAside>, Fault> {
         let letters = sqlx::query_as!(
@@ -72,7 +72,12 @@ impl Ledger {
 
     /// Settles a dead letter, once; returns it as it is then, if it exists. Fails with `Unavailable` when Postgres does
     /// not answer; a repeated call finds the outcome.
-    pub async fn settle_dead_letter(&self, sale: SaleId, id: LetterId, note: &Note) -> Result<Option<PutAside>, Fault> {
+    pub async fn settle_dead_letter(
+        &self,
+        sale: SaleId,
+        id: DeadLetterId,
+        note: &Note,
+    ) -> Result<Option<PutAside>, Fault> {
         sqlx::query!(
             "update dead_letters set settled_at = now(), note = $5 \
              where sale_id = $1 and shard = $2 and epoch = $3 and seq = $4 and settled_at is null",

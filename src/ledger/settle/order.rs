@@ -20,7 +20,7 @@ pub(super) use resolve::resolve;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-pub(super) struct Row {
+pub(super) struct OrderRow {
     pub(super) order_id: Uuid,
     pub(super) sale_id: Uuid,
     pub(super) shard: i16,
@@ -39,7 +39,7 @@ pub(super) struct Row {
     pub(super) server: Option<String>,
 }
 
-impl Row {
+impl OrderRow {
     pub(super) fn into_order(self) -> Result<Order, Fault> {
         Ok(Order {
             id: OrderId(self.order_id),
@@ -64,7 +64,8 @@ macro_rules! select_orders {
         $crate::ledger::settle::order::select_orders!(with "null::text"; $condition $(+ $more)*, $($argument),*)
     };
     (with $server:literal; $condition:literal $(+ $more:literal)*, $($argument:expr),*) => {
-        sqlx::query_as!($crate::ledger::settle::order::Row, "select order_id, sale_id, shard, sku, user_id, quantity, \
+        sqlx::query_as!($crate::ledger::settle::order::OrderRow,
+            "select order_id, sale_id, shard, sku, user_id, quantity, \
             amount_minor, currency, state, created_at, expires_at + case state when 'reserved' then coalesce( \
                 (select sum(o.until - greatest(o.since, created_at)) from outages o where o.until > created_at), \
                 interval '0') else interval '0' end as \"expires_at!\", paid_at, epoch, seq, "
@@ -91,7 +92,7 @@ pub enum Cancellation {
 impl Ledger {
     pub async fn order(&self, id: OrderId) -> Result<Option<Order>, Fault> {
         let row = select_orders!("order_id = $1", id.0).fetch_optional(&self.api).await;
-        row?.map(Row::into_order).transpose()
+        row?.map(OrderRow::into_order).transpose()
     }
 
     /// The orders among these that the ledger has, with their events.
@@ -103,7 +104,7 @@ impl Ledger {
             "order_id = any($1)", &ids
         );
         let rows = rows.fetch_all(&self.api).await;
-        let accepted = |mut row: Row| {
+        let accepted = |mut row: OrderRow| {
             let (epoch, seq) = (row.epoch, row.seq);
             let event = Position { epoch, seq };
             let server = NotedServer::from(row.server.take()).server();
@@ -123,7 +124,7 @@ impl Ledger {
         )
         .fetch_all(&self.api)
         .await;
-        rows?.into_iter().rev().map(Row::into_order).collect()
+        rows?.into_iter().rev().map(OrderRow::into_order).collect()
     }
 
     /// Cancels a reserved order of this shopper. Fails with `Unavailable` when Postgres does not answer; a repeated

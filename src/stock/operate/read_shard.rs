@@ -25,7 +25,7 @@ pub const EVENTS_MAX: usize = 1000;
 
 /// A purchase that is looked for in its shopper's row.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct AskedPurchase {
     pub home: ShardKey,
     pub user: UserId,
     pub order: OrderId,
@@ -174,12 +174,12 @@ impl Stock {
     /// script that sells, or the shard has no permit.
     pub async fn buyer_standing(&self, home: ShardKey, user: &UserId, order: OrderId) -> Result<BuyerStanding, Fault> {
         let user = user.clone();
-        let standing = self.buyer_standings(&[Asking { home, user, order }]).await.pop();
+        let standing = self.buyer_standings(&[AskedPurchase { home, user, order }]).await.pop();
         standing.unwrap_or_else(|| Err(no_row()))
     }
 
     /// [`Stock::buyer_standing`] for many requests, in their order.
-    pub async fn buyer_standings(&self, asking: &[Asking]) -> Vec<Result<BuyerStanding, Fault>> {
+    pub async fn buyer_standings(&self, asking: &[AskedPurchase]) -> Vec<Result<BuyerStanding, Fault>> {
         let reads = asking
             .chunks(STANDINGS_AT_ONCE)
             .map(|some| self.standings_at_once(some));
@@ -187,7 +187,7 @@ impl Stock {
     }
 
     /// Reads each home shard once, with the rows of all its shoppers.
-    async fn standings_at_once(&self, asking: &[Asking]) -> Vec<Result<BuyerStanding, Fault>> {
+    async fn standings_at_once(&self, asking: &[AskedPurchase]) -> Vec<Result<BuyerStanding, Fault>> {
         let (mut homes, mut known) = (Vec::new(), HashMap::new());
         let mut places = Vec::with_capacity(asking.len());
         for it in asking {

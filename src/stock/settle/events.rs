@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Events that the drain has not trimmed.
-pub struct Batch {
+pub struct EventBatch {
     /// The oldest first.
     pub events: Vec<Event>,
     /// The server that has them.
@@ -50,11 +50,11 @@ impl Stock {
     }
 
     /// Like [`Stock::events`], with the server that was read.
-    pub async fn batch(&self, shard: ShardKey, max: usize) -> Result<Batch, Fault> {
+    pub async fn batch(&self, shard: ShardKey, max: usize) -> Result<EventBatch, Fault> {
         let mut pipeline = redis::pipe();
         pipeline.add_command(range(shard, "-", max)).add_command(info());
         let (entries, info): (Value, String) = self.noted(self.link.ask_together(pipeline).await)?;
-        Ok(Batch {
+        Ok(EventBatch {
             events: decode_entries(entries)?,
             server: server_of(&info)?,
         })
@@ -62,9 +62,9 @@ impl Stock {
 
     /// Like [`Stock::batch`], once a replica has the events too. Fails with `Unavailable` when Redis does not answer,
     /// or no replica confirms the events.
-    pub async fn replicated_batch(&self, shard: ShardKey, max: usize) -> Result<Batch, Fault> {
+    pub async fn replicated_batch(&self, shard: ShardKey, max: usize) -> Result<EventBatch, Fault> {
         let read = self.replicated(shard, range(shard, "-", max)).await?;
-        Ok(Batch {
+        Ok(EventBatch {
             events: decode_entries(read.value)?,
             server: read.from,
         })

@@ -8,7 +8,7 @@ use crate::config;
 use crate::config::tls::Tls;
 use crate::domain::deployment::development;
 use crate::embedded::secrets;
-use crate::server::Served;
+use crate::server::ServedAddresses;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Writes `run.json`. Then, on a thread of its own, makes sure of the demo sale and prints the guide.
-    pub(super) fn announce(self, served: Served, mut run: serde_json::Value) {
+    pub(super) fn announce(self, served: ServedAddresses, mut run: serde_json::Value) {
         let (url, admin_url) = (self.reached_at(served.shop), self.reached_at(served.admin));
         run["http"] = url.clone().into();
         run["admin"] = admin_url.clone().into();

@@ -9,7 +9,7 @@ use crate::flow::recover::permits::check_server;
 use crate::flow::recover::sequence;
 use crate::ledger::settle::drain::{DrainClaim, Drained};
 use crate::stock::keys::ShardKey;
-use crate::stock::settle::events::Batch;
+use crate::stock::settle::events::EventBatch;
 use crate::telemetry::{self, BatchSpan};
 use crate::{bugs, crash};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl ShardDrain<'_> {
             return Ok(DrainOutcome::Busy);
         };
         span.mark("claimed");
-        let Batch { mut events, server } = read_batch(app, sale, key).await?;
+        let EventBatch { mut events, server } = read_batch(app, sale, key).await?;
         span.mark("read");
         let has_newer = leave_newer(sale, key.shard, &claim, &mut events)?;
         if events.last().is_none_or(|last| is_superseded(last, &claim)) {
@@ -134,7 +134,7 @@ const fn is_superseded(last: &Event, claim: &DrainClaim) -> bool {
 /// The first events of a shard's stream. Read from the start of the stream, not from the position: the drain trims only
 /// what it has read. The ledger knows events that a crash left untrimmed by their orders. A Redis that lost its last
 /// events may have reused their numbers for new orders. Those are not in the ledger, and must not vanish.
-async fn read_batch(app: &App, sale: &Sale, key: ShardKey) -> Result<Batch, Fault> {
+async fn read_batch(app: &App, sale: &Sale, key: ShardKey) -> Result<EventBatch, Fault> {
     match sale.durability {
         // The ledger must not run ahead of a replica that may be promoted.
         Durability::Replica => app.stock.replicated_batch(key, BATCH_MAX).await,

@@ -1,6 +1,6 @@
 //! Orders as operators list them, newest first. Reads only.
 
-use super::{Row, select_orders};
+use super::{OrderRow, select_orders};
 use crate::domain::fault::Fault;
 use crate::domain::ids::OrderId;
 use crate::domain::order::wanted::{OrdersOf, Stretch, WantedOrders};
@@ -50,7 +50,7 @@ impl Snapshot {
 async fn among(connection: &mut PgConnection, ids: &[OrderId]) -> Result<Vec<Order>, Fault> {
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = select_orders!("order_id = any($1)", &ids).fetch_all(connection).await;
-    rows?.into_iter().map(Row::into_order).collect()
+    rows?.into_iter().map(OrderRow::into_order).collect()
 }
 
 async fn newest(connection: &mut PgConnection, wanted: &WantedOrders, max: i64) -> Result<Vec<Order>, Fault> {
@@ -116,5 +116,5 @@ async fn newest(connection: &mut PgConnection, wanted: &WantedOrders, max: i64) 
             .await
         }
     };
-    rows?.into_iter().map(Row::into_order).collect()
+    rows?.into_iter().map(OrderRow::into_order).collect()
 }
