@@ -43,7 +43,6 @@ pub struct Answer {
 /// The members of a reply that clients read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the API's own names")]
 pub struct Said {
     pub code: Option<String>,
     pub detail: Option<String>,

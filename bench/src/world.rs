@@ -363,7 +363,7 @@ impl World {
     pub fn calm(&self, bench: &Bench, database: &str) -> Result<()> {
         bench.wait_for(sql::settle(database))?;
         let mut redis = self.redis.connect()?;
-        bench.poll("Redis has written its file anew", CALM_MAX, || {
+        bench.poll("Redis has rewritten its file", CALM_MAX, || {
             let is_writing = redis.info("persistence", "aof_rewrite_in_progress")? != "0";
             Ok((!is_writing).then_some(()))
         })

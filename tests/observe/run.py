@@ -112,8 +112,8 @@ def buy(user, sale_id, key=None):
 def pay(order):
     data = {"payment_id": f"pay-{order['id']}", "order_id": order["id"]}
     data |= {"amount_minor": order["amount_minor"], "currency": order["currency"]}
-    told = {"type": "payment.succeeded", "timestamp": datetime.now(timezone.utc).isoformat(), "data": data}
-    body = json.dumps(told).encode()
+    event = {"type": "payment.succeeded", "timestamp": datetime.now(timezone.utc).isoformat(), "data": data}
+    body = json.dumps(event).encode()
     name, now = f"msg_{uuid.uuid4().hex}", str(int(time.time()))
     digest = hmac.new(WEBHOOK_KEY, f"{name}.{now}.".encode() + body, hashlib.sha256).digest()
     headers = {
@@ -247,7 +247,7 @@ def check_dashboard(prometheus):
             continue
         if not prometheus.get(f"/api/v1/label/{found[2]}/values", **{"match[]": found[1]}):
             wrong(f"variable {variable['name']} has no values")
-    count, told, empty = 0, 0, set()
+    count, answered, empty = 0, 0, set()
     for title, expression, legend in expressions():
         count += 1
         text = expression
@@ -266,14 +266,14 @@ def check_dashboard(prometheus):
             if title not in MAY_BE_EMPTY:
                 wrong(f"{title}: {expression} answers nothing")
             continue
-        told += 1
+        answered += 1
         # Quantiles without any event are no number, but most events have happened.
         if all(math.isnan(float(one["value"][1])) for one in series):
             wrong(f"{title}: {expression} answers with no number")
         for label in re.findall(r"{{(\w+)}}", legend):
             if not all(label in one["metric"] for one in series):
                 wrong(f"{title}: the legend names {label}, which {expression} does not answer with")
-    print(f"dashboard: {count} expressions, {told} of them answer", flush=True)
+    print(f"dashboard: {count} expressions, {answered} of them answer", flush=True)
     for title in sorted(empty & set(MAY_BE_EMPTY)):
         print(f"  nothing to tell: {title}: {MAY_BE_EMPTY[title]}", flush=True)
 

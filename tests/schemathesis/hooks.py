@@ -244,8 +244,9 @@ def fit_path(case, name):
 
 
 def fit_headers(case):
-    """Leaves out an optional header that does not match its pattern. Schemathesis judges a request anew once another part of it
-    was fitted here, and then takes such a header for a right one; that a wrong one is refused is in tests/it/http."""
+    """Leaves out an optional header that does not match its pattern. Schemathesis judges a request again once another
+    part of it was fitted here, and then takes such a header for a right one; that a wrong one is refused is in
+    tests/it/http."""
     for parameter in case.operation.definition.raw.get("parameters", []):
         name, pattern = parameter.get("name"), parameter.get("schema", {}).get("pattern")
         if parameter.get("in") != "header" or parameter.get("required") or not pattern or name not in case.headers:

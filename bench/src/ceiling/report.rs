@@ -58,7 +58,7 @@ fn intro(stage: &Stage<'_>, rounds: usize) -> String {
          the other, for {:.1} s after a quarter of that which is not counted; SET and the script for half as long, in stretches of {} and {} commands \
          on a Redis that is empty before each, of which only the time counts in which commands were under way. The drain and the \
          raw insert are {} orders, however long they take. Redis has everything on disk before it answers (append-only file, fsync always) unless said \
-         otherwise; so has Postgres. No Redis writes its file anew while anything is measured, and Postgres is vacuumed \
+         otherwise; so has Postgres. No Redis rewrites its file while anything is measured, and Postgres is vacuumed \
          and has everything in place before each window, the drain and the raw insert. Every purchase is of a shopper who has \
          not bought before.",
         stage.window.measured.as_secs_f64(),

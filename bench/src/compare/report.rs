@@ -60,7 +60,7 @@ fn intro(stage: &Stage<'_>, scarce: &[Rushes<'_>]) -> Vec<String> {
             "The same HTTP server, checks of tokens and bodies, answers, Redis (append-only file, fsync always) and Postgres \
              for all. Speed: {} clients as fast as they are answered, for {:.1} s in each of {rounds} rounds, in which the \
              ways take turns, another one first in each; every purchase is of a shopper who has not bought before. No Redis \
-             writes its file anew meanwhile, and Postgres is vacuumed and has everything in place before each window.",
+             rewrites its file meanwhile, and Postgres is vacuumed and has everything in place before each window.",
             stage.clients(),
             stage.window.measured.as_secs_f64(),
         ),

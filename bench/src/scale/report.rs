@@ -43,7 +43,7 @@ fn intro(common: &Common<'_>) -> String {
         "Accepted purchases over HTTP of {} clients, with the drain at work beside them, in windows of {:.1} s; each round \
          measures all sizes once, in another order; the two sizes of a goal take turns {} times in windows of {:.1} s, another \
          one first each time. Every window of them has servers of its own, which have had nothing else; only a million holds stay \
-         where they are. Redis has everything on disk before it answers; so has Postgres. No Redis writes its file anew \
+         where they are. Redis has everything on disk before it answers; so has Postgres. No Redis rewrites its file \
          while anything is measured, and Postgres is vacuumed and has everything in place before each window.",
         common.clients(),
         common.window.measured.as_secs_f64(),

@@ -150,7 +150,7 @@ async fn secret(database: &mut PgConnection, sale: &str) -> (u32, [u8; 32]) {
     (u32::try_from(number).unwrap(), secret.try_into().unwrap())
 }
 
-/// When a shopper at each of the shards has bought, each trying until he has.
+/// When a shopper at each of the shards has bought. Each tries until a purchase is accepted.
 async fn all_sell(instance: &Instance, sale: &str, shoppers: &[String], key: &str) -> Vec<Instant> {
     let buys = shoppers.iter().map(|shopper| async move {
         let patience = Patience::of(PATIENCE);

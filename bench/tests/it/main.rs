@@ -5,8 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    clippy::print_stderr,
-    missing_docs
+    clippy::print_stderr
 )]
 
 mod delay;

@@ -530,7 +530,7 @@ async fn a_log_whose_reader_stalls_loses_lines_and_says_so_once_it_is_read() {
     }
     let up = Up::start(Stdio::from(log)).await;
     up.refuse_three().await;
-    let (report, told) = std::sync::mpsc::channel();
+    let (report, reported) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(reader).lines().map_while(Result::ok) {
             if line.contains("lines of the log were dropped since the start") {
@@ -538,9 +538,11 @@ async fn a_log_whose_reader_stalls_loses_lines_and_says_so_once_it_is_read() {
             }
         }
     });
-    let told = told.recv_timeout(Duration::from_secs(60)).expect("it never says so");
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert!(told["lines"].as_u64().unwrap() > 3, "{told}");
+    let line = reported
+        .recv_timeout(Duration::from_secs(60))
+        .expect("it never says so");
+    let record: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(record["lines"].as_u64().unwrap() > 3, "{record}");
     up.end().await;
 }
 

@@ -126,7 +126,7 @@ async fn an_account_that_hammers_is_refused_and_first_comes_who_does_not() {
     it.buy("ada", "3").await.no(409, "sold_out");
     it.buy("ada", "4").await.no(429, "rate_limited");
 
-    // He must wait also when units are back, first or later.
+    // Bob must wait also when units are back, first or later.
     it.app.cancel("ada", &it.order).await.ok(200);
     it.buy("bob", "5").await.no(429, "rate_limited");
     it.buy("cleo", "k").await.ok(201);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
 /// Headers that count only if the document has them.
-const TELLING: [&str; 4] = ["location", "idempotency-replayed", "retry-after", "www-authenticate"];
+const COMPARED: [&str; 4] = ["location", "idempotency-replayed", "retry-after", "www-authenticate"];
 
 /// The document.
 pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| REFERENCE.document());
@@ -184,7 +184,7 @@ pub fn check(method: &str, url: &Url, sent: Option<&[u8]>, (status, headers, tex
             what()
         );
     }
-    for name in TELLING {
+    for name in COMPARED {
         let is_said = expected.headers.iter().any(|it| it == name);
         assert!(
             is_said || !headers.contains_key(name),

@@ -4,28 +4,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
 
-/// How often the watch of the machine looks, and how much later than that it comes on a busy machine.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(30));
+/// How often the watch of the machine checks it, and how much later than that it comes on a busy machine.
+const CHECKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(30));
 
 /// How long the machine stood still since the first call: a thread that only sleeps woke that much too late.
 fn stood_still() -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    static CHECKED: AtomicU64 = AtomicU64::new(0);
     static STOOD_STILL: AtomicU64 = AtomicU64::new(0);
     static WATCH: Once = Once::new();
     let late = || {
-        let since_look = BEGAN
+        let since_check = BEGAN
             .elapsed()
-            .saturating_sub(Duration::from_micros(LOOKED.load(Ordering::SeqCst)));
-        micros(since_look.saturating_sub(LOOKS.0 + LOOKS.1))
+            .saturating_sub(Duration::from_micros(CHECKED.load(Ordering::SeqCst)));
+        micros(since_check.saturating_sub(CHECKS.0 + CHECKS.1))
     };
     WATCH.call_once(|| {
-        LOOKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
+        CHECKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
         std::thread::spawn(move || {
             loop {
-                std::thread::sleep(LOOKS.0);
+                std::thread::sleep(CHECKS.0);
                 STOOD_STILL.fetch_add(late(), Ordering::SeqCst);
-                LOOKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
+                CHECKED.store(micros(BEGAN.elapsed()), Ordering::SeqCst);
             }
         });
     });

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often the shards are read until nothing moves between them.
-const LOOKS_MAX: u32 = 200;
+const ATTEMPTS_MAX: u32 = 200;
 /// How often an audit is repeated that could not count: beside other tests, it may wait too long for a connection.
 const AUDITED_AGAIN: u32 = 5;
 
@@ -134,7 +134,7 @@ async fn read_shards(world: &World, sale: &Sale) -> Result<Vec<ShardReading>, Fa
         items.map(|counters| counters.version).collect()
     };
     let mut before = read().await?;
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..ATTEMPTS_MAX {
         let now = read().await?;
         if versions(&now) == versions(&before) && now.iter().all(|reading| reading.transfers.is_empty()) {
             return Ok(now);

@@ -205,7 +205,7 @@ const BUGS: &[Bug] = &[
         ]),
     ),
     code("orders expire too early", rule::HOLD, CALM),
-    code("nobody is told that orders expired", rule::LEAK, CALM),
+    code("expiry sends no message to the stock", rule::LEAK, CALM),
     code("any amount pays an order", rule::MONEY, CALM),
     code("no shard borrows", rule::SOLD_OUT, CALM),
     code("an unknown outcome is a refusal", rule::KEY, with(MUTE)),
