@@ -160,10 +160,10 @@ impl Ledger {
         Ok(due.execute(&self.jobs).await?.rows_affected())
     }
 
-    /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. What operators have
-    /// done goes ahead, however many orders were decided before, but with half of the batch at most: what cannot be delivered
-    /// must not keep everything else waiting. No two messages hang on which comes first. A shard that is being reconciled gets
-    /// only what is asked for its sale: it is compared with the ledger while it stands still.
+    /// Takes up to `max` messages that are due, of one sale or of all, but none to the shards `except`. Messages of
+    /// operators and guards come first, in at most half of the batch, so that undeliverable ones do not block decisions
+    /// about orders. No message depends on another being delivered first. A shard that is being reconciled gets only
+    /// what is asked for its sale: it is compared with the ledger while it stands still.
     pub async fn take_outgoing(
         &self,
         max: i64,

@@ -14,16 +14,17 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How long the drain collects events after the first, so that many share a transaction: with few orders, most of a
-/// batch's cost is fixed. The second is for the synchronous lane, whose shoppers wait for the ledger. The third is
-/// while some of them wait at this process.
+/// batch's cost is fixed.
 const GATHER: Duration = Duration::from_millis(50);
+/// The same for the synchronous lane, whose shoppers wait for the ledger.
 const GATHER_SYNCHRONOUS: Duration = Duration::from_millis(10);
+/// The same while some of them wait at this process.
 const GATHER_AWAITED: Duration = Duration::from_millis(2);
 /// After a round that stored so many orders, the next one begins at once unless purchases wake it. Such a round takes
 /// longer than to gather, and may have left events behind.
 const LONG_ROUND: usize = 10 * BATCH_MAX;
 /// How long the drain waits at most without being woken: events of other processes do not wake it. The wait doubles
-/// after each round that found nothing. The second is for the workers in reserve, until they find events.
+/// after each round that found nothing.
 const DRAIN_IDLE: DrainIdle = DrainIdle {
     first: Duration::from_millis(200),
     reserve: Duration::from_millis(600),
@@ -37,17 +38,19 @@ const DRAIN_IDLE_ALL_WORK: DrainIdle = DrainIdle {
 const DRAIN_OTHERS: u32 = 15;
 /// How long one round may take; the next one finds what it leaves.
 const DRAIN_ROUND_MAX: Duration = Duration::from_secs(25);
-/// How long the drain waits after a fault. The synchronous lane waits less: its shoppers may be on shards that are
-/// well.
+/// How long the drain waits after a fault.
 const AFTER_FAULT: Duration = Duration::from_millis(500);
+/// The same for the synchronous lane: its shoppers may be on shards that are well.
 const AFTER_FAULT_SYNCHRONOUS: Duration = Duration::from_millis(50);
 /// After so long without a round, the drain is reported.
 const DRAIN_SILENCE_MAX: TimeDelta = TimeDelta::seconds(30);
 
-/// How long the drain of the first worker, and of those in reserve, waits at most without being woken.
+/// How long the drain waits at most without being woken.
 #[derive(Clone, Copy)]
 struct DrainIdle {
+    /// Of the first worker.
     first: Duration,
+    /// Of the workers in reserve, until they find events.
     reserve: Duration,
 }
 

@@ -18,10 +18,11 @@ use tokio::time::timeout;
 
 /// How long a bulletin counts: a little longer than two are apart at an instance that asks in every second round.
 const FRESH: Duration = Duration::from_millis(2_500);
-/// What a task follows is read after so long even if nothing woke it; the second is while Postgres cannot notify this
-/// process either, and the third while bulletins report changes.
+/// A task that nothing wakes reads what it follows after so long, if no bulletin is fresh.
 const NEWS_MAX: Duration = Duration::from_secs(3);
+/// The same while Postgres cannot notify this process either.
 const UNHEARD_MAX: Duration = Duration::from_millis(800);
+/// A task that nothing wakes reads what it follows after so long, although bulletins report changes.
 const REPORTED_MAX: Duration = Duration::from_secs(30);
 
 /// The last bulletin of this process.

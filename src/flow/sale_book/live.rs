@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 /// How long the list of live sales is served from memory: a little less than two rounds of reconciling are apart.
 pub(super) const LIVE_FRESH: Duration = Duration::from_millis(450);
 /// How long the list of live sales is served from memory once the ledger has said that it has not changed: as long as a
-/// bulletin counts, so that the next one comes before. The second is how long at most: an item's stock may change without
-/// the ledger saying so.
+/// bulletin counts, so that the next one comes before.
 const LIVE_UNCHANGED: Duration = Duration::from_millis(2_500);
+/// How long that list is served at most: an item's stock may change without the ledger saying so.
 const LIVE_KEPT: Duration = Duration::from_secs(15);
 /// How long callers that read Redis alone wait for the list of sales.
 const LIVE_WAIT: Duration = Duration::from_secs(3);

@@ -25,8 +25,7 @@ const BATCH_MAX: i64 = 50;
 /// A run starts no new batch after this. The next run, a moment later, begins at a random shard and takes what is due
 /// by then.
 const RUN_MAX: Duration = Duration::from_secs(5);
-/// After so long, a round ends with its next full batch. Then the next round asks again which shards are due, so that a
-/// sale with many holds delays the holds of other sales no longer, on however many shards they are.
+/// A round ends after this with its next full batch, so that one large sale does not delay the others.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// How long a run waits for deadlines, in milliseconds. The next run follows within a second of this one's start.
 const WATCH_MAX: Millis = 900;
