@@ -54,10 +54,8 @@ impl Stock {
         Self::connect_with(url, &RedisCertificates::default()).await
     }
 
-    /// Like [`Stock::connect`], with these certificates for TLS.
-    ///
-    /// # Errors
-    /// As `connect`, and when one side rejects the other's certificate.
+    /// Like [`Stock::connect`], with these certificates for TLS. Fails also when one side rejects the other's
+    /// certificate.
     pub async fn connect_with(url: &str, certificates: &RedisCertificates) -> Result<Self, Fault> {
         Ok(Self::over(Link::connect(url, certificates).await?))
     }

@@ -80,10 +80,8 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts a Postgres whose files are in `dir/postgres`, and waits until its database answers.
-    ///
-    /// # Errors When Postgres is not installed, the folder is in use, or the server does not start. The error shows
-    /// the end of its log.
+    /// Starts a Postgres whose files are in `dir/postgres`, and waits until its database answers. Fails when Postgres
+    /// is not installed, the folder is in use, or the server does not start. The error shows the end of its log.
     pub fn start(dir: &Path, options: &Options) -> anyhow::Result<Self> {
         let dir = folder::open(dir)?;
         let Home { path: home, identity } = Home::open(&dir, "postgres", options.durable)?;

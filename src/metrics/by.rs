@@ -6,7 +6,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::Arc;
 
-/// See the module. `N` is the number of labels.
+/// `N` is the number of labels.
 #[derive(Debug)]
 pub struct By<M, const N: usize = 1>(Arc<Inner<M, N>>);
 

@@ -6,7 +6,6 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct BySale(Arc<Mutex<BTreeMap<String, i64>>>);
 

@@ -10,7 +10,6 @@ use prometheus_client::registry::Unit;
 /// The ticks a second in which Linux counts a process's time, on all machines that the program supports.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Process {
     started: f64,

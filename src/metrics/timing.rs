@@ -38,7 +38,6 @@ pub const CALLS: &[Duration] = STEPS.split_at(12).0;
 /// Bounds for work in the background: 5 ms to ten minutes.
 pub const WORK: &[Duration] = STEPS.split_at(4).1;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Timing(Arc<Inner>);
 

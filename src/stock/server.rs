@@ -50,8 +50,7 @@ impl ServerConnection {
         answer
     }
 
-    /// # Errors
-    /// Also when the server answers with an error.
+    /// Returns the server's answer. Fails also when the server answers with an error.
     pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.noted(command.query_async(&mut self.connection()).await)
     }

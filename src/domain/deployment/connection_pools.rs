@@ -39,10 +39,8 @@ impl Default for ConnectionPools {
 }
 
 impl ConnectionPools {
-    /// These pools, if each has a number of connections that a pool may have.
-    ///
-    /// # Errors
-    /// The numbers that a pool may have.
+    /// These pools, if each has a number of connections that a pool may have. Fails with the numbers that a pool may
+    /// have.
     pub fn check(self) -> Result<Self, String> {
         let all = [
             self.shoppers,

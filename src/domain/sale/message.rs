@@ -36,10 +36,8 @@ impl SaleMessage {
         self.0.get(language.code()).map(String::as_str)
     }
 
-    /// The message without empty texts, and without white space around the others.
-    ///
-    /// # Errors
-    /// The language of the first text that is not plain, and the rule.
+    /// The message without empty texts, and without white space around the others. Fails with the language of the first
+    /// text that is not plain, and the rule.
     pub fn check(self) -> Result<Self, (&'static str, NotPlain)> {
         let texts = self.0.into_iter().filter(|(_, text)| !text.is_empty());
         let checked = texts.map(|(code, text)| match plain(&text, MESSAGE_MAX) {

@@ -45,7 +45,6 @@ struct Buyer {
     orders: Vec<Order>,
 }
 
-/// The outcome of an inspection.
 pub enum Inspected {
     /// Redis holds this.
     Found(Inspection),

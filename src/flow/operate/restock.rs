@@ -38,7 +38,6 @@ const PENDING_MAX: i64 = 100;
 /// A run finishes no further restock after this: payments that are pending share its turn.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// The outcome of a restock.
 #[derive(Debug, Clone)]
 pub enum RestockOutcome {
     /// The units were added, or are gone.

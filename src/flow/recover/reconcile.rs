@@ -34,7 +34,6 @@ use uuid::Uuid;
 /// Rounds of comparing shards with the ledger before a difference counts as damage. Others may be changing the shards.
 const ROUNDS_MAX: u32 = 6;
 
-/// The result of a reconcile.
 #[derive(Debug)]
 pub struct Reconciled {
     /// When the check of the intact shards began: marks from before it are settled.

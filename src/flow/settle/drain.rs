@@ -30,7 +30,6 @@ const SILENCE_MAX: Duration = Duration::from_millis(300);
 /// How long a batch may take that a caller waits for: as long as a round of the drain.
 const AWAITED_MAX: Duration = Duration::from_secs(25);
 
-/// The outcome of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainOutcome {
     /// Another process or task drains the shard.

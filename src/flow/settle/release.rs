@@ -84,7 +84,6 @@ struct Released {
     trouble: Option<Fault>,
 }
 
-/// The outcome of one message.
 struct Outcome {
     id: i64,
     shard: ShardKey,

@@ -19,7 +19,6 @@ use sqlx::PgConnection;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The outcome of a transition.
 #[derive(Debug, Clone)]
 pub enum TransitionOutcome {
     /// The sale is now, or was already, in the state asked for.

@@ -75,7 +75,6 @@ macro_rules! select_orders {
 }
 pub(super) use select_orders;
 
-/// The outcome of a cancellation.
 #[derive(Debug, Clone)]
 pub enum Cancellation {
     Now(Decided),

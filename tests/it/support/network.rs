@@ -27,7 +27,7 @@ impl Member {
     }
 }
 
-/// See the module. The links end when this is dropped.
+/// The links end when this is dropped.
 pub struct Network {
     /// The smaller side of the cut; empty while there is none.
     apart: watch::Sender<BTreeSet<Member>>,

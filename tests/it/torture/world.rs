@@ -224,7 +224,6 @@ impl Drop for Instance {
     }
 }
 
-/// See the module.
 pub struct World {
     pub kind: Kind,
     /// The primary first; none on a cluster.

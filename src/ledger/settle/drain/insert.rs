@@ -76,10 +76,8 @@ macro_rules! insert_orders {
     };
 }
 
-/// Inserts orders and counts their units as held by the shard's own grants. `false` when these do not suffice.
-///
-/// # Errors
-/// Also when the ledger has one of the orders.
+/// Inserts orders and counts their units as held by the shard's own grants. `false` when these do not suffice. Fails
+/// also when the ledger has one of the orders.
 pub(super) async fn insert_all(
     tx: &mut Savepoint<'_>,
     sale: SaleId,
