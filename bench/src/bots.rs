@@ -13,10 +13,11 @@ mod scene;
 use crate::machine::processor_seconds;
 use crate::operator::Operator;
 use anyhow::{Context as _, Result, bail};
-use chrono::{SecondsFormat, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use crowd::{Crowd, EARLY};
 use flashsale::cli::Failure;
 use flashsale::cli::shared::output::print;
+use flashsale::domain::time;
 use flashsale::stderr;
 use measure::{Measured, Report};
 use plan::{ROUND_MAX, Round, Size};
@@ -129,8 +130,8 @@ async fn play(
     let early = if round.waiting_room { EARLY } else { Duration::ZERO };
     let starts_at = Utc::now() + TimeDelta::from_std(LEAD + early)?;
     let start = Instant::now() + (starts_at - Utc::now()).to_std()?;
-    let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let sale = round.sale(size, &write(starts_at), &write(starts_at + TimeDelta::hours(1)));
+    let ends_at = starts_at + TimeDelta::hours(1);
+    let sale = round.sale(size, &time::format(&starts_at), &time::format(&ends_at));
     let sale = operator.load(sale).await?;
     let scene = Arc::new(Scene::new(
         server,

@@ -11,10 +11,11 @@ use super::shoppers::{script_calls, sku};
 use super::{Bench, Options};
 use super::{resp, sql};
 use anyhow::{Context as _, Result};
-use chrono::{SecondsFormat, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use flashsale::domain::deployment::connection_pools::ConnectionPools;
 use flashsale::domain::sale::guards::SaleGuards;
 use flashsale::domain::sale::{Sale, SaleRequest};
+use flashsale::domain::time;
 use flashsale::embedded::{self, PostgresOptions, PostgresServer, RedisOptions, RedisServer, secrets};
 use flashsale::ledger::{self, Ledger};
 use flashsale::stock::keys::ShardKey;
@@ -458,7 +459,6 @@ impl Default for Terms {
 impl Terms {
     /// The request that creates the sale.
     pub fn json(&self) -> Value {
-        let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
         let item = |item| {
             json!({
                 "sku": sku(item), "name": "An item", "price_minor": 49_900, "currency": "EUR",
@@ -467,8 +467,8 @@ impl Terms {
         };
         json!({
             "name": "Benchmark",
-            "starts_at": write(Utc::now() - TimeDelta::seconds(1)),
-            "ends_at": write(Utc::now() + TimeDelta::days(1)),
+            "starts_at": time::format(&(Utc::now() - TimeDelta::seconds(1))),
+            "ends_at": time::format(&(Utc::now() + TimeDelta::days(1))),
             "shards": self.shards,
             "payment_window_seconds": self.payment_window_seconds,
             "durability": self.durability,

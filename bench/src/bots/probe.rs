@@ -5,7 +5,8 @@ use super::scene::{are_too_many, path, purchase};
 use crate::operator::Operator;
 use crate::wire::{Request, Wire};
 use anyhow::Result;
-use chrono::{SecondsFormat, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
+use flashsale::domain::time;
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::json;
@@ -36,12 +37,12 @@ pub struct Probe {
 
 /// Sends bursts without a pause.
 pub async fn run(server: SocketAddr, operator: &mut Operator, crowd: &Arc<Crowd>) -> Result<Probe> {
-    let write = |at: chrono::DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
     operator.limit_addresses(0).await?;
     let now = Utc::now();
     let sale = json!({
-        "name": "bots probe", "starts_at": write(now - TimeDelta::minutes(1)),
-        "ends_at": write(now + TimeDelta::hours(1)),
+        "name": "bots probe",
+        "starts_at": time::format(&(now - TimeDelta::minutes(1))),
+        "ends_at": time::format(&(now + TimeDelta::hours(1))),
         "shards": 4, "purchase_rate": {"limit": LIMIT, "window_ms": WINDOW.as_millis()},
         "items": [{"sku": "thing", "name": "The thing", "price_minor": 100, "currency": "EUR", "stock": 100_000,
             "per_user_limit": 100_000}],

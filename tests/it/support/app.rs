@@ -3,8 +3,9 @@
 use super::{document, poll, servers};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use flashsale::domain::order::webhook;
+use flashsale::domain::time;
 use futures_util::future::join_all;
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
@@ -822,5 +823,5 @@ pub fn sale_with(changes: &Value) -> Value {
 
 /// As the API writes times.
 pub fn rfc3339(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+    time::format(&at)
 }

@@ -8,8 +8,9 @@ use super::shoppers::{Scene, now, operate, sell_out, shop};
 use super::world::{Kind, World};
 use crate::support::crowd::ADMIN_KEY;
 use crate::support::poll::pass;
-use chrono::{SecondsFormat, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use flashsale::domain::ids::SaleId;
+use flashsale::domain::time;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -183,7 +184,7 @@ fn scene(world: &World, plan: &Plan, sale: SaleId) -> Scene {
 
 /// Creates and loads the sale; it sells from now on.
 async fn create(world: &World, terms: &Terms) -> SaleId {
-    let at = |offset: TimeDelta| (Utc::now() + offset).to_rfc3339_opts(SecondsFormat::Millis, true);
+    let at = |offset: TimeDelta| time::format(&(Utc::now() + offset));
     let items: Vec<Value> = terms
         .items
         .iter()
