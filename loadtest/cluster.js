@@ -14,7 +14,7 @@ import { Counter, Gauge, Trend } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buyPatiently, openSale, payPatiently, stats } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, ordersThreshold, watchStock } from './lib/check_sale.js';
-import { DURABILITY, seconds, userName, webhookSecret, whole } from './lib/config.js';
+import { DURABILITY, droppedMax, seconds, steady, userName, webhookSecret, whole } from './lib/config.js';
 import { waitForServer } from './lib/server.js';
 import { summaryOf } from './lib/summary.js';
 
@@ -26,7 +26,7 @@ const STOCK = whole('STOCK', Math.ceil((PLANNED * 2) / 3), 1, 1000000000);
 const SHARDS = whole('SHARDS', 12, 2, 256);
 const SHOPPERS = whole('USERS', Math.max(SHARDS * 10, Math.ceil(PLANNED / 10)), 1, 10000000);
 const VUS_MAX = whole('MAX_VUS', Math.max(50, RATE * 3), 1, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 
 const redisServers = new Gauge('redis_servers');
 const idleShards = new Counter('shards_without_orders');
@@ -38,22 +38,8 @@ webhookSecret();
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: {
-      executor: 'constant-arrival-rate',
-      rate: RATE,
-      timeUnit: '1s',
-      duration: `${DURATION}s`,
-      preAllocatedVUs: Math.min(VUS_MAX, RATE),
-      maxVUs: VUS_MAX,
-    },
-    watch: {
-      executor: 'constant-arrival-rate',
-      exec: 'watch',
-      rate: 1,
-      timeUnit: '1s',
-      duration: `${DURATION}s`,
-      preAllocatedVUs: 2,
-    },
+    [SCENARIO]: steady('default', DURATION, RATE, Math.min(VUS_MAX, RATE), VUS_MAX),
+    watch: steady('watch', DURATION, 1, 2, 2),
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,

@@ -9,7 +9,7 @@ import { Rate } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, buy, buyPatiently, openSale } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
-import { DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
+import { DURABILITY, droppedMax, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'hot_item';
@@ -26,7 +26,7 @@ const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
 const VUS = whole('VUS', Math.min(200, HOT_RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, HOT_RATE)), VUS, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 const HOT = 'HOT';
 
 const othersServed = new Rate('others_served');

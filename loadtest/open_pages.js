@@ -13,7 +13,7 @@ import { Counter, Rate, Trend } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, describe, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buy, json, listOrders, openSale, readPage, readSale, setMessage } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
-import { ADMIN_KEY, BASE_URLS, DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
+import { ADMIN_KEY, BASE_URLS, DURABILITY, droppedMax, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'open_pages';
@@ -29,7 +29,7 @@ const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
 const VUS = whole('VUS', Math.min(500, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 const PER_USER_LIMIT = 2;
 const SELLS_OUT = Math.min(PLANNED, SHOPPERS * PER_USER_LIMIT) * 0.9 - DROPPED_MAX > STOCK;
 // How often the page of an open sale asks: this, and a quarter more or less.

@@ -12,7 +12,7 @@ import exec from 'k6/execution';
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buyPatiently, openSale, purchaseRequest } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn } from './lib/check_sale.js';
-import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'retry_storm';
@@ -34,14 +34,7 @@ const keysCreatedTwice = new Counter('keys_created_twice');
 export const options = {
   ...COMMON_OPTIONS,
   scenarios: {
-    [SCENARIO]: {
-      executor: 'constant-arrival-rate',
-      rate: RATE,
-      timeUnit: '1s',
-      duration: `${DURATION}s`,
-      preAllocatedVUs: Math.min(VUS_MAX, RATE * 2),
-      maxVUs: VUS_MAX,
-    },
+    [SCENARIO]: steady('default', DURATION, RATE, Math.min(VUS_MAX, RATE * 2), VUS_MAX),
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,

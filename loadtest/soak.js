@@ -19,7 +19,16 @@ import {
   waitRetryAfter,
 } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, unitsOf, waitUntilDecided, watchStock } from './lib/check_sale.js';
-import { CHECK_WAIT_SECONDS, DURABILITY, seconds, userName, webhookSecret, whole } from './lib/config.js';
+import {
+  CHECK_WAIT_SECONDS,
+  DURABILITY,
+  droppedMax,
+  seconds,
+  steady,
+  userName,
+  webhookSecret,
+  whole,
+} from './lib/config.js';
 import { meanPurchaseMs, readServer, waitForServer } from './lib/server.js';
 import { summaryOf } from './lib/summary.js';
 
@@ -36,7 +45,7 @@ const STOCK = whole('STOCK', Math.ceil(PLANNED / 3) + HOLDS_MAX, 1, 1000000000);
 const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 10), 1, 10000000);
 const VUS_MAX = whole('MAX_VUS', Math.max(20, RATE * 4), 1, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 // Events that may wait for the ledger at any time.
 const BACKLOG_MAX = whole('BACKLOG_MAX', RATE * 5, 1, 1000000000);
 const MEMORY_GROWTH_MIB_MAX = whole('MEMORY_GROWTH', 32, 0, 1000000);
@@ -71,14 +80,7 @@ export const options = {
   ...COMMON_OPTIONS,
   teardownTimeout: '1h',
   scenarios: {
-    [SCENARIO]: {
-      executor: 'constant-arrival-rate',
-      rate: RATE,
-      timeUnit: '1s',
-      duration: `${DURATION}s`,
-      preAllocatedVUs: Math.min(VUS_MAX, RATE),
-      maxVUs: VUS_MAX,
-    },
+    [SCENARIO]: steady('default', DURATION, RATE, Math.min(VUS_MAX, RATE), VUS_MAX),
     watch: {
       executor: 'per-vu-iterations',
       exec: 'watch',

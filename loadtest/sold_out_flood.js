@@ -13,7 +13,7 @@ import { Counter, Gauge, Rate, Trend } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, describe, expect, judgePurchase } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buy, isWorthRetrying, openSale, purchaseRequest, readProbe } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, ordersThreshold } from './lib/check_sale.js';
-import { DURABILITY, seconds, steady, userName, whole } from './lib/config.js';
+import { DURABILITY, droppedMax, seconds, steady, userName, whole } from './lib/config.js';
 import { meanPurchaseMs, readServer } from './lib/server.js';
 import { summaryOf } from './lib/summary.js';
 
@@ -27,7 +27,7 @@ const SHARDS = whole('SHARDS', 4, 1, 256);
 const FLOODERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
 const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 const SETUP_BATCH = 20;
 const PROBE_RATE = 20;
 // Requests of the flood, and of the flood and the probe together.

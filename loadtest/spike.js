@@ -7,7 +7,7 @@
 import { ANSWER_THRESHOLDS, acknowledge, judgePurchase, noteSoldOut } from './lib/answers.js';
 import { COMMON_OPTIONS, SKU, buy, openSale } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
-import { DURABILITY, seconds, userName, whole } from './lib/config.js';
+import { DURABILITY, droppedMax, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 import exec from 'k6/execution';
 
@@ -20,7 +20,7 @@ const SHARDS = whole('SHARDS', 4, 1, 256);
 const SHOPPERS = whole('USERS', Math.ceil(PLANNED / 3), 1, 10000000);
 const VUS = whole('VUS', Math.min(200, RATE), 1, 100000);
 const VUS_MAX = whole('MAX_VUS', Math.max(VUS, Math.min(1000, RATE)), VUS, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 const PER_USER_LIMIT = 2;
 // Counts only the certain demand, within the shoppers' limit: k6 may drop requests, and the server may refuse some for
 // other reasons.
@@ -42,14 +42,7 @@ export const options = {
         { target: 0, duration: '1s' },
       ],
     },
-    watch: {
-      executor: 'constant-arrival-rate',
-      exec: 'watch',
-      rate: 1,
-      timeUnit: '1s',
-      duration: `${DURATION + 2}s`,
-      preAllocatedVUs: 2,
-    },
+    watch: steady('watch', DURATION + 2, 1, 2, 2),
   },
   thresholds: {
     ...ANSWER_THRESHOLDS,

@@ -17,7 +17,7 @@ import { Counter, Gauge, Rate } from 'k6/metrics';
 import { ANSWER_THRESHOLDS, acknowledge, expect, judgePurchase } from './lib/answers.js';
 import { COMMON_OPTIONS, buy, changeGuards, openSale, report, shadowRefusals, showGuards } from './lib/api.js';
 import { CHECK_THRESHOLDS, checkSale, keysByTurn, watchStock } from './lib/check_sale.js';
-import { DURABILITY, JWT_SECRET, seconds, steady, userName, whole } from './lib/config.js';
+import { DURABILITY, JWT_SECRET, droppedMax, seconds, steady, userName, whole } from './lib/config.js';
 import { summaryOf } from './lib/summary.js';
 
 const SCENARIO = 'staged';
@@ -40,7 +40,7 @@ const PER_USER_LIMIT = Math.ceil((DURATION + 1) / HONEST_PAUSE);
 const STOCK = (SHOPPERS + BOTS) * PER_USER_LIMIT;
 const SHARDS = whole('SHARDS', 4, 1, 256);
 const VUS_MAX = whole('MAX_VUS', Math.min(1000, RATE), 50, 100000);
-const DROPPED_MAX = whole('MAX_DROPPED', Math.ceil(PLANNED / 100), 0, PLANNED);
+const DROPPED_MAX = droppedMax(PLANNED);
 
 // What the operator changes at the beginning of each step, and how many of the bots may then be refused.
 const STEPS = [

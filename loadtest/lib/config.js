@@ -31,6 +31,9 @@ export function whole(name, fallback, min, max) {
   return value;
 }
 
+// How many of the planned iterations k6 may fail to start in time: one in a hundred, or MAX_DROPPED.
+export const droppedMax = (planned) => whole('MAX_DROPPED', Math.ceil(planned / 100), 0, planned);
+
 function choice(name, fallback, choices) {
   const value = setting([name], fallback);
   if (!choices.includes(value)) {
