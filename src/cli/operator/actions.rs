@@ -29,8 +29,8 @@ const COLUMNS: [Column; 9] = [
 #[command(after_help = "\
 Lists what operators did at the console, by command or over the API, newest first. The server keeps ninety days, or
 FLASHSALE_RETENTION_AUDIT_LOG_DAYS. The table has a request's main parts, --json all that the server keeps of it.
-Operators choose their own names, and the server does not check them. An action without an outcome is under way, or its
-outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
+With the shared key, operators choose their names, unchecked. A named key proves its own. An action without an outcome
+is under way, or its outcome is unknown. Needs FLASHSALE_ADMIN_KEY.
 
 Examples:
   flashsale actions

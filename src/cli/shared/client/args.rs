@@ -37,8 +37,8 @@ pub struct ApiArgs {
     /// else Mozilla's list of authorities.
     #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
     cacert: Option<String>,
-    /// The operator's name in the audit log, which the server does not check; default: FLASHSALE_OPERATOR, else the
-    /// login name.
+    /// The operator's name in the audit log; default: FLASHSALE_OPERATOR, else the login name. With the shared key,
+    /// operators choose their names, unchecked. A named key proves its own.
     #[arg(long = "as", value_name = "NAME", global = true, help_heading = GLOBAL)]
     operator: Option<String>,
     /// Print JSON: the server's answer, also one that refuses, or all entries of a list as one array.
