@@ -44,9 +44,9 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// How often decisions are released without being woken.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the webhook's task checks for guard warnings to deliver; the second is while each bulletin says whether there
-/// is one.
+/// How often the webhook's task checks for guard warnings to deliver.
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
+/// The same while each bulletin says whether there is one.
 const DELIVER_TOLD: Duration = Duration::from_secs(30);
 /// How long the end waits for a warning that is being sent; if it takes longer, the warning is sent once more.
 const DELIVER_END_MAX: Duration = Duration::from_secs(2);

@@ -16,8 +16,9 @@ use tokio_util::task::TaskTracker;
 const PERMIT_EVERY: Duration = Duration::from_millis(750);
 /// How long one round of renewals may take.
 const PERMIT_ROUND_MAX: Duration = Duration::from_secs(2);
-/// How often reconciling begins a round without being woken; the second is while all shards sell.
+/// How often reconciling begins a round without being woken.
 const RECONCILE_EVERY: Duration = Duration::from_millis(500);
+/// The same while all shards sell.
 const RECONCILE_IDLE: Duration = Duration::from_millis(1_500);
 /// How long reconciling waits after it was woken, so that one round serves many.
 const RECONCILE_GATHER: Duration = Duration::from_millis(50);

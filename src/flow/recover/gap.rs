@@ -24,7 +24,7 @@ use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Attempts at claiming a shard that another process drains, and the time between them.
+/// Attempts at claiming a shard that another drain has claimed, and the time between them.
 const CLAIMS_MAX: u32 = 50;
 const CLAIM_AGAIN: Duration = Duration::from_millis(20);
 
@@ -152,7 +152,9 @@ pub(in crate::flow) async fn recover(app: &App, sale: &Sale, shards: &[u16]) -> 
         let claim = claim(app, it).await?;
         // The rows were read at this position.
         if claim.position != it.position {
-            return Err(Fault::Unavailable("another process has drained this shard".to_owned()));
+            return Err(Fault::Unavailable(
+                "another drain has stored this shard's events".to_owned(),
+            ));
         }
         let now = chrono::Utc::now().timestamp_millis();
         let recovered = claim.recover(sale, &it.orders, until, now).await?;
@@ -174,7 +176,7 @@ async fn claim(app: &App, shard: &FromRows) -> Result<DrainClaim, Fault> {
         }
         tokio::time::sleep(CLAIM_AGAIN).await;
     }
-    Err(Fault::Unavailable("another process drains this shard".to_owned()))
+    Err(Fault::Unavailable("another drain has claimed this shard".to_owned()))
 }
 
 /// Reads the rows of a sale's shards, with a gap or without. Of those without a gap, it leaves out shards that cannot

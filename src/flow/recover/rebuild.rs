@@ -109,7 +109,7 @@ pub async fn rebuild(app: &App, sale: &Sale, seen: &BTreeMap<u16, i64>) -> Resul
     let (began, shards): (_, Vec<u16>) = (Instant::now(), seen.keys().copied().collect());
     let Some(mut claim) = app.ledger.claim_rebuild(sale.id, &shards).await? else {
         return Err(Fault::Unavailable(
-            "another process drains or rebuilds shards of this sale, or takes units out of them".to_owned(),
+            "another drain, rebuild or withdrawal has claimed shards of this sale".to_owned(),
         ));
     };
     let outcome = rewrite_shards(app, sale, seen, &mut claim).await;
@@ -218,7 +218,7 @@ async fn halt_as_seen(
     let is_as_seen = |shard: &u16, epoch: &i64| claim.standings.get(shard).is_some_and(|it| it.epoch == *epoch);
     if !seen.iter().all(|(shard, epoch)| is_as_seen(shard, epoch)) {
         return Err(Fault::Unavailable(
-            "another process has rebuilt these shards meanwhile".to_owned(),
+            "another rebuild of these shards has ended meanwhile".to_owned(),
         ));
     }
     let mut halted = BTreeMap::new();
