@@ -1196,25 +1196,20 @@ async fn refusals_of_a_sale_that_is_sold_out() {
     }
 }
 
-/// What instances cost that only keep a sale alive. A line through these figures gives the cost of 50; `INSTANCES`
-/// names a number of its own.
+/// What instances cost that only keep a sale alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: ./dev figures"]
 async fn instances_that_keep_a_sale_alive() {
     const SHARDS: u16 = 256;
     const MEASURED: Duration = Duration::from_secs(30);
     const GOAL: f64 = 3.0;
-    let numbers = match std::env::var("INSTANCES") {
-        Ok(number) => vec![number.parse().unwrap()],
-        Err(_) => vec![1, 2, 5, 10],
-    };
     println!(
         "\nPercent of a processor of Redis and of Postgres while nobody buys; {SHARDS} shards, {} s each; {}",
         MEASURED.as_secs(),
         machine()
     );
     println!("instances   Redis  commands/s  permits/s   Postgres  transactions/s   goal at 50 of each: {GOAL}");
-    for number in numbers {
+    for number in [1, 10, 30, 50] {
         let (redis, postgres) = (DurableRedis::start(), FreshPostgres::on_disk().await);
         let url = database(&postgres).await;
         let mut instances = vec![start(&redis.url(), &url)];
