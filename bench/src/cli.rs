@@ -32,7 +32,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Run all three, one after the other, in up to twenty minutes.
+    /// Run all three, one after the other, in about 25 minutes.
     #[command(after_help = "Example:\n  flashsale-bench all --out loadtest/results")]
     All(Measuring),
     /// Measure what the parts can do at most, and what share of that the whole program reaches.
