@@ -34,8 +34,7 @@ const PROBE_RATE = 20;
 const FLOOD_MAX = PLANNED + RATE;
 const ASKED_MAX = FLOOD_MAX + PROBE_RATE * (DURATION + 1);
 // How many times longer a refusal may take than an endpoint that does nothing (median): twice the measured figure.
-// Redis stores a shopper's first refusal, which waits for the disk. The lower the load, the larger is the share of this
-// wait.
+// A refusal waits for readings of Redis that begin 2 ms apart. The lower the load, the larger is the share of this wait.
 const REFUSAL_BY_PROBE_MAX = 15;
 
 const answeredSoldOut = new Rate('told_sold_out');
