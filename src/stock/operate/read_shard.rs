@@ -11,6 +11,7 @@ use crate::stock::keys::ShardKey;
 use crate::stock::read_together::{Reading, Wanted};
 use crate::stock::record::{BuyerRecord, BuyerStanding, ShardRecord, decode_item};
 use crate::stock::script::{READ_SHARD, bytes, number, text};
+use crate::stock::sell::survey::wanted;
 use crate::stock::sell::transfer::Transfer;
 use crate::stock::settle::events::decode_entries;
 use crate::stock::settle::replicate::Replicated;
@@ -18,7 +19,6 @@ use crate::stock::{Stock, unreconciled};
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::iter;
 
 /// The most undrained events that one reading returns.
 pub const EVENTS_MAX: usize = 1000;
@@ -135,12 +135,8 @@ impl Stock {
     /// The units of every shard of a sale, each as of its own moment, with the outcome for each shard. One command reads
     /// many shards of a server.
     pub async fn read_units_each(&self, sale: &Sale) -> Vec<Result<ShardUnits, Fault>> {
-        let shards = ShardKey::all(sale).map(|shard| {
-            let items = sale.items.iter().map(|item| shard.item(&item.sku));
-            let keys = iter::once(shard.shard()).chain(items).collect();
-            Wanted { shard, keys }
-        });
-        let shards: Vec<Wanted> = shards.collect();
+        let skus: Vec<&Sku> = sale.items.iter().map(|item| &item.sku).collect();
+        let shards = wanted(sale.id, sale.shards, &skus);
         let mut read = Vec::with_capacity(shards.len());
         for some in shards.chunks((KEYS_AT_ONCE / (sale.items.len() + 1)).max(1)) {
             let readings = some.iter().zip(self.read_all_together(some).await);

@@ -143,7 +143,8 @@ impl Stock {
     }
 }
 
-fn wanted(sale: SaleId, shards: u16, skus: &[&Sku]) -> Vec<Wanted> {
+/// The record of each shard, and then its units of these items.
+pub(in crate::stock) fn wanted(sale: SaleId, shards: u16, skus: &[&Sku]) -> Vec<Wanted> {
     let shards = (0..shards).map(|shard| ShardKey::new(sale, shard));
     let wanted = shards.map(|shard| {
         let items = skus.iter().map(|sku| shard.item(sku));

@@ -10,7 +10,7 @@ use crate::config::DATABASE_URL;
 use crate::domain::ids::SaleId;
 use crate::ledger::operate::archive::{ArchiveOutcome, RestoreOutcome};
 use crate::server;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -39,7 +39,10 @@ pub fn archive(id: SaleId, path: &Path, data: Option<&Path>, form: Form) -> Resu
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.with_context(|| format!("cannot make sure that the disk has {}", path.display()))?;
+    if let Err(error) = synced {
+        let _left_over = fs::remove_file(path);
+        return Err(anyhow!("cannot make sure that the disk has {}: {error}", path.display()).into());
+    }
     let progress = Progress::of("writing the sale's rows");
     let archived = server::archive(&url, id, file);
     drop(progress);
